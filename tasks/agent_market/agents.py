@@ -20,11 +20,7 @@ Config = TypeVar("Config")
 
 
 def config_of_env(env: VecEnv, kind: type[Config]) -> Config:
-    """Return the config of an environment's task.
-
-    Raises:
-        ValueError: it is of another kind.
-    """
+    """Return the config of an environment's task; raises ValueError if it is of another kind."""
     config = env.scenario.config  # type: ignore[attr-defined]
     if not isinstance(config, kind):
         raise ValueError(f"an agent for {kind.__name__} cannot play {env.scenario.name}")
@@ -46,11 +42,7 @@ class BuyAndHold:
 
 
 class FairValue:
-    """Holds the largest position on the side of an average of the public estimate, where it is away from the mid.
-
-    Args:
-        threshold: distance from the mid, in price ticks, below which the position is kept.
-    """
+    """Holds the largest position on the side of the public estimate, where it is over ``threshold`` ticks off the mid."""
 
     def __init__(self, threshold: float = 20.0) -> None:
         self.threshold = threshold
@@ -72,15 +64,7 @@ class Momentum:
 
 
 def trading_action(env: VecEnv, wanted: Tensor) -> Tensor:
-    """Return the actions that come nearest to purchases at once, negative for sales.
-
-    Args:
-        env: of the task `agent_market`.
-        wanted: shares. Shape: (N,), int64.
-
-    Returns:
-        Shape: (N, *action).
-    """
+    """Return the actions nearest to buying shares at once, selling if negative. Shapes: (N,), int64 -> (N, *action)."""
     config = config_of_env(env, TradingConfig)
     sign = torch.where(wanted > 0, BUYS, torch.where(wanted < 0, SELLS, HOLDS))
     if config.action == "discrete":
@@ -103,10 +87,7 @@ class EvenSlices:
 
 
 class VolumeSlices:
-    """Sends slices in proportion to the volume that was traded in the last step (VWAP).
-
-    The mean volume of a step is that of the episode so far.
-    """
+    """Sends slices in proportion to the last step's traded volume over its mean in the episode so far (VWAP)."""
 
     def act(self, env: VecEnv) -> Tensor:
         config, state = config_of_env(env, ExecutionConfig), env.state
@@ -144,11 +125,7 @@ def execution_action(env: VecEnv, shares: Tensor, passive: int) -> Tensor:
 
 
 class FixedSpread:
-    """Quotes both sides at one distance from the mid.
-
-    Args:
-        distance: in price ticks; the nearest of the task's.
-    """
+    """Quotes both sides at the task's distance from the mid that is nearest to ``distance`` price ticks."""
 
     def __init__(self, distance: float) -> None:
         self.distance = distance
@@ -162,13 +139,10 @@ class AvellanedaStoikov:
     """Quotes around a reservation price that falls with the inventory.
 
     Avellaneda and Stoikov, "High-frequency trading in a limit order book", Quantitative Finance 8 (2008), equations
-    (29) and (30): reservation price s - q γ σ² (T - t), and a spread of γ σ² (T - t) + (2/γ) ln(1 + γ/k). The
-    inventory q is in quotes, σ² the variance of the mid per tick over the last 32 candles, prices in price ticks.
-
-    Args:
-        aversion: γ.
-        decay: k of the intensity of fills exp(-k distance).
-        horizon: ticks that T - t is at most; the risk of a long episode would else hide the spread.
+    (29) and (30): reservation price s - q γ σ² (T - t), and a spread of γ σ² (T - t) + (2/γ) ln(1 + γ/k). The inventory
+    q is in quotes, σ² the variance of the mid per tick over the last 32 candles, prices in price ticks. ``aversion`` is
+    γ, ``decay`` k of the intensity of fills exp(-k distance). T - t is at most ``horizon`` ticks: the risk of a long
+    episode would else hide the spread.
     """
 
     def __init__(self, aversion: float = 1e-4, decay: float = 0.05, horizon: float = 60.0) -> None:
@@ -201,7 +175,6 @@ TRADERS: dict[str, Callable[[], Agent]] = {
     "momentum": Momentum,
     "random": Random,
 }
-"""Baselines of `agent_market`."""
 
 EXECUTORS: dict[str, Callable[[], Agent]] = {
     "twap": EvenSlices,
@@ -211,11 +184,9 @@ EXECUTORS: dict[str, Callable[[], Agent]] = {
     "at_once": AtOnce,
     "random": Random,
 }
-"""Baselines of `execution`."""
 
 QUOTERS: dict[str, Callable[[], Agent]] = {
     **{f"fixed_spread_{distance}": partial(FixedSpread, distance) for distance in (1, 2, 4, 8, 16, 32)},
     "avellaneda_stoikov": AvellanedaStoikov,
     "random": Random,
 }
-"""Baselines of `market_making`."""

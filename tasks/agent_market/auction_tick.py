@@ -1,7 +1,4 @@
-"""A tick of one market that a call auction clears: all agents act at every tick, and nothing waits for the next.
-
-Exactly as `auction_rules.md` says. `torch.vmap` batches it.
-"""
+"""A tick of one market that a call auction clears, exactly as `auction_rules.md` says; `torch.vmap` batches it."""
 
 from __future__ import annotations
 
@@ -26,13 +23,7 @@ _DOES_NOTHING = (Kind.NOTHING, Kind.CANCEL_ALL)
 
 
 class _Sent(NamedTuple):
-    """Orders of the seats, one for each message. Shape of each: (J,), int64.
-
-    Attributes:
-        orders: quantity 0 for a message that is no order.
-        owner: of each, 0 for a message that is no order.
-        rejected: whether it asks for something that there is not.
-    """
+    """Orders of the seats, owner and quantity 0 for a message that is no order. Shape of each: (J,), int64."""
 
     orders: Orders
     owner: Tensor
@@ -40,15 +31,7 @@ class _Sent(NamedTuple):
 
 
 def auctioned(market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1) -> tuple[Market, Report]:
-    """Return the market after some ticks, and what is seen of it.
-
-    Args:
-        market: before them.
-        orders: messages of the seats, in the first tick. Shape of each: (J,), int32.
-        rules: of the market.
-        layout: of the market.
-        ticks: number of them.
-    """
+    """Return the market after some ticks, and what is seen of it; the seats' messages, (J,), come in the first."""
     return repeated(_one_tick, market, orders, rules, layout, ticks)
 
 
@@ -145,7 +128,6 @@ def _orders_of_seats(messages: Message, low: Tensor, layout: Layout) -> _Sent:
 
 
 def _is_one_of(values: Tensor, members: tuple[int, ...]) -> Tensor:
-    """Return whether each value is one of some numbers. Shape: that of the values."""
     result = values != values
     for member in members:
         result = result | (values == member)
@@ -160,7 +142,6 @@ class _Rest(NamedTuple):
 
 
 def _rest(orders: Orders, cleared: Cleared, low: Tensor, levels: int) -> _Rest:
-    """Return the best levels of what was not filled, within the window of the auction."""
     level = orders.price - low
     left = orders.quantity - cleared.filled
     place = torch.arange(levels, device=level.device)

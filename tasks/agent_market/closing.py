@@ -18,17 +18,10 @@ _SUMMED = ("bought", "sold", "notional", "trades", "seat_traded")
 
 
 class Tick(NamedTuple):
-    """What has happened in a tick. Shape of each: ().
+    """What has happened in a tick. Shape of each: (), int64 for the first three, else int32.
 
-    Attributes:
-        bid: best price after it, 0 without, int64.
-        ask: likewise.
-        doubled_mid: after it, int64.
-        high: highest price of a trade, 0 without one, int32.
-        low: lowest price of a trade, int32.
-        bought: shares by incoming orders, int32.
-        sold: likewise.
-        trades: number of them, int32.
+    Best prices are 0 where there is none, and ``high`` without a trade; ``bought`` and ``sold`` are shares by incoming
+    orders.
     """
 
     bid: Tensor
@@ -42,14 +35,7 @@ class Tick(NamedTuple):
 
 
 def closed(market: Market, moved: Fundamental, tick: Tick, rules: Rules) -> dict[str, Tensor]:
-    """Return the fields of a market after a tick that do not depend on how orders are cleared.
-
-    Args:
-        market: before the tick.
-        moved: fundamental and news after it.
-        tick: what has happened.
-        rules: of the market.
-    """
+    """Return the fields of a market after a tick that do not depend on how orders are cleared."""
     sampled = (market.tick + 1) % rules.number("momentum_every").clamp(min=1) == 0
     samples = torch.where(sampled, torch.cat([market.samples[1:], tick.doubled_mid.unsqueeze(0)]), market.samples)
     rate = torch.div(2**16, rules.number("volume_ticks").clamp(min=1), rounding_mode="floor")
@@ -101,13 +87,7 @@ def as_int32(doubled: Tensor) -> Tensor:
 
 
 def _candles_after(candles: Tensor, opens: Tensor, last: Tensor) -> Tensor:
-    """Return the candles after a tick. Shape: (5, 65).
-
-    Args:
-        candles: before it. Shape: (5, 65).
-        opens: whether a candle opens with it. Shape: (), bool.
-        last: doubled mid, high, low, volume and trades of the tick. Shape: (5,).
-    """
+    """Return the candles, (5, 65), after a tick with doubled mid, high, low, volume and trades ``last``, (5,)."""
     newest = candles[:, -1]
     merged = [
         last[0],

@@ -62,10 +62,8 @@ class ExecutionConfig(SeatConfig):
 class Execution(MarketScenario):
     """Execute a parent order by slices at the market and one passive order.
 
-    What is left in the last step is bought or sold up to `max_spread` from the mid.
-
-    Args:
-        config: of the task.
+    What is left in the last step is bought or sold up to `max_spread` from the mid; what the book cannot fill at once
+    waits there until the end.
     """
 
     config: ExecutionConfig
@@ -95,10 +93,6 @@ class Execution(MarketScenario):
         return torch.where(buys, left, 0), torch.where(buys, 0, left)
 
     def orders(self, state: SeatState, action: Tensor) -> Tensor:
-        """Return the orders of an action; in the last step what is left is bought or sold, and nothing else.
-
-        Up to `max_spread` from the mid: what the book cannot fill at once waits there until the end.
-        """
         orders = super().orders(state, action)
         kind = torch.where(state.parent[0] > 0, Order.BUY_LIMIT, Order.SELL_LIMIT)
         price = (state.doubled_mid >> 1) + state.parent[0] * self.config.max_spread
@@ -165,15 +159,8 @@ def shortfall(state: SeatState, left_cost: float, max_ticks: int) -> Tensor:
 
     What has been paid above the mid at the arrival, and what is left at the mid now: Perold, "The implementation
     shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). What is left after the last tick costs
-    ``left_cost`` basis points more, so that leaving it is no way to save the spread.
-
-    Args:
-        state: of one row or of several.
-        left_cost: of what is left at the end, in basis points.
-        max_ticks: of the episode.
-
-    Returns:
-        Shape: () or that of the rows, float64.
+    ``left_cost`` basis points more, so that leaving it is no way to save the spread. Shape: () or that of the rows,
+    float64.
     """
     arrival, left = state.first_mid.double() / 2, remaining(state).double()
     paid = state.cost - state.shares.double() * arrival
@@ -183,10 +170,7 @@ def shortfall(state: SeatState, left_cost: float, max_ticks: int) -> Tensor:
 
 
 def shortfall_to_vwap(state: SeatState) -> Tensor:
-    """Return what the executed shares have cost above the market's mean price by volume, in basis points.
-
-    Shape: (), float64; 0 before the first trade.
-    """
+    """Return the executed shares' cost above the market's mean price by volume, in basis points; 0 before a trade."""
     volume, notional = state.flow.double().unbind()
     mean = notional / volume.clamp(min=1.0)
     held = state.shares.double()

@@ -25,15 +25,7 @@ SHORT, LONG, SIGNAL = 8, 16, 4
 
 
 class Candles(NamedTuple):
-    """The last 65 candles, newest last. Shape of each: (65,), int32.
-
-    Attributes:
-        close: twice the mid.
-        high: twice the highest price.
-        low: twice the lowest price.
-        volume: shares.
-        trades: number of them.
-    """
+    """The last 65 candles, newest last; prices are doubled, ``close`` is twice the mid. Shape of each: (65,), int32."""
 
     close: Tensor
     high: Tensor
@@ -52,13 +44,7 @@ class Quote(NamedTuple):
 
 
 class News(NamedTuple):
-    """Active news, zeros without.
-
-    Attributes:
-        sentiment: in [-1, 1]. Shape: (), float32.
-        magnitude: in price ticks. Shape: (), float32.
-        remaining: ticks. Shape: (), int32.
-    """
+    """Active news, zeros without: sentiment in [-1, 1], magnitude in price ticks, remaining ticks. Shapes: ()."""
 
     sentiment: Tensor
     magnitude: Tensor
@@ -66,14 +52,7 @@ class News(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What there is to know of a feature.
-
-    Attributes:
-        meaning: in words.
-        low: least value.
-        high: largest value.
-        neutral: value where it is undefined.
-    """
+    """A feature's meaning in words, its range, and ``neutral``, its value where it is undefined."""
 
     meaning: str
     low: float = -math.inf
@@ -131,18 +110,10 @@ def feature_names(fair_value: bool) -> tuple[str, ...]:
 def features(
     candles: Candles, quote: Quote, news: News, fair: Tensor | None, doubled_mid: Tensor, weights: Tensor
 ) -> Tensor:
-    """Return the features of one market.
+    """Return the features of one market, in the order of `feature_names`. Shape: (54,), float32.
 
-    Args:
-        candles: the last 65.
-        quote: now.
-        news: now.
-        fair: public estimate of the fundamental, in price ticks; None leaves out what needs it. Shape: (), float32.
-        doubled_mid: twice the mid. Shape: (), int32.
-        weights: of `average_weights`. Shape: (4, 65).
-
-    Returns:
-        In the order of `feature_names`. Shape: (54,) or (51,), float32.
+    ``fair`` is the public estimate of the fundamental in price ticks; None leaves out what needs it, shape (51,).
+    ``weights`` are `average_weights`.
     """
     last = candles.close[-1]
     close = _relative(candles.close, last)
@@ -223,10 +194,10 @@ def _log_return(change: Tensor, before: Tensor, after: Tensor) -> Tensor:
 
 
 def average_weights() -> Tensor:
-    """Return the weights of the 65 candles in the exponential means, each begun with the first candle.
+    """Return the weights of the 65 candles in the exponential means, each begun with the first candle. Shape: (4, 65).
 
     Rows: mean of span 8, mean of span 16, the MACD's signal, and Wilder's mean over 8 of the 64 changes (the first
-    column is 0). Means of means are linear in the closes too. Shape: (4, 65), float32.
+    column is 0). Means of means are linear in the closes too.
     """
     short, long = (_mean_weights(NUM_CANDLES, 2 / (span + 1)) for span in (SHORT, LONG))
     signal = _mean_weights(NUM_CANDLES, 2 / (SIGNAL + 1))[-1] @ (short - long)

@@ -22,14 +22,10 @@ PRICES_SHOWN = 60
 
 
 class Played(NamedTuple):
-    """What an agent saw and held at every step; T + 1 steps of N episodes.
+    """What an agent saw and held at every step; T + 1 steps of N episodes, of which all but ``shares`` show the first.
 
-    Attributes:
-        tick: of each step. Shape: (T + 1,).
-        mid: of the first episode, in price ticks. Shape: (T + 1,).
-        ladder: of the first episode: prices and quantities by side. Shape: (T + 1, 2, 2, 10).
-        quotes: best own bid and ask of the first episode, NaN without. Shape: (T + 1, 2).
-        shares: held, NaN after the end of an episode. Shape: (T + 1, N).
+    ``mid`` is in price ticks, ``ladder`` prices and quantities by side, (T + 1, 2, 2, 10), ``quotes`` the best own bid
+    and ask, (T + 1, 2), NaN without, ``shares`` those held, (T + 1, N), NaN after the end of an episode.
     """
 
     tick: np.ndarray
@@ -122,11 +118,7 @@ SHOWN = 4
 
 
 def trading_figures(what: str) -> Callable[[VecEnv, Mapping[str, Agent], int], dict[str, Figure]]:
-    """Return a function that draws the book of the first agent, and what the first agents hold.
-
-    Args:
-        what: is held, such as the inventory.
-    """
+    """Return a function that draws the book of the first agent, and what the first agents hold, such as inventory."""
 
     def draw(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
         records = {name: played(env, agent, seed) for name, agent in list(agents.items())[:SHOWN]}

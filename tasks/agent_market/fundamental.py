@@ -18,13 +18,7 @@ MAX_DEVIATION = 2**34
 
 
 class Fundamental(NamedTuple):
-    """The fundamental and the news after a tick.
-
-    Attributes:
-        value: in 2^-16 price ticks. Shape: (), int64.
-        log_volatility: in 2^-20. Shape: (), int64.
-        news: sign, magnitude, remaining ticks and drift. Shape: (4,), int64.
-    """
+    """Fundamental in 2^-16 price ticks, log-volatility in 2^-20, news: sign, magnitude, remaining ticks, drift."""
 
     value: Tensor
     log_volatility: Tensor
@@ -34,16 +28,7 @@ class Fundamental(NamedTuple):
 def advanced(
     value: Tensor, log_volatility: Tensor, news: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules
 ) -> Fundamental:
-    """Return fundamental and news after a tick.
-
-    Args:
-        value: before it. Shape: (), int64.
-        log_volatility: before it. Shape: (), int64.
-        news: before it. Shape: (4,), int64.
-        key: of the episode.
-        tick: number of it. Shape: (), int64.
-        rules: of the market.
-    """
+    """Return fundamental and news after a tick, from those before it, all int64, and the number of the tick."""
     move, shocked, size, sign = random_bits(key, MarketStream.FUNDAMENTAL, tick)
     away = ((rules.number("mean_price") << 16) - value).clamp(-MAX_DEVIATION, MAX_DEVIATION)
     back = (away * rules.number("reversion") + 2**27) >> 28
@@ -68,7 +53,6 @@ def growth(table: Tensor, log: Tensor) -> Tensor:
 
 
 def _log_volatility_after(log: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules) -> Tensor:
-    """Return the logarithm of the volatility after a tick. Shape: ()."""
     word = random_bits(key, MarketStream.VOLATILITY, tick)[0]
     back = (log * rules.number("log_volatility_reversion") + 2**27) >> 28
     after = log - back + table_normal(rules.normal, word, rules.number("log_volatility_noise"))

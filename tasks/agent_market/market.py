@@ -32,31 +32,16 @@ DEPTH = 10
 
 
 class Market(TensorClass):
-    """One market; A owners, S seats, K orders a side. Units as in `rules.md`.
+    """One market. Units as in `rules.md`; shapes and types are those of `Layout.market_shapes`.
 
-    Attributes:
-        words: of the episode's key. Shape: (4,), int64.
-        tick: ticks since the market opened. Shape: (), int64.
-        key: of the book. Shape: (2, K), int32.
-        quantity: of the book. Shape: (2, K), int32.
-        owner: of the book. Shape: (2, K), int32.
-        id: of the book. Shape: (2, K), int32.
-        next_id: of the book. Shape: (), int32.
-        cash: of all owners, in price ticks. Shape: (A,), int64.
-        shares: of all owners. Shape: (A,), int64.
-        fundamental: in 2^-16 price ticks. Shape: (), int64.
-        log_volatility: of the fundamental, beside its mean, in 2^-20. Shape: (), int64.
-        news: sign, magnitude, remaining ticks and drift a tick of active news, else zeros. Shape: (4,), int64.
-        backlog: wakes that wait, by class. Shape: (4,), int64.
-        noise_wakes: ticks at which noise traders wake, rising. Shape: (noise traders,), int32.
-        noise_served: noise traders that have sent their message. Shape: (), int64.
-        spreads: average spread of each maker, in 2^-8 price ticks. Shape: (makers,), int64.
-        doubled_mid: last sum of best bid and ask. Shape: (), int64.
-        samples: doubled mids that momentum traders average, newest last. Shape: (50,), int64.
-        volumes: bought and sold a tick, averaged, in 2^-16 shares. Shape: (2,), int64.
-        views: best bid, best ask and fundamental after the last ticks, newest first. Shape: (8, 3), int64.
-        counts: `COUNTS`. Shape: (5,), int64.
-        candles: close, high and low as doubled prices, volume and trades, newest last. Shape: (5, 65), int32.
+    ``words`` are of the episode's key, ``tick`` counts since the market opened. ``key`` to ``next_id`` are the book's,
+    ``cash``, in price ticks, and ``shares`` of all owners. ``fundamental`` is in 2^-16 price ticks, ``log_volatility``
+    beside its mean and in 2^-20, ``news`` sign, magnitude, remaining ticks and drift a tick, else zeros. ``backlog``
+    counts wakes that wait, by class; ``noise_wakes`` are the ticks at which noise traders wake, rising, and
+    ``noise_served`` those that have sent their message. ``spreads`` are the makers' averages, in 2^-8 price ticks,
+    ``volumes`` bought and sold a tick, averaged, in 2^-16 shares. ``doubled_mid`` is the last sum of best bid and ask,
+    ``samples`` those that momentum traders average, newest last; ``views`` are best bid, best ask and fundamental after
+    the last ticks, newest first. ``candles`` are close, high and low as doubled prices, volume and trades, newest last.
     """
 
     words: Tensor
@@ -90,28 +75,13 @@ COUNTS = ("messages", "rejected", "evicted", "unplaced", "carried")
 class Report(NamedTuple):
     """What is seen of a market after some ticks, and what has been traded in them.
 
-    Attributes:
-        bid: best price, 0 if that side is empty. Shape: (), int32.
-        ask: likewise. Shape: (), int32.
-        doubled_mid: last sum of best bid and ask. Shape: (), int32.
-        high: highest of twice the trades' prices and the doubled mid. Shape: (), int32.
-        low: lowest of them. Shape: (), int32.
-        bought: shares bought by incoming orders. Shape: (), int32.
-        sold: shares sold by incoming orders. Shape: (), int32.
-        notional: sum of price times size of the trades, in price ticks. Shape: (), int64.
-        trades: number of trades. Shape: (), int32.
-        estimate: public estimate of the fundamental, in 2^-16 price ticks. Shape: (), int64.
-        news: as in the market. Shape: (4,), int64.
-        prices: of the best levels, bids first, 0 where there is none. Shape: (2, 10), int32.
-        quantities: at them. Shape: (2, 10), int32.
-        seat_cash: of each seat, in price ticks. Shape: (S,), int64.
-        seat_shares: of each seat. Shape: (S,), int64.
-        seat_traded: shares bought and sold by each seat. Shape: (S, 2), int32.
-        own_quantity: of each seat's orders in the book, by side. Shape: (S, 2), int32.
-        own_price: of the best of them, 0 without. Shape: (S, 2), int32.
-        own_size: quantity of that order. Shape: (S, 2), int32.
-        own_ahead: quantity before it at its price. Shape: (S, 2), int32.
-        own_id: of that order, -1 without. Shape: (S, 2), int32.
+    Numbers have shape () and are int32, but ``notional`` (the sum of price times size, in price ticks) and ``estimate``
+    (the public one of the fundamental, in 2^-16 price ticks) int64. ``bid`` and ``ask`` are 0 if that side is empty;
+    ``doubled_mid`` is their last sum, ``high`` and ``low`` are taken over twice the trades' prices and it. ``bought``
+    and ``sold`` are by incoming orders. ``prices`` and ``quantities`` are those of the best levels, (2, 10), bids
+    first, 0 where there is none. Of each seat: cash in price ticks and shares, (S,), int64, and by side, (S, 2): shares
+    traded, quantity of its orders in the book, and of the best of them price (0 without), size, quantity ahead of it at
+    its price, and id (-1 without).
     """
 
     bid: Tensor
@@ -141,16 +111,8 @@ class Report(NamedTuple):
 class Layout:
     """Numbers of a market that shapes depend on.
 
-    Attributes:
-        seats: of learners.
-        makers: market makers.
-        value: value traders.
-        momentum: momentum traders.
-        noise: noise traders.
-        slots: messages of traders a tick.
-        levels: quotes of a maker a side.
-        room: orders of a side of the book.
-        auction: prices of an auction, 0 in a market with an order book.
+    ``slots`` are messages of traders a tick, ``levels`` quotes of a maker a side, ``room`` orders of a side of the
+    book, ``auction`` prices of an auction, 0 in a market with an order book.
     """
 
     seats: int
@@ -198,14 +160,10 @@ def layout_of(config: BackgroundConfig, seats: int) -> Layout:
 
 
 class Rules(NamedTuple):
-    """Numbers and tables of the rules.
+    """Numbers, (P,), in the order of `NUMBERS`, and tables of the rules.
 
-    Attributes:
-        numbers: `NUMBERS` in their order. Shape: (P,), int64.
-        arrivals: thresholds of the makers, value and momentum traders. Shape: (3, C), int64.
-        normal: table of normal numbers. Shape: (4096,), int32.
-        sizes: table of order sizes. Shape: (4096,), int32.
-        growth: table of exponentials. Shape: (1025,), int32.
+    ``arrivals`` are thresholds of the makers, value and momentum traders, (3, C), int64; ``normal`` and ``sizes`` have
+    shape (4096,), ``growth``, the table of exponentials, (1025,), int32.
     """
 
     numbers: Tensor

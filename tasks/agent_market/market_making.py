@@ -51,11 +51,7 @@ class MarketMakingConfig(SeatConfig):
 
 
 class MarketMaking(MarketScenario):
-    """One bid and one ask at chosen distances from the mid, or none.
-
-    Args:
-        config: of the task.
-    """
+    """One bid and one ask at chosen distances from the mid, or none."""
 
     config: MarketMakingConfig
 
@@ -89,7 +85,6 @@ class MarketMaking(MarketScenario):
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
     ) -> Tensor:
-        """Return the change of equity less a penalty of the inventory."""
         config = self.config
         inventory = next_state.shares.double() / config.quote_size
         change = equity_change(state, next_state, config.price_tick, config.reward_scale)

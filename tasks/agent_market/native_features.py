@@ -36,17 +36,7 @@ PARTS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
 
 
 def seen_features(candles: Tensor, report: Report, weights: Tensor, fair_value: bool) -> Tensor:
-    """Return the features of one market, in C++ on a CPU with a compiler, else in PyTorch.
-
-    Args:
-        candles: of the market. Shape: (5, 65), int32.
-        report: of its last ticks.
-        weights: of `average_weights`. Shape: (4, 65).
-        fair_value: show the public estimate, and what is derived from it.
-
-    Returns:
-        In the order of `feature_names`. Shape: (54,) or (51,), float32.
-    """
+    """Return `features.features` of one market, in C++ on a CPU with a compiler, else in PyTorch."""
     if candles.device.type == "cpu" and built_library(SOURCE) is not None:
         parts = [candles, *(getattr(report, name) for name in list(PARTS)[1:])]
         shown: Tensor = torch.ops.vecenv.agent_market_features(parts, weights, fair_value)
@@ -90,11 +80,7 @@ def _features(parts: Sequence[Tensor], weights: Tensor, fair_value: bool) -> Ten
 
 
 def _readable(name: str, tensor: Tensor, batch: torch.Size) -> Tensor:
-    """Return a tensor whose numbers of each market lie one after the other.
-
-    Raises:
-        ValueError: it has another shape or type.
-    """
+    """Return a tensor with the numbers of each market side by side; raises ValueError for another shape or type."""
     shape, kind = PARTS[name]
     if tensor.shape != (*batch, *shape) or tensor.dtype != kind or len(batch) > 1:
         raise ValueError(f"{name} must have shape {(*batch, *shape)} and {kind}, got {form(tensor)}")

@@ -41,14 +41,9 @@ def advanced_market(
 ) -> tuple[Market, Report]:
     """Return the market after some ticks and what is seen of it, in C++ on a CPU with a compiler, else in PyTorch.
 
-    In C++ the market that is given becomes the one after the ticks. Auctions are cleared in PyTorch.
-
-    Args:
-        market: before the ticks, of contiguous tensors; `split` if it has a batch dimension.
-        orders: messages of the seats, in turn, in the first tick. Shape of each: (J,), int32.
-        rules: of the market.
-        layout: of the market.
-        ticks: number of them.
+    In C++ the market that is given becomes the one after the ticks: its tensors are contiguous, and `split` if it has a
+    batch dimension. Auctions are cleared in PyTorch. ``orders``, (J,), int32, are messages of the seats, in turn, in
+    the first tick.
     """
     in_parts = len(market.batch_size) > 0
     if layout.auction or market.tick.device.type != "cpu" or built_library(SOURCE) is None:
@@ -166,11 +161,7 @@ def _batch_of(market: Sequence[Tensor], in_parts: bool) -> torch.Size:
 
 
 def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size, in_parts: bool) -> None:
-    """Reject tensors that the library would read or write beyond their memory.
-
-    Raises:
-        ValueError: naming the first of another shape or type, or that is not contiguous.
-    """
+    """Raise a ValueError for tensors that the library would read or write beyond their memory."""
     shapes = Layout(*layout).market_shapes()
     for name, tensor in zip(FIELDS, market, strict=True):
         shape, kind = shapes[name]

@@ -17,20 +17,12 @@ UNKNOWN = -1
 
 
 class Order(IntEnum):
-    """What an order of a list asks for.
+    """What an order of a list asks for; the rest of a limit order waits in the book.
 
-    Attributes:
-        NONE: nothing.
-        BUY: buy at the market.
-        SELL: sell at the market.
-        BUY_LIMIT: buy up to a price; the rest waits in the book.
-        SELL_LIMIT: sell down to a price; the rest waits in the book.
-        BID: have a bid of a price and at most a quantity. The best own bid keeps its place if it is at the price, and
-            is made smaller if it is too large; at another price it is moved; without one a bid is placed that does not
-            trade at once. A quantity of 0 cancels it. A second one of a list is ignored.
-        ASK: likewise.
-        CANCEL: cancel all own orders.
-        INVALID: nothing; the step counts as one with an invalid action.
+    ``BID``: have a bid of a price and at most a quantity. The best own bid keeps its place if it is at the price, and
+    is made smaller if it is too large; at another price it is moved; without one a bid is placed that does not trade at
+    once. A quantity of 0 cancels it. A second one of a list is ignored. ``ASK``: likewise. ``CANCEL``: cancel all own
+    orders. ``INVALID``: nothing; the step counts as one with an invalid action.
     """
 
     NONE = 0
@@ -53,11 +45,8 @@ def order(kind: Tensor | int, price: Tensor | int, quantity: Tensor | int, like:
 class _Left(NamedTuple):
     """What the orders of a list so far have left of one side. Shape of each: ().
 
-    Attributes:
-        room: shares that may still be traded, with those in the book, int64.
-        waiting: shares of own orders in the book, int64.
-        quotes: whether a quote may still be asked for.
-        kept: whether the orders in the book have not been cancelled.
+    ``room``: shares that may still be traded, with those in the book; ``waiting``: shares of own orders in the book;
+    ``quotes``: a quote may still be asked for; ``kept``: the orders in the book have not been cancelled.
     """
 
     room: Tensor
@@ -69,14 +58,9 @@ class _Left(NamedTuple):
 def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor], seat: Tensor | int = 0) -> list[Message]:
     """Return the messages of a list of orders, in turn. Shape of each: (), int32.
 
-    Quantities are cut to the room that the orders before and those in the book leave, even if all of them are filled;
-    an order without room is left out. What no book accepts becomes a message that the book refuses and counts.
-
-    Args:
-        state: of the seat.
-        orders: kind, price in price ticks, and shares. Shape: (M, 3), int64.
-        room: shares that may be bought and that may be sold. Shape of each: (), int64.
-        seat: owner of the orders. Shape: ().
+    ``orders`` are kind, price in price ticks and shares, (M, 3), int64. Quantities are cut to the room (shares that may
+    be bought and sold) that the orders before and those in the book leave, even if all of them are filled; an order
+    without room is left out. What no book accepts becomes a message that the book refuses and counts.
     """
     own = [own_orders(state, side) for side in (BUY, SELL)]
     yes = state.tick == state.tick

@@ -27,18 +27,9 @@ from vecenv.text.records import EpisodeRecord, StepRecord
 class MarketStep(StepRecord):
     """One step, after which everything is told. Prices in the book are in price ticks, money is in currency.
 
-    Attributes:
-        tick: ticks since the episode began.
-        orders: ``kind``, ``price`` (null where it has none) and ``shares`` of each order that was carried out.
-        bought: shares in the step.
-        sold: shares in the step.
-        shares: held.
-        cash: of the seat.
-        equity: at the mid.
-        mid: of the market.
-        quotes: price and shares of the best own bid and ask, zeros without.
-        ladder: prices and shares of the best levels of bids and asks.
-        outcomes: of the episode so far, by name.
+    ``tick`` counts since the episode began. ``orders`` are those carried out: ``kind``, ``price`` (null where it has
+    none) and ``shares``. ``quotes`` are price and shares of the best own bid and ask, zeros without, ``ladder`` prices
+    and shares of the best levels of bids and asks, ``outcomes`` those of the episode so far, by name.
     """
 
     tick: int
@@ -58,10 +49,7 @@ class MarketStep(StepRecord):
 class MarketEpisode(EpisodeRecord):
     """One episode; its market is that of its rules, its seed and its row.
 
-    Attributes:
-        start: mid at the start, in currency.
-        parent: sign and shares of the order to execute, zeros without.
-        turns: the steps.
+    ``start`` is the mid at the start, in currency, ``parent`` sign and shares of the order to execute, zeros without.
     """
 
     steps_field = "turns"
@@ -73,7 +61,6 @@ class MarketEpisode(EpisodeRecord):
 
     @property
     def price_tick(self) -> float:
-        """In currency."""
         return self.config["price_tick"]
 
 
@@ -104,13 +91,11 @@ class MarketRecorder(Recorder[MarketStep, MarketEpisode]):
     episode = MarketEpisode
 
     def check(self, env: VecEnv) -> None:
-        """Raise a ValueError if the environment's task is none of the agent-based market."""
         if not isinstance(env.scenario, MarketScenario):
             raise ValueError(f"only episodes of the agent-based market are recorded, not of {env.scenario.name!r}")
 
     @property
     def scenario(self) -> MarketScenario:
-        """The task."""
         assert isinstance(self.env.scenario, MarketScenario)
         return self.env.scenario
 
@@ -132,7 +117,6 @@ class MarketRecorder(Recorder[MarketStep, MarketEpisode]):
         decided: tuple[Tensor, Tensor],
         reward: Tensor,
     ) -> list[MarketStep]:
-        """Return the records of the step that rows have just completed."""
         rows, _ = self.env.rows_of(ids)
         state, text = rows.state, self.scenario.text
         assert isinstance(text, MarketText)
@@ -188,14 +172,12 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
     def scenario(
         self, record: MarketEpisode, market: str | None = None, device: torch.device | str = "cpu"
     ) -> Scenario:
-        """Recreate the task of a record; see `Recording.scenario`."""
         if market is not None:
             raise ValueError(f"{record.task} simulates its own market, so --market {market} cannot be used")
         task = task_named(record.task)
         return task.build(config=recorded_config(task.config(), record.config))
 
     def title(self, record: MarketEpisode) -> str:
-        """Return task, seed and length of an episode."""
         seconds = self._seconds(record)
         return f"{record.task}, seed {record.seed}, row {record.env_id}, {len(record.turns)} steps of {seconds:g} s"
 
@@ -204,15 +186,12 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
         return record.config["ticks_per_step"] * record.config["tick_seconds"]
 
     def result(self, record: MarketEpisode) -> dict[str, Any]:
-        """Return the number of steps of an episode, and its outcomes."""
         return {"steps": len(record.turns), "outcomes": record.turns[-1].outcomes if record.turns else {}}
 
     def origin(self, record: MarketEpisode) -> dict[str, Any]:
-        """Return the number of the row's episode."""
         return {"episode": record.episode}
 
     def told(self, step: MarketStep, scenario: Scenario) -> list[tuple[str, str]]:
-        """Return the fills of a step and its reward."""
         lines = []
         for name, shares, style in (("Bought", step.bought, "green"), ("Sold", step.sold, "magenta")):
             if shares:
@@ -227,7 +206,6 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
         return [*lines, (f"{outcomes} | reward {step.reward:+.3f}", "")]
 
     def outcome(self, record: MarketEpisode) -> dict[str, str]:
-        """Return the outcomes of an episode, its grades, and how often its agent traded and was not understood."""
         task = task_named(record.task)
         last = outcome_texts(record.turns[-1], task) if record.turns else dict.fromkeys(task.outcomes, "–")
         columns = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
@@ -237,11 +215,9 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
         return {**columns, "Steps with trades": str(trades), "Invalid": str(invalid)}
 
     def table_rows(self, record: MarketEpisode) -> list[dict[str, Any]]:
-        """Return a row of numbers for each step; see `step_rows`."""
         return step_rows(record)
 
     def report_page(self, record: MarketEpisode, reference: MarketEpisode, name: str, scenario: Scenario) -> str:
-        """Return the HTML page of an episode; see `report.market_report`."""
         columns = self.outcome(record), self.outcome(reference)
         return market_report(record, reference, name, self.title(record), columns)
 

@@ -17,10 +17,7 @@ def equity_change(state: SeatState, next_state: SeatState, price_tick: float, sc
 
 
 def shortfall_of_fills(state: SeatState, next_state: SeatState, price_tick: float, scale: float) -> Tensor:
-    """Return minus what a step's fills have cost beyond the mid before it, in currency times a scale.
-
-    The implementation shortfall of the step's orders, whose arrival price is that mid. Shape: (), float32.
-    """
+    """Return minus the shortfall of a step's fills against the mid before it, in currency times a scale. Shape: ()."""
     bought = next_state.shares - state.shares
     doubled_gain = 2 * (next_state.cash - state.cash) + bought * state.doubled_mid
     return (doubled_gain.double() * (price_tick / 2 * scale)).float()
@@ -31,15 +28,7 @@ def risk_adjusted(
 ) -> Tensor:
     """Return the change of equity less drawdown and traded shares, plus the Sharpe ratio of the steps at the end.
 
-    Args:
-        state: before the step.
-        next_state: after it.
-        ended: whether the episode has ended. Shape: (), bool.
-        weights: of the drawdown, of a share traded, in currency, and of the Sharpe ratio.
-        config: of the task.
-
-    Returns:
-        Shape: (), float32.
+    ``weights`` are of the drawdown, of a share traded, in currency, and of the Sharpe ratio. Shape: (), float32.
     """
     drawdown_weight, cost_per_share, sharpe_weight = weights
     change = equity_change(state, next_state, config.price_tick, 1.0).double()

@@ -44,9 +44,6 @@ class MarketScenario(Scenario[SeatState]):
 
     All functions but `reset`, `warmed` and `step` are of one seat. With several of them, the fields of the state have a
     leading dimension of S in these three, see `Scenario.num_agents`.
-
-    Args:
-        config: of the task.
     """
 
     warm_up = 1
@@ -72,10 +69,7 @@ class MarketScenario(Scenario[SeatState]):
 
     @abstractmethod
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
-        """Return how many shares may be bought and sold, with those in open orders, of one row or of several.
-
-        Shape of each: () or that of the rows, int64.
-        """
+        """Return how many shares may be bought and sold, with those in open orders. Shapes: () or the rows'."""
 
     def understood_actions(self) -> Sequence[TensorSpec]:
         """Return the specs of the task's actions and of lists of orders, shape (max_orders, 3), see `orders.Order`."""
@@ -98,7 +92,6 @@ class MarketScenario(Scenario[SeatState]):
         return torch.stack([key.episode * 0, key.episode * 0])
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> SeatState:
-        """Open the market; `warmed` makes it ready for the seat."""
         market = opened(key, rules_of(params, shared), self.layout)
         zero = market.tick
         none, real = zero.to(torch.int32), zero.double()
@@ -144,7 +137,6 @@ class MarketScenario(Scenario[SeatState]):
         return (function if self.num_agents == 1 else torch.vmap(function))(*arguments)
 
     def warmed(self, state: SeatState, params: Tensors, shared: Tensors) -> SeatState:
-        """Return the state after the whole warm-up of the market, before the first tick of the episode."""
         market, report = advanced_market(
             state.market, nothings(params["mean_price"], 1), rules_of(params, shared), self.layout, self.config.warm_up
         )
@@ -152,7 +144,6 @@ class MarketScenario(Scenario[SeatState]):
         return state.replace(**seen, first_mid=seen["doubled_mid"])
 
     def step(self, state: SeatState, action: Tensor, params: Tensors, shared: Tensors) -> SeatState:
-        """Send the messages of all seats' actions, and advance the market to the next ones."""
         several = self.num_agents > 1
         seat = torch.arange(self.num_agents, device=action.device)
         listed, sent = self._by_seat(self._orders_of, state, action, seat if several else 0)
@@ -189,16 +180,7 @@ class MarketScenario(Scenario[SeatState]):
     def _accounts_after(
         self, state: SeatState, invalid: Tensor, cash: Tensor, shares: Tensor, traded: Tensor, doubled_mid: Tensor
     ) -> dict[str, Tensor]:
-        """Return the fields of one seat's account after a step.
-
-        Args:
-            state: before it.
-            invalid: whether the action was. Shape: ().
-            cash: received in the episode, in price ticks. Shape: ().
-            shares: held. Shape: ().
-            traded: shares bought and sold in the step. Shape: (2,).
-            doubled_mid: after the step. Shape: ().
-        """
+        """Return the fields of one seat's account after a step; ``cash`` is received in the episode, in price ticks."""
         cash = round(self.config.initial_cash / self.config.price_tick) + cash
         equity = doubled_equity(cash, shares, doubled_mid)
         before = doubled_equity(state.cash, state.shares, state.doubled_mid)

@@ -12,30 +12,18 @@ from vecenv.tasks.agent_market.market import Market
 
 
 class SeatState(TensorClass, frozen=True):  # type: ignore[call-arg]
-    """The seat and what it sees of the market. Money is in price ticks.
+    """The seat and what it sees of the market. Money is in price ticks; a number is int64 where nothing else is said.
 
-    Attributes:
-        market: the whole market, which only `Scenario.step` reads.
-        features: of the last ticks. Shape: (54,) or (51,), float32.
-        touch: best bid and ask, 0 where there is none. Shape: (2,), int32.
-        ladder: prices and quantities of the best levels, bids first. Shape: (2, 2, 10), int32.
-        doubled_mid: last sum of best bid and ask. Shape: (), int64.
-        estimate: public estimate of the fundamental, in 2^-16. Shape: (), int64.
-        cash: Shape: (), int64.
-        shares: negative if sold short. Shape: (), int64.
-        cost: what the shares have cost, negative if sold short. Shape: (), float64.
-        peak: highest doubled equity. Shape: (), int64.
-        traded: shares bought and sold in the episode. Shape: (2,), int64.
-        last_traded: shares bought and sold in the last step. Shape: (2,), int32.
-        own: of the seat's orders, as in `Own`, by side. Shape: (5, 2), int32.
-        tick: ticks since the episode began. Shape: (), int64.
-        first_mid: doubled mid when it began. Shape: (), int64.
-        flow: volume and notional of the market's trades in the episode. Shape: (2,), int64.
-        last_volume: volume of the market's trades in the last step. Shape: (), int64.
-        changes: sums of the steps' changes of equity and of their squares, in currency. Shape: (2,), float64.
-        parent: sign and shares of an order to execute, else zeros. Shape: (2,), int64.
-        invalid: steps with an invalid action. Shape: (), int64.
-        counts: of the market. Shape: (5,), int64.
+    ``market`` is the whole market, which only `Scenario.step` reads. ``features`` are of the last ticks, (54,) or
+    (51,), float32, ``touch`` best bid and ask, (2,), int32, and ``ladder`` prices and quantities of the best levels,
+    bids first, (2, 2, 10), int32, 0 where there is none. ``doubled_mid`` is the last sum of best bid and ask,
+    ``first_mid`` that when the episode began, ``estimate`` the public estimate of the fundamental, in 2^-16. ``shares``
+    and what they have cost, ``cost``, float64, are negative if sold short; ``peak`` is the highest doubled equity.
+    ``traded``, (2,), are shares bought and sold in the episode, ``last_traded``, int32, those in the last step, ``own``
+    the fields of `Own` by side, (5, 2), int32. ``flow``, (2,), is volume and notional of the market's trades in the
+    episode, ``last_volume`` the volume of the last step, ``changes`` the sums of the steps' changes of equity and of
+    their squares, in currency, (2,), float64. ``parent``, (2,), is sign and shares of an order to execute, else zeros;
+    ``invalid`` counts steps with an invalid action, ``counts``, (5,), are the market's.
     """
 
     market: Market
@@ -62,14 +50,9 @@ class SeatState(TensorClass, frozen=True):  # type: ignore[call-arg]
 
 
 class Own(NamedTuple):
-    """The seat's orders on one side. Shape of each: (), int32.
+    """The seat's orders on one side: shares of all, and price, size, shares ahead and id of the best. Shapes: ().
 
-    Attributes:
-        quantity: of all of them.
-        price: of the best, 0 without.
-        size: quantity of the best.
-        ahead: quantity before it at its price.
-        id: of it, -1 without.
+    Without orders the price is 0 and the id -1.
     """
 
     quantity: Tensor
@@ -90,16 +73,10 @@ def doubled_equity(cash: Tensor, shares: Tensor, doubled_mid: Tensor) -> Tensor:
 
 
 def cost_after(cost: Tensor, shares: Tensor, bought: Tensor, paid: Tensor) -> Tensor:
-    """Return what a position has cost after a net purchase, at average cost.
+    """Return what a position has cost after a net purchase, negative if sold, at average cost. Shapes: ().
 
     A purchase that makes the position larger adds what was paid; one that makes it smaller takes the average cost of
     what was closed; one that turns it around leaves its price.
-
-    Args:
-        cost: before it. Shape: (), float64.
-        shares: before it. Shape: (), int64.
-        bought: net, negative if sold. Shape: (), int64.
-        paid: net. Shape: (), int64.
     """
     held, change, money = shares.double(), bought.double(), paid.double()
     after = held + change

@@ -31,15 +31,7 @@ _LOG_SIZE = NormalDist(2.9, 1.2)
 
 
 def arrival_thresholds(rate: float, entries: int) -> Tensor:
-    """Return thresholds of random words: as many as a word reaches is a Poisson number of the rate.
-
-    Args:
-        rate: its mean.
-        entries: number of thresholds, C, the largest number.
-
-    Returns:
-        Shape: (C,), int64.
-    """
+    """Return thresholds of random words: as many as a word reaches is a Poisson number of mean ``rate``."""
     reached, share, thresholds = 0.0, math.exp(-rate), []
     for number in range(entries):
         reached += share
@@ -57,10 +49,7 @@ def least_entries(rate: float) -> int:
 
 
 def normal_table() -> Tensor:
-    """Return quantiles of the standard normal distribution at the middles of 2^12 equal cells, in 2^-16.
-
-    Scaled to a variance of 1. Shape: (4096,), int32.
-    """
+    """Return normal quantiles at the middles of 2^12 equal cells, of variance 1, in 2^-16. Shape: (4096,), int32."""
     cells = 1 << TABLE_BITS
     values = torch.tensor([NormalDist().inv_cdf((cell + 0.5) / cells) for cell in range(cells)], dtype=torch.float64)
     return (values / values.square().mean().sqrt() * 2**16).round().to(torch.int32)
@@ -81,22 +70,13 @@ def size_table(room: int) -> Tensor:
 
 
 def growth_table() -> Tensor:
-    """Return exp(x) for x from -`LARGEST_LOG` to `LARGEST_LOG` in steps of 2^-`GROWTH_BITS`, in 2^-16.
-
-    Shape: (1025,), int32.
-    """
+    """Return exp(x) for abs(x) <= `LARGEST_LOG` in steps of 2^-`GROWTH_BITS`, in 2^-16. Shape: (1025,), int32."""
     places = range(-LARGEST_LOG << GROWTH_BITS, (LARGEST_LOG << GROWTH_BITS) + 1)
     return torch.tensor([round(math.exp(place / (1 << GROWTH_BITS)) * 2**16) for place in places], dtype=torch.int32)
 
 
 def table_normal(normal: Tensor, word: Tensor, scale: Tensor) -> Tensor:
-    """Return a normal number times a scale, in the unit of the scale. Shapes: ().
-
-    Args:
-        normal: `normal_table`.
-        word: random. Shape: ().
-        scale: Shape: ().
-    """
+    """Return the normal number of a random word times a scale, in the unit of the scale. Shapes: ()."""
     return (normal[word >> (32 - TABLE_BITS)].to(torch.int64) * scale + 2**15) >> 16
 
 

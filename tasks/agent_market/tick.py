@@ -23,19 +23,10 @@ from vecenv.tasks.agent_market.traders import MAKER, View, maker_quotes, trader_
 
 
 class _Flow(NamedTuple):
-    """What has been traded in the tick so far. Shape: (), int32, but for ``seats``.
+    """What has been traded in the tick so far. Shape: (), int32, but for ``seats``, (S, 2), bought and sold by each.
 
-    Attributes:
-        bought: shares by incoming orders.
-        sold: likewise.
-        notional: price times size of the trades, int64.
-        trades: number of them.
-        high: highest price of a trade, 0 without one.
-        low: lowest price of a trade, largest int32 without one.
-        seats: shares bought and sold by each seat. Shape: (S, 2).
-        messages: carried out.
-        rejected: not carried out.
-        evicted: orders.
+    ``bought`` and ``sold`` are by incoming orders, ``notional``, int64, price times size. Without a trade ``high`` is 0
+    and ``low`` the largest int32. Messages are carried out or rejected, orders evicted.
     """
 
     bought: Tensor
@@ -59,15 +50,7 @@ class _Trading(NamedTuple):
 
 
 def ticked(market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1) -> tuple[Market, Report]:
-    """Return the market after some ticks, and what is seen of it.
-
-    Args:
-        market: before them.
-        orders: messages of the seats, in turn, in the first tick. Shape of each: (J,), int32.
-        rules: of the market.
-        layout: of the market.
-        ticks: number of them.
-    """
+    """Return the market after some ticks, and what is seen of it; the seats' messages, (J,), come in the first."""
     return repeated(_one_tick, market, orders, rules, layout, ticks)
 
 
@@ -119,13 +102,7 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
 
 
 class _Requoting(NamedTuple):
-    """What a maker did in a tick. Shape of each: ().
-
-    Attributes:
-        due: 1 if one requoted, int64.
-        evicted: orders of others.
-        unplaced: quotes.
-    """
+    """What a maker did in a tick: 1 if one requoted, orders of others evicted, quotes unplaced. Shape of each: ()."""
 
     due: Tensor
     evicted: Tensor
@@ -133,7 +110,6 @@ class _Requoting(NamedTuple):
 
 
 def _view(book: Book, fundamental: Tensor) -> View:
-    """Return what is seen of a market at this moment."""
     bid, ask = best_prices(book).to(torch.int64).unbind()
     return View(bid, ask, fundamental)
 

@@ -39,14 +39,8 @@ TOOLS: dict[str, Tool] = {
 class _Row:
     """Context of a tool call: one row. Prices and money are in price ticks.
 
-    Attributes:
-        features: of the market.
-        levels: prices and shares of the best levels by side.
-        own: shares of own orders, and price, shares, queue and id of the best, by side.
-        doubled_mid: sum of best bid and ask.
-        shares: held.
-        cost: of the shares.
-        traded: shares bought and sold.
+    By side, ``levels`` are prices and shares of the best levels, ``own`` shares of own orders, and price, shares, queue
+    and id of the best.
     """
 
     features: Sequence[float]
@@ -59,15 +53,7 @@ class _Row:
 
 
 class MarketTools(ToolSet[_Row]):
-    """Tools of a market's task.
-
-    Args:
-        scenario: the task.
-        offered: tools, families, or all.
-
-    Raises:
-        ValueError: there is no such tool.
-    """
+    """Tools of a market's task: ``offered`` names tools or families; raises ValueError if there is no such tool."""
 
     tools = TOOLS
     example = "feature"

@@ -20,13 +20,7 @@ MAKER, VALUE, MOMENTUM, NOISE = range(len(CLASSES))
 
 
 class View(NamedTuple):
-    """What an agent sees. Shape of each: (), int64.
-
-    Attributes:
-        bid: best price, 0 if that side is empty.
-        ask: likewise.
-        fundamental: in 2^-16 price ticks.
-    """
+    """What an agent sees: best prices, 0 if a side is empty, fundamental in 2^-16 price ticks. Shapes: (), int64."""
 
     bid: Tensor
     ask: Tensor
@@ -34,13 +28,7 @@ class View(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """A trader that wakes.
-
-    Attributes:
-        message: that it sends. Shape of each: (), int32.
-        backlog: after it. Shape: (4,), int64.
-        noise_served: after it. Shape: (), int64.
-    """
+    """The message of a trader that wakes, and backlog, (4,), and noise traders served, (), after it."""
 
     message: Message
     backlog: Tensor
@@ -68,17 +56,7 @@ def trader_message(
 ) -> Wake:
     """Return the message of the trader that a slot serves, `Kind.NOTHING` if none waits.
 
-    Args:
-        backlog: wakes that wait, by class. Shape: (4,), int64.
-        noise_served: noise traders that have sent theirs. Shape: (), int64.
-        now: the market at this moment.
-        views: after the last ticks. Shape: (8, 3), int64.
-        samples: of momentum traders. Shape: (50,), int64.
-        key: of the episode.
-        tick: number of the tick. Shape: (), int64.
-        slot: number of the slot.
-        rules: of the market.
-        layout: of the market.
+    Shapes: backlog (4,), by class, ``views`` after the last ticks (8, 3), ``samples`` of momentum traders (50,), int64.
     """
     index = tick * SLOTS_A_TICK + slot
     chosen, who, size, side_bits = random_bits(key, MarketStream.TRADER, index)
@@ -132,13 +110,9 @@ def trader_message(
 
 
 class Quotes(NamedTuple):
-    """What a maker quotes.
+    """What a maker quotes: prices of bids, falling, and asks, rising, (L,), and the shares of each.
 
-    Attributes:
-        bids: prices, falling. Shape: (L,), int64.
-        asks: prices, rising. Shape: (L,), int64.
-        quantity: of each. Shape: (), int32.
-        spread: the maker's average after it, in 2^-8 price ticks. Shape: (), int64.
+    ``spread`` is the maker's average after it, in 2^-8 price ticks.
     """
 
     bids: Tensor
@@ -150,16 +124,7 @@ class Quotes(NamedTuple):
 def maker_quotes(
     seen: View, doubled_mid: Tensor, spread: Tensor, volumes: Tensor, rules: Rules, layout: Layout
 ) -> Quotes:
-    """Return the quotes of a maker.
-
-    Args:
-        seen: by the maker.
-        doubled_mid: last one of the market. Shape: (), int64.
-        spread: its average so far, in 2^-8 price ticks. Shape: (), int64.
-        volumes: bought and sold a tick, in 2^-16 shares. Shape: (2,), int64.
-        rules: of the market.
-        layout: of the market.
-    """
+    """Return a maker's quotes; its average ``spread`` so far is in 2^-8 price ticks, ``volumes`` in 2^-16 shares."""
     both = (seen.bid > 0) & (seen.ask > 0)
     most = rules.number("max_spread")
     mid = torch.where(both & (seen.ask - seen.bid <= most), seen.bid + seen.ask, doubled_mid) >> 1

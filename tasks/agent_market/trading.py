@@ -68,11 +68,7 @@ class TradingConfig(SeatConfig):
 
 
 class Trading(MarketScenario):
-    """Trade for profit, at the market or by limit orders.
-
-    Args:
-        config: of the task.
-    """
+    """Trade for profit, at the market or by limit orders."""
 
     config: TradingConfig
 

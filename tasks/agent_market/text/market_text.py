@@ -22,11 +22,7 @@ from vecenv.text.task_text import TaskText
 
 
 class MarketText(TaskText):
-    """Renders rows and parses answers of a market's task.
-
-    Args:
-        scenario: the task.
-    """
+    """Renders rows and parses answers of a market's task."""
 
     def __init__(self, scenario: MarketScenario) -> None:
         config = scenario.config
@@ -113,19 +109,10 @@ class MarketText(TaskText):
         ]
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
-        """Return whether the last step traded, or has orders in the book. Shape: (B,), bool."""
         return (state.last_traded > 0).any(-1) | (state.own[:, 0] > 0).any(-1)
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse the orders of each text.
-
-        Args:
-            texts: arbitrary objects; an invalid text becomes an invalid hold.
-            state: of the texts' rows.
-
-        Returns:
-            Kind, price and shares of each order, shape (B, M, 3), int64, and the validity, shape (B,), bool.
-        """
+        """Parse each text to kind, price and shares of orders, (B, M, 3), and validity; an invalid one is a hold."""
         orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return orders.to(state.tick.device), valid.to(state.tick.device)
 
@@ -133,11 +120,6 @@ class MarketText(TaskText):
         return "HOLD", "BUY", "SELL", "CANCEL"
 
     def tools(self, names: Sequence[str]) -> MarketTools:
-        """Return the tools of the given names.
-
-        Raises:
-            ValueError: there is no such tool.
-        """
         return MarketTools(self.scenario, names)
 
     def random_answer(self, draw: Random) -> str:

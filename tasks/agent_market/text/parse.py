@@ -51,13 +51,7 @@ _QUOTES = {"BID": Order.BID, "ASK": Order.ASK}
 
 
 class OrderLanguage:
-    """Parses and formats lists of orders.
-
-    Args:
-        price_tick: in currency.
-        default: shares of an order without a number.
-        max_orders: of a list, M.
-    """
+    """Parses and formats lists of at most ``max_orders`` orders; ``default``: shares where none are named."""
 
     def __init__(self, price_tick: float, default: int, max_orders: int) -> None:
         self.price_tick, self.default, self.max_orders = Decimal(str(price_tick)), default, max_orders
@@ -113,11 +107,7 @@ class OrderLanguage:
         return ticks if 1 <= ticks <= MAX_PRICE else None
 
     def written(self, orders: Sequence[Sequence[int]]) -> str:
-        """Format orders as text that `parse` parses back; what a book would refuse is left out.
-
-        Args:
-            orders: kind, price in price ticks, shares. Shape: (J, 3).
-        """
+        """Format orders (kind, ticks, shares) so that `parse` reads them; what a book would refuse is left out."""
         lines = [self._line(Order(kind), price, shares) for kind, price, shares in orders if kind in _KINDS]
         return "; ".join(filter(None, lines)) or "HOLD"
 
@@ -138,11 +128,9 @@ class OrderLanguage:
         return f"{ticks * self.price_tick:f}"
 
     def tensor(self, parsed: Sequence[tuple[Line, ...] | None]) -> tuple[Tensor, Tensor]:
-        """Stack parsed texts into one tensor of actions.
+        """Stack parsed texts into one tensor of actions, with whether each is valid. Shapes: (B, M, 3), (B,).
 
-        Returns:
-            Kind, price and shares of each order, padded with none, shape (B, M, 3), int64, where an invalid text is
-            one of kind `Order.INVALID`; and whether each text is valid, shape (B,), bool.
+        Orders are kind, price and shares, int64, padded with none; an invalid text is one of kind `Order.INVALID`.
         """
         nothing, invalid = (int(Order.NONE), 1, 0), (int(Order.INVALID), 1, 0)
         lists = [(invalid,) if orders is None else orders for orders in parsed]

@@ -35,29 +35,13 @@ Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
 
 
 def order_grammar(max_orders: int, default: int, price: str, tick: str, auction: bool = False) -> str:
-    """Return the description of the grammar.
-
-    Args:
-        max_orders: of an answer.
-        default: shares of an order without a number.
-        price: of the examples.
-        tick: the price tick.
-        auction: whether auctions clear the orders.
-    """
+    """Return the description of the grammar; ``price`` is that of its examples, ``tick`` the price tick."""
     return (AUCTION_ORDERS if auction else ORDERS).format(
         max_orders=max_orders, size=default, default=default, price=price, tick=tick
     )
 
 
 def system_prompt(goal: str, steps: int, seconds: float, grammar: str, auction_seconds: float | None = None) -> str:
-    """Return the system prompt of an episode.
-
-    Args:
-        goal: what is asked of the agent.
-        steps: of the longest episode.
-        seconds: of a step.
-        grammar: of the answers.
-        auction_seconds: from one auction to the next; None in a market with an order book.
-    """
+    """Return the system prompt of an episode; ``auction_seconds`` is None in a market with an order book."""
     market = MARKET if auction_seconds is None else AUCTION
     return f"{market.format(steps=steps, seconds=seconds, tick_seconds=auction_seconds)}{goal}\n{grammar}"

@@ -14,22 +14,12 @@ from vecenv.kernels.order_book.messages import BUY, SELL
 
 
 class Shown(NamedTuple):
-    """One row. Prices are in price ticks.
+    """One row. Prices and cash are in price ticks, profit in currency.
 
-    Attributes:
-        step: steps taken.
-        steps: of the longest episode.
-        features: of the market, by name.
-        ladder: prices and shares of the best levels, 0 where there is none: bids, asks.
-        own: of each side's orders: shares of all; price, shares, queue before it and id of the best.
-        doubled_mid: sum of best bid and ask.
-        estimate: public estimate of the fundamental, None if it is not shown.
-        shares: held.
-        cash: in price ticks.
-        profit: change of equity since the start, in currency.
-        last_traded: shares bought and sold in the last step.
-        last_volume: shares traded by all in the last step.
-        room: shares that may still be bought and sold, those in open orders aside.
+    ``steps`` are those of the longest episode, ``ladder`` prices and shares of the best levels, bids first, 0 where
+    there is none, ``own`` of each side's orders the shares of all, and price, shares, queue before it and id of the
+    best. ``estimate`` is None if it is not shown. ``last_traded`` and ``room`` are shares bought and sold in the last
+    step, and those that may still be, those in open orders aside.
     """
 
     step: int
@@ -48,12 +38,7 @@ class Shown(NamedTuple):
 
 
 class Renderer:
-    """Renders rows as text.
-
-    Args:
-        price_tick: in currency.
-        candle_seconds: of a candle.
-    """
+    """Renders rows as text; ``price_tick`` is in currency."""
 
     def __init__(self, price_tick: float, candle_seconds: float) -> None:
         self._tick = Decimal(str(price_tick))
@@ -65,7 +50,6 @@ class Renderer:
         return f"{amount.quantize(self._tick / 10 if amount % self._tick else self._tick):,f}"
 
     def text(self, row: Shown, task_lines: Sequence[str]) -> str:
-        """Return the text of one row, with what its task adds."""
         step = f"Step {row.step + 1} of {row.steps}" if row.step < row.steps else "The episode has ended."
         lines = [step, *task_lines, *self._market(row), *self._ladder(row)]
         return "\n".join([*lines, *self._account(row)])
