@@ -1,8 +1,4 @@
-"""Baseline agents of the trading tiers.
-
-They act on all rows at once, by order lists, which every action space takes. Except for the random agents they compute
-wanted position changes, which `orders_for` converts to orders within the tier's limits.
-"""
+"""Baseline agents of the trading tiers: order lists for all rows at once, which every action space takes."""
 
 from __future__ import annotations
 
@@ -49,10 +45,7 @@ class Invalid:
 
 
 class Random:
-    """Draws valid orders: HOLD, BUY or SELL of one of the tier's symbols, with fractions of 10% to 100%.
-
-    All draws are uniform and from each episode's key, the same in every run.
-    """
+    """Draws valid orders of the tier's symbols, with fractions of 10% to 100%, uniformly from each episode's key."""
 
     def act(self, env: VecEnv) -> Tensor:
         bits = order_bits(env)
@@ -65,10 +58,7 @@ class Random:
 
 
 class RandomAny:
-    """Draws from the whole action space, malformed orders included; most of its actions are invalid.
-
-    A day has 0 to M orders. Kinds are -1 to 4, symbols -1 to K, fractions -0.5 to 1.5, or NaN in one of 16 orders.
-    """
+    """Draws from the whole action space, malformed orders included; most of its actions are invalid."""
 
     def act(self, env: VecEnv) -> Tensor:
         kind, symbol, fraction, more = order_bits(env)
@@ -82,11 +72,7 @@ class RandomAny:
 
 
 class BuyAndHold:
-    """Equal-weight buy-and-hold within the tier's limits: the plan of `vecenv.tasks.tiers.grading.benchmark`.
-
-    Args:
-        delay: share of the episode's days that pass before the first purchase.
-    """
+    """Equal-weight buy-and-hold by the plan of `grading.benchmark`, after ``delay``, a share of the episode's days."""
 
     def __init__(self, delay: float = 0.0) -> None:
         self.delay = delay
@@ -109,11 +95,7 @@ class BuyAndHold:
 
 
 class RuleBased:
-    """Buys weakness or a bullish crossover, sells strength, a bearish crossover or a loss.
-
-    BUY up to `FILL` of the per-stock limit where RSI(14) is below `RSI_ENTRY`, or where the MACD turns bullish and the
-    trend is not bearish. SELL all where RSI(14) is above `RSI_EXIT`, the MACD turns bearish or `STOP_LOSS` is lost.
-    """
+    """Buys weakness or a bullish crossover, sells strength, a bearish crossover or a loss."""
 
     def act(self, env: VecEnv) -> Tensor:
         state, close = env.state, quotes(env).close
@@ -128,11 +110,7 @@ class RuleBased:
 
 
 class Oracle:
-    """Follows the plan of `vecenv.market.hindsight` for each row's episode.
-
-    A position takes its sleeve's share of the portfolio value. Orders beyond the trade limit are retried on the next
-    day, so the account may fall short of the hindsight return in its grade.
-    """
+    """Follows hindsight's plan of each row's episode. Orders beyond the trade limit wait a day, so it may earn less."""
 
     def __init__(self) -> None:
         self._scenario: TierTrading | None = None
@@ -164,15 +142,9 @@ AGENTS: dict[str, Callable[[], Agent]] = {
 
 
 class DayQuotes(NamedTuple):
-    """Prices and tradability on each row's day. Shape of each: (N, K), but of ``closed`` (N,).
+    """Prices in ticks, float64, and flags of each row's day. Shape of each: (N, K), but of ``closed`` (N,).
 
-    Attributes:
-        close: ticks, float64.
-        buy: price of a purchase, ticks, float64.
-        sell: price of a sale, ticks, float64.
-        tradable: whether the symbol trades and belongs to the tier, bool.
-        open: whether it can be bought: tradable and the gate is open, bool.
-        closed: whether the gate refuses purchases, bool.
+    ``tradable`` symbols belong to the tier; ``open`` ones can be bought too; ``closed`` is the gate refusing purchases.
     """
 
     close: Tensor
@@ -184,11 +156,7 @@ class DayQuotes(NamedTuple):
 
 
 def tiers_of(env: VecEnv) -> TierTrading:
-    """Return the scenario of an environment, which takes order lists in every action space.
-
-    Raises:
-        ValueError: it is another task.
-    """
+    """Return the scenario of an environment of the tiers in any action space, a ValueError for another task."""
     scenario = env.scenario
     if not isinstance(scenario, TierTrading):
         raise ValueError(f"these agents play the trading tiers, not {scenario.name!r}")
@@ -235,18 +203,11 @@ def shares_for(env: VecEnv, budget: Tensor) -> Tensor:
 
 
 def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tensor:
-    """Convert wanted position changes to orders within the rules.
+    """Convert wanted position changes to orders within the rules. Shape: (N, M, 3), float32.
 
     Sales come first. Orders beyond M, purchases beyond the day's trades and orders of untradable or closed symbols are
-    dropped; purchases are cut to the cash and the position limits.
-
-    Args:
-        env: an environment of the trading tiers.
-        change: shares, negative to sell. Shape: (N, K), float64.
-        rank: higher is served first within sales and purchases; by default the symbols' order. Shape: (N, K).
-
-    Returns:
-        Shape: (N, M, 3), float32.
+    dropped; purchases are cut to the cash and the position limits. ``change`` is in shares, negative to sell; a higher
+    ``rank`` is served first within sales and purchases, by default in the symbols' order. Shape of both: (N, K).
     """
     scenario, state, today = tiers_of(env), env.state, quotes(env)
     num_orders = scenario.config.max_orders
@@ -280,11 +241,7 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
 
 
 def hindsight_plan(env: VecEnv) -> Tensor:
-    """Return the hindsight-optimal portfolio weights of each symbol on each day of each row's episode.
-
-    Returns:
-        0 beyond a tier's days. Shape: (N, days, K), float32.
-    """
+    """Return hindsight's weights on each day of each row's episode, 0 beyond it. Shape: (N, days, K), float32."""
     scenario, state = tiers_of(env), env.state
     tape = scenario.tape
     plan = torch.zeros(env.num_envs, scenario.longest, tape.num_symbols, device=env.device)

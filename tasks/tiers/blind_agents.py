@@ -59,9 +59,7 @@ class Churn:
 class FixedSymbol:
     """Buys one symbol up to the limits and holds it.
 
-    Args:
-        number: number of the tier's symbol; by default row i takes number i, modulo the number of symbols, so that the
-            mean over the rows is a mean over the symbols.
+    By default row i takes the tier's symbol i, modulo their number: the mean over the rows is one over the symbols.
     """
 
     def __init__(self, number: int | None = None) -> None:

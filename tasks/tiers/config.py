@@ -103,7 +103,6 @@ class TierConfig:
 
     @property
     def random_symbol(self) -> bool:
-        """Whether every episode draws a random symbol."""
         return self.symbols == (RANDOM_SYMBOL,)
 
 
@@ -151,11 +150,7 @@ TIERS: dict[str, TierConfig] = {
 
 
 def tier_config(name: str) -> TierConfig:
-    """Return the rules of a tier.
-
-    Raises:
-        ValueError: there is no such tier.
-    """
+    """Return the rules of a tier, a ValueError for an unknown name."""
     if name not in TIERS:
         raise ValueError(f"unknown tier {name!r}; there are {', '.join(TIERS)}")
     return replace(TIERS[name])

@@ -33,10 +33,6 @@ class Curriculum(TierTrading):
     by volatility, at the level's relative position; start days begin when every path has begun. Replayed history is one
     path, so no path is selected; start days are never selected by volatility.
 
-    Args:
-        tape: a market with the tiers' features and symbols.
-        config: of the curriculum.
-
     Raises:
         ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
     """
@@ -79,23 +75,16 @@ class Curriculum(TierTrading):
         return state.replace(path=shared["paths_by_volatility"][place])
 
     def regret(self, state: TierState) -> Tensor:
-        """Return hindsight's return of the same days less the account's: the regret of Dennis et al., 2020 (PAIRED).
+        """Return hindsight's simple return of the same days less the account's. Shape: (B,), float64.
 
-        Hindsight, of `vecenv.tasks.tiers.grading.references`, replaces PAIRED's antagonist. It pays at least the
-        standard cost and is approximate for several symbols, so a regret may be slightly negative.
-
-        Args:
-            state: of the rows. Batch: (B,).
-
-        Returns:
-            Simple returns. Shape: (B,), float64.
+        It is the regret of Dennis et al., 2020 (PAIRED), with hindsight of `grading.references` as the antagonist. That
+        pays at least the standard cost and is approximate for several symbols, so a regret may be slightly negative.
         """
         start = state.path * self.tape.num_days + state.start_day
         oracle = self.references["oracle_return"][state.rule, start, state.day - state.start_day].double()
         return oracle - (state.portfolio_value / state.start_value - 1.0)
 
     def scheduler(self, num_envs: int) -> Scheduler:
-        """Return the configured scheduler in its initial state."""
         config, device = self.curriculum, self.tape.device
         if config.scheduler == "promotion":
             rates = (config.promote_above, config.demote_below)
@@ -111,12 +100,7 @@ class Curriculum(TierTrading):
 
 
 class CurriculumSchedule:
-    """Applies a scheduler's choice of rules to every sub-environment from its next episode on.
-
-    Args:
-        scenario: the curriculum.
-        scheduler: chooses rows of its rule table.
-    """
+    """Applies a scheduler's choice of rules to every sub-environment from its next episode on."""
 
     def __init__(self, scenario: Curriculum, scheduler: Scheduler) -> None:
         self.scenario, self.scheduler = scenario, scheduler
@@ -127,16 +111,10 @@ class CurriculumSchedule:
 
     @torch.no_grad()
     def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
-        """Take in E ended episodes, choose the rules of the next ones and return metrics.
+        """Take in E ended episodes, those of one sub-environment in their order, and choose the next rules.
 
-        Args:
-            ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
-            ids: number of the row of each. Shape: (E,), int64.
-            grade: returns the grade of each. Shape: (E,).
-
-        Returns:
-            The scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
-            sub-environments; levels between two tiers count as the nearer.
+        Returns the scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
+        sub-environments; levels between two tiers count as the nearer.
         """
         score = self.score(ended, ids, grade)
         self.scheduler.update(ids, ended.state.rule, score)
@@ -163,14 +141,7 @@ class CurriculumSchedule:
 
 
 def path_volatility(close: Tensor) -> Tensor:
-    """Return the root mean square of the daily log-returns of each path's listed symbols.
-
-    Args:
-        close: ticks, 0 before the listing. Shape: (P, T, K).
-
-    Returns:
-        Shape: (P,), float64.
-    """
+    """Return the root mean square of the listed symbols' daily log-returns. Shape: (P, T, K) -> (P,), float64."""
     before, after = close[:, :-1].double(), close[:, 1:].double()
     listed = before > 0
     change = torch.where(listed, (after / torch.where(listed, before, 1.0)).clamp(min=1e-12).log(), 0.0)

@@ -126,7 +126,6 @@ class CurriculumConfig:
         return replace(self._tier(self.tiers[-1]), symbols=self.symbols)
 
     def _tier(self, name: str) -> TierConfig:
-        """Return the rules of a tier under the shared settings, on the first symbols."""
         tier = tier_config(name)
         common: dict[str, Any] = {shared: getattr(self, shared) for shared in _SHARED}
         return replace(tier, symbols=self.symbols[: len(tier.symbols)], **common)
@@ -158,10 +157,6 @@ def interpolated_rules(tiers: Sequence[TierConfig], difficulty: float) -> TierCo
     """Return the rules at a difficulty: those of tier i of n at i / (n - 1), and linear between two tiers.
 
     Days, trades a day and the number of symbols are rounded. Gate and kind of grader are the nearest tier's.
-
-    Args:
-        tiers: easiest first; their symbols are the first of one list.
-        difficulty: from 0 to 1.
     """
     place = difficulty * (len(tiers) - 1)
     easier, harder = tiers[math.floor(place)], tiers[math.ceil(place)]

@@ -1,7 +1,4 @@
-"""Curriculum schedulers: choose each sub-environment's next rules from the scores of ended episodes.
-
-A scheduler is independent of market and agent: it maps scores to rows of a rule table, easiest first.
-"""
+"""Curriculum schedulers: map the scores of ended episodes to rows of a rule table, easiest first."""
 
 from __future__ import annotations
 
@@ -14,16 +11,8 @@ from torch import Tensor
 class Promotion:
     """Moves each sub-environment one tier up or down by its success rate in its tier.
 
-    The rate is over the last W episodes, so there is no decision before W episodes in the tier. Episodes of another
+    The rate is over the last ``window`` episodes, without a decision before as many in the tier. Episodes of another
     tier, such as those running during a move, do not count.
-
-    Args:
-        num_envs: N.
-        thresholds: score above which an episode of each tier is a success.
-        window: W.
-        promote_above: rate above which a sub-environment goes up.
-        demote_below: rate below which it goes down.
-        device: where the tensors live.
     """
 
     def __init__(
@@ -45,13 +34,7 @@ class Promotion:
         return self.tier.clone()
 
     def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
-        """Take in E ended episodes, those of one sub-environment in their order.
-
-        Args:
-            ids: number of the row of each. Shape: (E,), int64.
-            rule: that it followed. Shape: (E,), int64.
-            score: higher is better. Shape: (E,).
-        """
+        """Take in E ended episodes, those of one sub-environment in their order. Shape of each: (E,)."""
         # One turn for the first episode of every sub-environment, one for the second, and so on.
         order = ids.argsort(stable=True)
         place = torch.arange(len(ids), device=ids.device)
@@ -89,17 +72,9 @@ class AdaptiveDifficulty:
     """Moves a target difficulty towards the one at which the mean score is the target score.
 
     AdaRFT, Shi et al., arXiv 2504.05520, 2025: after each batch of mean score R the target moves by
-    η tanh(α (R − β)), within [0, 1], and the next batch takes the difficulties nearest to it. Here these are the
-    nearest levels, over which the sub-environments are spread evenly. The paper's η is 50 for a range of 100.
-
-    Args:
-        num_envs: N.
-        num_levels: levels of the difficulty, evenly from 0 to 1.
-        nearest: levels that a batch is spread over.
-        target_score: β.
-        step_size: η.
-        sensitivity: α.
-        device: where the tensors live.
+    η tanh(α (R − β)), with η ``step_size``, α ``sensitivity`` and β ``target_score``, within [0, 1], and the next batch
+    takes the difficulties nearest to it. Here these are the nearest of evenly spaced levels, over which the
+    sub-environments are spread evenly. The paper's η is 50 for a range of 100.
     """
 
     def __init__(

@@ -47,25 +47,20 @@ class EpisodeRecord(NamedTuple):
     Returns are simple ones: 0.05 is a gain of 5%. Rates and exposures are shares.
 
     Attributes:
-        days: days elapsed.
         tier_days: days of the whole episode, at least 1.
         total_return: portfolio value over its start, less 1.
-        mean_return: mean of the daily returns.
-        deviation: their standard deviation, with n - 1; 0 with fewer than two days or constant returns.
+        deviation: of the daily returns, with n - 1; 0 with fewer than two days or constant returns.
         max_drawdown: largest loss from an earlier peak as a share of the peak, at the closes.
-        num_trades: executed orders.
         mistakes: all seven kinds of mistakes together.
         rule_breaks: orders against a rule: on a day closed to buying, beyond a position limit, beyond the day's trades.
         closed_days: days closed to buying.
         respected_days: those of them without an order to buy.
         exposure: mean over the days of the positions' value over the portfolio value.
-        traded: value traded over the value at the start.
+        traded: value traded over the value at the start; also ``benchmark_traded``.
         max_exposure: the tier's limit, above 0.
         costs: the tier's commission plus slippage.
         benchmark_return: of buying and holding the traded symbols within the tier's limits and at its costs.
-        benchmark_traded: its value traded over the value at the start.
         oracle_return: of trading with hindsight, net of at least the standard cost.
-        oracle_exposure: its mean exposure.
     """
 
     days: Tensor
@@ -120,10 +115,7 @@ def gate_respect(record: EpisodeRecord) -> Tensor:
 
 
 def seed_single(record: EpisodeRecord) -> Tensor:
-    """Grade the return of one symbol against buying and holding it. Shape: (), float64.
-
-    The published grader of the tiers with one symbol, with a real benchmark.
-    """
+    """Grade the return against buying and holding: the published grader, with a real benchmark. Shape: (), float64."""
     record = in_double(record)
     gain, benchmark = record.total_return, record.benchmark_return
     ratio = gain / benchmark.clamp(min=0.001)
@@ -137,20 +129,14 @@ def seed_single(record: EpisodeRecord) -> Tensor:
 
 
 def seed_portfolio(record: EpisodeRecord) -> Tensor:
-    """Grade Sharpe ratio, mistakes and activity. Shape: (), float64.
-
-    The published grader of the tiers with 3 and 10 symbols.
-    """
+    """Grade Sharpe ratio, mistakes and activity: the published grader of 3 and 10 symbols. Shape: (), float64."""
     record = in_double(record)
     grade = 0.6 * sharpe_score(record, flat=0.3) + 0.25 * faultlessness(record, 0.1) + 0.15 * activity(record)
     return grade.clamp(LOWEST_SEED, HIGHEST_SEED)
 
 
 def seed_full(record: EpisodeRecord) -> Tensor:
-    """Grade return, Sharpe ratio, respect for closed days, and risk. Shape: (), float64.
-
-    The published grader of the tier with 25 symbols.
-    """
+    """Grade return, Sharpe ratio, closed days and risk: the published grader of 25 symbols. Shape: (), float64."""
     record = in_double(record)
     gain = ((record.total_return + 0.05) / 0.15).clamp(0.0, 1.0)
     shallowness = (1.0 - record.max_drawdown / 0.15).clamp(min=0.0)
@@ -177,10 +163,7 @@ def position(record: EpisodeRecord) -> Tensor:
 
 
 def participation(record: EpisodeRecord) -> Tensor:
-    """Return the exposure as a share of hindsight's, at most 1; 0 without positions. Shape: ().
-
-    Hindsight's exposure may be low, so it counts as at least `LEAST_EXPOSURE` of the limit.
-    """
+    """Return exposure over hindsight's, at most 1; that counts as at least `LEAST_EXPOSURE` of the limit. Shape: ()."""
     wanted = torch.maximum(record.oracle_exposure, LEAST_EXPOSURE * record.max_exposure)
     return torch.where(record.exposure > 0, (record.exposure / wanted).clamp(max=1.0), 0.0)
 
@@ -201,12 +184,7 @@ GradeFunction = Callable[[EpisodeRecord], Tensor]
 
 @dataclass(frozen=True)
 class Grader:
-    """A set of grade functions for every kind of tier.
-
-    Attributes:
-        version: goes up when a grade changes.
-        grades: function by kind of tier: ``single``, ``portfolio`` and ``full``.
-    """
+    """Grade functions by kind of tier (``single``, ``portfolio``, ``full``); ``version`` rises when a grade changes."""
 
     version: int
     grades: dict[str, GradeFunction]
@@ -220,11 +198,7 @@ GRADERS: dict[str, Grader] = {
 
 
 def grade_function(name: str, kind: str) -> GradeFunction:
-    """Return the grade function of a grader for a kind of tier.
-
-    Raises:
-        ValueError: there is no such grader or kind.
-    """
+    """Return the grade function of a grader for a kind of tier, a ValueError for unknown ones."""
     if name not in GRADERS:
         known = ", ".join(f"{known} (version {grader.version})" for known, grader in GRADERS.items())
         raise ValueError(f"unknown grader {name!r}; there are {known}")

@@ -56,15 +56,7 @@ def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
 
 
 def following_days(marked: Tensor, count: int) -> Tensor:
-    """Return for each day the next ``count`` marked days, itself included; T if there are fewer.
-
-    Args:
-        marked: Shape: (P, T), bool.
-        count: J.
-
-    Returns:
-        Shape: (P T, J), int64.
-    """
+    """Return each day's next J marked days, itself included; T where there are fewer. Shape: (P, T) -> (P T, J)."""
     num_days = marked.shape[1]
     day = torch.arange(num_days, device=marked.device).expand_as(marked)
     nearest = torch.where(marked, day, num_days).flip(1).cummin(1).values.flip(1)
@@ -78,13 +70,10 @@ def following_days(marked: Tensor, count: int) -> Tensor:
 def benchmark(
     scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, open_days: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the value of equal-weight buy-and-hold from the same start within the tier's limits.
+    """Return value and traded value, in ticks, of equal-weight buy-and-hold. Shape of each: (), float64.
 
     Each symbol of the tier gets the same share of the starting value, within the limits. Symbols are bought in order,
     as many per day as the tier allows, on days open to buying, in whole shares and at the tier's costs.
-
-    Returns:
-        Portfolio value now and value traded, both in ticks. Shape of each: (), float64.
     """
     money, tape = scenario.money, scenario.tape
     owned = scenario.owned(state, params)
@@ -109,15 +98,7 @@ def benchmark(
 def episode_record(
     scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, reference: Tensors
 ) -> EpisodeRecord:
-    """Return the summary statistics of an episode so far, with its references.
-
-    Args:
-        scenario: the tiers.
-        state: of one sub-environment.
-        params: of the rules.
-        shared: of the scenario.
-        reference: from `references`.
-    """
+    """Return the summary statistics of an episode so far, with its ``reference`` returns, from `references`."""
     days = (state.day - state.start_day).double()
     base = state.path * scenario.tape.num_days + state.start_day
     elapsed = state.day - state.start_day

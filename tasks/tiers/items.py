@@ -25,16 +25,8 @@ def split_symbols(observation: Tensor, features: tuple[str, ...], num_context: i
     """Return features of each symbol and of the account, free of prices and of the account's size.
 
     Symbols that are not of the row's tier show the mean of those that are. So the mean over all symbols, which
-    policies see too, is that of the tier's own, in a mixed batch as alone.
-
-    Args:
-        observation: see `vecenv.tasks.tiers.layout`. Shape: (B, 16 + C + K (2 + I) + 3 K).
-        features: names of the I indicators of a symbol.
-        num_context: C, series of the whole market.
-        num_symbols: K.
-
-    Returns:
-        Indicators, then `OWN_FEATURES`; `SHARED_FEATURES`, then the series. Shapes: (B, K, I + 5), (B, 11 + C).
+    policies see too, is that of the tier's own, in a mixed batch as alone. Returned are the I indicators, then
+    `OWN_FEATURES`, shape (B, K, I + 5); and `SHARED_FEATURES`, then the C series, shape (B, 11 + C).
     """
     width = 2 + len(features)
     parts = [ACCOUNT_SIZE, num_context, num_symbols * width, num_symbols * POSITION_SIZE]

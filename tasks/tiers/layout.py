@@ -19,22 +19,15 @@ class Account(NamedTuple):
     """Account fields, first in the vector.
 
     Attributes:
-        days_gone: days elapsed.
-        num_days: days of the episode.
         start_value: portfolio value at the start in units of 2²⁰ currency.
         total_return: portfolio value over the one at the start, less 1.
-        cash: share of the portfolio value, like the next.
-        exposure: value of all positions.
+        cash: share of the portfolio value, like the exposure and the limits.
         drawdown: loss from the highest portfolio value.
         losing_sells: in a row.
         gate_closed: 0 or 1.
         share_down: share of symbols that closed lower.
         mean_change: their mean change of the day.
-        max_position: limit of one position, share of the portfolio value.
-        max_exposure: limit of all positions.
         max_trades: trades a day in hundreds.
-        commission: rate.
-        slippage: rate.
     """
 
     days_gone: float

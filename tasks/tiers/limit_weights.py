@@ -33,13 +33,7 @@ HALVINGS, TERMS = 8, 6
 
 
 class WeightLimits(NamedTuple):
-    """What the target weights keep to. Shape of each: (), float64.
-
-    Attributes:
-        holding_share: share of the value that buy-and-hold puts into each symbol.
-        max_position: largest share of the value in one symbol.
-        max_exposure: largest share in all symbols together.
-    """
+    """Shares of the value: of a symbol in buy-and-hold, at most in one, at most in all. Shape of each: (), float64."""
 
     holding_share: Tensor
     max_position: Tensor
@@ -47,13 +41,7 @@ class WeightLimits(NamedTuple):
 
 
 class Market(NamedTuple):
-    """The symbols on the day. Shape of each: (K,), float64.
-
-    Attributes:
-        close: ticks, 0 before the listing.
-        tradable: 1 where the symbol trades and belongs to the tier, else 0.
-        held: whole shares.
-    """
+    """Closes in ticks, 0 before the listing; 1 where tradable and of the tier; whole shares. Shape: (K,), float64."""
 
     close: Tensor
     tradable: Tensor
@@ -61,17 +49,9 @@ class Market(NamedTuple):
 
 
 def target_weights(action: Tensor, tradable: Tensor, stuck: Tensor, limits: WeightLimits, gain: float) -> Tensor:
-    """Return the tilted benchmark weights within the limits.
+    """Return the tilted benchmark weights within the limits, in steps of 1 / `RATIO_STEPS`. Shape: (K,), float64.
 
-    Args:
-        action: tilt of each symbol and, last, of cash; finite. Shape: (K + 1,).
-        tradable: 1 for symbols to hold, 0 for those whose weight is 0. Shape: (K,), float64.
-        stuck: share of the value in other symbols, in steps, a whole number. Shape: (), float64.
-        limits: of the tier.
-        gain: factor of the tilts.
-
-    Returns:
-        Steps of 1 / `RATIO_STEPS`. Shape: (K,), float64.
+    The last of the K + 1 tilts is cash's. ``stuck`` is the share of the value in untradable symbols, in whole steps.
     """
     tilt = exponential(action.clamp(-1.0, 1.0).double() * gain, HALVINGS, TERMS)
     share = torch.round((1.0 - LEAST_CASH) * limits.holding_share * TILT_STEPS) * tradable
@@ -96,22 +76,10 @@ def limit_weights_to_orders(
     gain: float,
     max_orders: int,
 ) -> Tensor:
-    """Convert tilts of the benchmark's weights to the M largest orders.
+    """Convert tilts of the benchmark's weights to the M largest orders. Shape: (M, 3), float32.
 
-    Args:
-        money: exact arithmetic in float64.
-        action: tilt of each symbol and, last, of cash, clamped to [-1, 1]; a NaN or infinite entry makes the action
-            invalid. Shape: (K + 1,), float32.
-        market: the symbols on the day.
-        cash: whole ticks. Shape: (), float64.
-        value: portfolio value, whole ticks. Shape: (), float64.
-        weight_limits: that the target weights keep to.
-        limits: costs and limits of the orders.
-        gain: factor of the tilts.
-        max_orders: M.
-
-    Returns:
-        Kind, symbol and fraction of each order, sales first, in the order of the symbols. Shape: (M, 3), float32.
+    Tilts of the K symbols and, last, of cash are clamped to [-1, 1]; a NaN or infinite one makes the action invalid.
+    Cash and portfolio value are whole ticks. Orders are kind, symbol and fraction, sales first, in the symbols' order.
     """
     finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
     tradable, held, close = market.tradable, market.held, market.close.clamp(min=1.0)

@@ -33,13 +33,8 @@ _RULES = (
 def market_tensors(tape: MarketTape, config: TierConfig, longest: int) -> dict[str, Tensor]:
     """Flatten (path, day) to one row index; the observed features of a day are one contiguous row.
 
-    Args:
-        tape: of the tiers' symbols.
-        config: shared settings of a batch.
-        longest: days of the longest episode.
-
     Raises:
-        ValueError: the tape is too short for an episode.
+        ValueError: the tape is too short for an episode of ``longest`` days.
     """
     flat = tape.num_paths * tape.num_days
     close = tape.price_ticks(CLOSE)
@@ -91,14 +86,7 @@ def purchases_a_day(tier: TierConfig) -> int:
 
 
 def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig], padded: bool) -> dict[str, Tensor]:
-    """Return the rule table, one row per tier, the reward weights, and the default row.
-
-    Args:
-        tape: of the tiers' symbols.
-        config: shared settings of a batch.
-        tiers: one row of the table each.
-        padded: whether the tape may hold symbols outside a tier.
-    """
+    """Return the rule table, one row per tier, the reward weights, and the default row."""
     device = tape.device
     params = {
         name: torch.tensor([float(getattr(tier, name)) for tier in tiers], dtype=torch.float64, device=device)
@@ -118,14 +106,7 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
 
 
 def market_breadth(close: Tensor) -> Tensor:
-    """Return each day's gate, share of declining symbols, and mean change.
-
-    Args:
-        close: ticks, 0 before the listing. Shape: (P, T, K).
-
-    Returns:
-        Gate 1 where closed, else 0. Shape: (P, T, 3), float64.
-    """
+    """Return each day's gate (1: closed), share of declining symbols and mean change. Shape: (P, T, 3), float64."""
     today, before = close[:, 1:].double(), close[:, :-1].double()
     listed = before > 0
     count = listed.sum(-1).clamp(min=1).double()

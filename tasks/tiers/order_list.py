@@ -50,12 +50,8 @@ class Kind(IntEnum):
 class OrderList(NamedTuple):
     """Orders of one day, decoded. Flags are 1 or 0 in float32: compiled booleans are stored one by one on a CPU.
 
-    Attributes:
-        buys: whether each is a BUY. Shape: (M,).
-        sells: whether each is a SELL. Shape: (M,).
-        symbols: symbol of each, 0 for others. Shape: (M,), int64.
-        steps: fraction in hundredths of a percent, a whole number. Shape: (M,), float32.
-        valid: whether the action obeyed the format. Shape: ().
+    ``symbols`` are 0 for holds; ``steps`` are whole hundredths of a percent; ``valid``, shape (), is whether the action
+    obeyed the format. Shape of the others: (M,).
     """
 
     buys: Tensor
@@ -66,14 +62,7 @@ class OrderList(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """Cash and positions of an account.
-
-    Attributes:
-        cash: whole ticks. Shape: (), float64.
-        holdings: whole shares. Shape: (K,), float32.
-        average_price: ticks, 0 without shares. Shape: (K,).
-        losing_sells: losing sells in a row. Shape: (), float32.
-    """
+    """Cash (whole ticks, float64) and losing sells in a row, shape (), shares and average prices, shape (K,)."""
 
     cash: Tensor
     holdings: Tensor
@@ -82,13 +71,7 @@ class Positions(NamedTuple):
 
 
 class Quotes(NamedTuple):
-    """The market of the orders' symbols on the day. Shape of each: (M,), float32.
-
-    Attributes:
-        close: ticks.
-        rsi: relative strength index.
-        tradable: whether the symbol trades on the day, 1 or 0.
-    """
+    """The orders' symbols today: closes in ticks, RSI, 1 where tradable or else 0. Shape of each: (M,), float32."""
 
     close: Tensor
     rsi: Tensor
@@ -98,14 +81,8 @@ class Quotes(NamedTuple):
 class Limits(NamedTuple):
     """Costs and limits of the tier on the day. Shape of each: ().
 
-    Attributes:
-        commission: rate on the traded value, float64.
-        slippage: rate on the price, float64, a float32 number.
-        closed: whether the gate refuses purchases, bool.
-        capacity: quarters of a purchase allowed by the drawdown, float64.
-        max_trades: executed orders after which purchases are refused.
-        position_value: largest value of one position, ticks, float64.
-        exposure_value: largest value of all positions together, ticks, float64.
+    The commission is a rate on the traded value, slippage, a float32 number, one on the price. ``closed`` is the gate's
+    refusal of purchases, ``capacity`` the quarters of a purchase that the drawdown allows. Values are in ticks.
     """
 
     commission: Tensor
@@ -118,16 +95,10 @@ class Limits(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """Result of the orders.
+    """Result of the orders: money in ticks, float64, the exposure at the closes.
 
-    Attributes:
-        positions: after the orders.
-        fills: shares bought, negative where sold, by order. Shape: (M,), float32.
-        num_trades: executed orders. Shape: (), float32.
-        traded: value bought plus value sold at trade prices, ticks. Shape: (), float64.
-        costs: commissions and slippage, ticks. Shape: (), float64.
-        exposure: value of all positions at the closes, ticks. Shape: (), float64.
-        counts: occurrences by reward component. Shape of each: (), float32.
+    ``fills`` are shares bought, negative where sold, by order, shape (M,), float32; ``traded`` is the value bought plus
+    that sold, at trade prices; ``costs`` are commissions and slippage; ``counts`` are occurrences by reward component.
     """
 
     positions: Positions
@@ -140,13 +111,7 @@ class Execution(NamedTuple):
 
 
 def decode_orders(action: Tensor, num_symbols: int, owned: Tensor | None = None) -> OrderList:
-    """Check an action and round its fractions.
-
-    Args:
-        action: kind, symbol and fraction of each order. Shape: (M, 3), float32.
-        num_symbols: K.
-        owned: 1 for symbols of the tier, else 0; None if all are. Shape: (K,), float32.
-    """
+    """Check kind, symbol and fraction of orders, (M, 3), and round the last; without ``owned`` all symbols are."""
     kind, symbol, fraction = action.unbind(-1)
     # Products with zero stay zero unless something is NaN or infinite.
     finite = (action * 0.0).sum(-1) == 0.0
@@ -181,17 +146,9 @@ def capacity(value: Tensor, peak: Tensor) -> Tensor:
 def execute_orders(
     money: Money, orders: OrderList, before: Positions, exposure: Tensor, quotes: Quotes, limits: Limits
 ) -> Execution:
-    """Execute the orders of one day sequentially.
+    """Execute the orders of one day sequentially, by rules 2 to 5 of ``tasks/tiers/rules.md``.
 
-    Args:
-        money: exact arithmetic in float64.
-        orders: of the day.
-        before: the account before them.
-        exposure: value of all positions before them at the closes, ticks. Shape: (), float64.
-        quotes: of the day.
-        limits: of the tier on the day.
-
-    The rules are those of ``tasks/tiers/rules.md``, rules 2 to 5.
+    ``exposure`` is the value of all positions before them at the closes, in ticks. Shape: (), float64.
     """
     single = before.average_price.dtype
     zero = torch.zeros_like(before.losing_sells)

@@ -15,14 +15,9 @@ SMALLEST_TRADE = 0.005
 
 
 def choices_to_orders(action: Tensor, num_symbols: int) -> Tensor:
-    """Convert categorical choices to orders.
+    """Convert categorical choices to orders. Shapes: (M, 2), int64 -> (M, 3), float32.
 
-    Args:
-        action: for each order a choice among HOLD, K BUYs and K SELLs, and a tenth from 0 to 9. Shape: (M, 2), int64.
-        num_symbols: K.
-
-    Returns:
-        Kind, symbol and fraction of each order. Shape: (M, 3), float32.
+    Each is a choice among HOLD, K BUYs and K SELLs, and a tenth from 0 to 9.
     """
     choice, tenth = action.unbind(-1)
     trades = choice > 0
@@ -36,18 +31,10 @@ def choices_to_orders(action: Tensor, num_symbols: int) -> Tensor:
 def choice_mask(
     tradable: Tensor, price: Tensor, weight: Tensor, cash: Tensor, unit_cost: Tensor, max_orders: int
 ) -> Tensor:
-    """Return the mask of the choices of `choices_to_orders` that can have an effect at the start of a day.
+    """Return which choices of `choices_to_orders` can have an effect at the start of a day.
 
-    Args:
-        tradable: 1 where the symbol trades today and belongs to the tier, else 0. Shape: (..., K).
-        price: closes, in any unit. Shape: (..., K).
-        weight: share of the portfolio value held. Shape: (..., K).
-        cash: in the unit of the prices. Shape: (..., 1).
-        unit_cost: 1 + commission + slippage. Shape: (..., 1).
-        max_orders: M.
-
-    Returns:
-        Shape: (..., M (1 + 2K + 10)), bool, in the layout of the orders' logits.
+    Prices and cash are in any one unit, ``weight`` is the share of the portfolio value held, and ``unit_cost`` 1 +
+    commission + slippage. Shape: (..., M (1 + 2K + 10)), bool, in the layout of the orders' logits.
     """
     buys = (tradable > 0) & (price * unit_cost <= cash)
     sells = (tradable > 0) & (weight > 0)
@@ -57,17 +44,10 @@ def choice_mask(
 
 
 def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_orders: int) -> Tensor:
-    """Convert target portfolio weights to the M largest orders.
+    """Convert target portfolio weights to the M largest orders. Shape: (K,) -> (M, 3), float32.
 
-    Args:
-        action: target share of the portfolio value in each symbol; a sum above 1 is scaled down to 1. A NaN or infinite
-            entry makes the action invalid. Shape: (K,), float32.
-        weight: share held now. Shape: (K,), float32.
-        cash_share: cash over portfolio value. Shape: (), float32.
-        max_orders: M; the M largest differences are traded.
-
-    Returns:
-        Kind, symbol and fraction of each order, sales first, in the order of the symbols. Shape: (M, 3), float32.
+    A sum of targets above 1 is scaled down to 1; a NaN or infinite one makes the action invalid. ``weight`` and
+    ``cash_share`` are of now. Orders are kind, symbol and fraction, sales first, in the order of the symbols.
     """
     finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
     target = torch.where(finite, action, 0.0).clamp(0.0, 1.0)
@@ -90,12 +70,7 @@ def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_or
 def order_places(difference: Tensor, most: Tensor | int) -> Tensor:
     """Return the place of each symbol's order in the list of the largest trades: sales first, each side by symbol.
 
-    Args:
-        difference: wanted trade, negative to sell, 0 for none; ties go to the first symbol. Shape: (K,).
-        most: largest number of orders. Shape: ().
-
-    Returns:
-        -1 for symbols without an order. Shape: (K,), float32.
+    Ties of the wanted trades go to the first symbol; -1 is no order. Shape: (K,), float32.
     """
     size = difference.abs()
     slots = torch.arange(len(size), device=size.device)

@@ -39,13 +39,9 @@ class RecordedDay(StepRecord):
         date: day at whose close the orders were filled.
         orders: ``side``, ``symbol`` and ``fraction`` of each order, and ``shares``: bought, negative where sold.
         holdings: shares by symbol after the orders.
-        cash: after the orders.
         portfolio_value: at the next close.
         traded: value bought and sold.
-        costs: commissions and slippage.
         components: unweighted reward components, by name.
-        weighted: weighted reward components, by name.
-        mistakes: counts by name.
     """
 
     date: str
@@ -69,12 +65,7 @@ class RecordedEpisode(EpisodeRecord):
 
     Attributes:
         curriculum: settings of the episode's curriculum, else empty.
-        path: path of the market.
-        symbols: symbols of the observation.
         dates: first day of the episode, and the day of its last portfolio value.
-        start_value: portfolio value at the start, in currency.
-        days: records by day.
-        mistakes: counts by name.
     """
 
     steps_field = "days"
@@ -95,7 +86,6 @@ class RecordedEpisode(EpisodeRecord):
 
     @property
     def money_sign(self) -> str:
-        """Prefix of amounts of money."""
         chosen = self.config.get("currency")
         return sign_of(self.market.get("currency")) if chosen is None else chosen
 
@@ -126,13 +116,11 @@ class EpisodeRecorder(Recorder[RecordedDay, RecordedEpisode]):
     episode = RecordedEpisode
 
     def check(self, env: VecEnv) -> None:
-        """Raise a ValueError if the environment's task is none of the tiers."""
         if not isinstance(env.scenario, TierTrading):
             raise ValueError(f"only episodes of the trading tiers are recorded, not of {env.scenario.name!r}")
 
     @property
     def scenario(self) -> TierTrading:
-        """The tiers."""
         assert isinstance(self.env.scenario, TierTrading)
         return self.env.scenario
 
@@ -151,7 +139,6 @@ class EpisodeRecorder(Recorder[RecordedDay, RecordedEpisode]):
     def recorded(
         self, ids: Tensor, seen: Sequence[str], said: Sequence[str] | None, decided: OrderList, reward: Tensor
     ) -> list[RecordedDay]:
-        """Return the records of the day that rows have just completed."""
         orders = decided
         rows, _ = self.env.rows_of(ids)
         info = {name: value.tolist() for name, value in self.env.engine.bound().of_rows(ids).info(rows).items()}
@@ -231,7 +218,6 @@ class TierRecording(Recording[RecordedDay, RecordedEpisode]):
     def scenario(
         self, record: RecordedEpisode, market: str | None = None, device: torch.device | str = "cpu"
     ) -> TierTrading:
-        """Recreate the config and the market of a record; see `Recording.scenario`."""
         task = task_named(record.task)
         # Texts are parsed into orders in any recorded action space.
         config = task.spoken(recorded_config(task.config(), record.curriculum or record.config))
@@ -242,20 +228,16 @@ class TierRecording(Recording[RecordedDay, RecordedEpisode]):
         return scenario
 
     def title(self, record: RecordedEpisode) -> str:
-        """Return task, symbols and days of an episode."""
         traded = ", ".join(record.symbols) if len(record.symbols) <= 3 else f"{len(record.symbols)} symbols"
         return f"{record.task}, {traded}, {record.dates[0]} to {record.dates[1]}, {len(record.days)} days"
 
     def result(self, record: RecordedEpisode) -> dict[str, Any]:
-        """Return the dates of an episode and the number of its days."""
         return {"dates": record.dates, "days": len(record.days)}
 
     def origin(self, record: RecordedEpisode) -> dict[str, Any]:
-        """Return market and dates."""
         return {"market": record.market["fingerprint"], "dates": record.dates}
 
     def told(self, step: RecordedDay, scenario: Scenario) -> list[tuple[str, str]]:
-        """Return the fills of a day, its mistakes, and its reward by component."""
         assert isinstance(scenario, TierTrading) and scenario.text is not None
         sign = scenario.text.money_sign
         lines = []
@@ -273,17 +255,14 @@ class TierRecording(Recording[RecordedDay, RecordedEpisode]):
         return [*lines, (f"Portfolio {value} | costs {costs} | {reward}", "")]
 
     def outcome(self, record: RecordedEpisode) -> dict[str, str]:
-        """Return return, grades, trades and mistakes of an episode."""
         trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
         grades = {name.capitalize(): f"{grade:.3f}" for name, grade in record.grades.items()}
         counts = {"Trades": str(trades), "Mistakes": str(sum(record.mistakes.values()))}
         return {"Return": f"{record.total_return:+.2%}", **grades, **counts}
 
     def table_rows(self, record: RecordedEpisode) -> list[dict[str, Any]]:
-        """Return a row of numbers for each day; see `day_rows`."""
         return day_rows(record)
 
     def report_page(self, record: RecordedEpisode, reference: RecordedEpisode, name: str, scenario: Scenario) -> str:
-        """Return the HTML page of an episode; see `report.report_page`."""
         assert isinstance(scenario, TierTrading)
         return report_page(record, reference, name, scenario.tape)

@@ -32,14 +32,7 @@ _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 
 def report_page(record: RecordedEpisode, reference: RecordedEpisode, name: str, tape: MarketTape) -> str:
-    """Return the report of an episode: candles, trades, indicators, equity, reward, texts and grades.
-
-    Args:
-        record: of the episode.
-        reference: record of the same episode, played by a baseline.
-        name: of the baseline.
-        tape: market of the scenario, on whose paths the episode lies.
-    """
+    """Return the HTML report of an episode; ``reference`` is the same episode, played by the baseline ``name``."""
     other = name.replace("_", " ")
     charts = "".join(
         f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, tape, symbol))}" for symbol in traded_most(record)
@@ -121,7 +114,6 @@ def _draw_candles(axes: Axes, bars: np.ndarray) -> None:
 
 
 def _draw_trades(axes: Axes, record: RecordedEpisode, symbol: str, bars: np.ndarray, start: int) -> None:
-    """Mark purchases below and sales above the candles, with the number of shares."""
     gap = 0.06 * max(float(np.ptp(bars[:, LOW])), 1e-9)
     sides = ((1, "bought", "^", _BUY, LOW), (-1, "sold", "v", _SELL, HIGH))
     for sign, name, marker, colour, edge in sides:
@@ -180,7 +172,6 @@ def used_components(record: RecordedEpisode) -> list[str]:
 
 
 def _cards(record: RecordedEpisode, reference: RecordedEpisode, other: str) -> list[tuple[str, str]]:
-    """Return summary cards of the outcome and the reference's."""
     trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
     cards = [(f"{record.total_return:+.2%}", f"return, {other} {reference.total_return:+.2%}")]
     cards += [
@@ -195,7 +186,6 @@ def _cards(record: RecordedEpisode, reference: RecordedEpisode, other: str) -> l
 
 
 def _reward_table(record: RecordedEpisode) -> str:
-    """Return the weighted components of each day and their sums."""
     names = used_components(record)
     rows: list[tuple[list[str], list[float]]] = [
         ([str(number), day.date], [*(day.weighted[name] for name in names), day.reward])
@@ -206,7 +196,6 @@ def _reward_table(record: RecordedEpisode) -> str:
 
 
 def _day(number: int, day: RecordedDay, sign: str) -> str:
-    """Return a day's texts, collapsed."""
     mistakes = [f"{name.replace('_', ' ')} ×{count}" for name, count in day.mistakes.items() if count]
     fills = (
         "; ".join(f"{order['shares']:+,} {order['symbol']}" for order in day.orders if order["shares"]) or "no trade"
@@ -221,7 +210,6 @@ def _day(number: int, day: RecordedDay, sign: str) -> str:
 
 
 def _metadata(record: RecordedEpisode) -> str:
-    """Return the episode's metadata, collapsed."""
     names = ("versions", "task", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "path")
     entries = {name: getattr(record, name) for name in (*names, "mistakes")}
     return values("Versions, rules, market and seed", entries)

@@ -77,11 +77,7 @@ LONG_HOLDING_DAYS = 5
 
 
 def component_weights(preset: str, changes: Mapping[str, float] | None = None) -> Tensor:
-    """Return the weights of a preset with some of them replaced. Shape: (C,), float64.
-
-    Raises:
-        ValueError: there is no such preset or component.
-    """
+    """Return the weights of a preset with some replaced; an unknown name is a ValueError. Shape: (C,), float64."""
     if preset not in REWARD_PRESETS:
         raise ValueError(f"unknown reward preset {preset!r}; there are {', '.join(REWARD_PRESETS)}")
     weights = {**REWARD_PRESETS[preset], **(changes or {})}

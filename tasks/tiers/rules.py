@@ -72,11 +72,7 @@ class TierRules(Scenario[TierState]):
         self.item_features = (*config.features, *OWN_FEATURES)
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
-        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings.
-
-        Raises:
-            ValueError: as `Scenario.randomise`, or ``rule`` is out of range.
-        """
+        """Replace parameters as `Scenario.randomise` does; slippage is rounded, and ``rule`` must be in range."""
         rule = params.get("rule")
         if rule is not None and bool(((rule < 0) | (rule >= len(self.tiers))).any()):
             raise ValueError(f"parameter 'rule' must be in [0, {len(self.tiers)}), got {rule.unique().tolist()}")
@@ -94,7 +90,6 @@ class TierRules(Scenario[TierState]):
         return len(self.tiers) > 1
 
     def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
-        """Return a parameter of the episode's rules. Shape: ()."""
         return params[name][state.rule] if self.mixed else params[name][0]
 
     def owned(self, state: TierState, params: Tensors) -> Tensor | None:
@@ -107,10 +102,7 @@ class TierRules(Scenario[TierState]):
         return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
 
     def orders(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> Tensor:
-        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
-
-        Order lists are accepted in every action space, for text and baselines.
-        """
+        """Return an action of the space, or an order list in any, as kind, symbol, fraction. Shape: (M, 3), float32."""
         if action.ndim == 2 and action.shape[-1] == 3:
             return action
         config, row, owned = self.config, self.row(state), self.owned(state, params)
@@ -137,12 +129,10 @@ class TierRules(Scenario[TierState]):
         return weights_to_orders(action, weight, (state.cash / value).to(torch.float32), config.max_orders)
 
     def understood_actions(self) -> Sequence[TensorSpec]:
-        """Return the specs of the task's action space and of order lists."""
         shape = (self.config.max_orders, 3)
         return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
 
     def limits(self, state: TierState, row: Tensor, params: Tensors, shared: Tensors) -> Limits:
-        """Return costs and limits of the orders of a day, whose row of the market's tensors is given."""
         number = partial(self.rule, state=state, params=params)
         value = state.portfolio_value
         return Limits(

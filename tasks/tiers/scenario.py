@@ -1,7 +1,4 @@
-"""Scenario of the five trading tiers: account, step, observation, reward and grades.
-
-`rules.md` beside this file is the specification of the account, the reward and the observation.
-"""
+"""Scenario of the five trading tiers; `rules.md` beside this file specifies account, reward and observation."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ TRADES_SCALE = 0.01
 
 
 class TierTrading(TierRules):
-    """Scenario of the trading tiers on a `MarketTape`.
-
-    The arguments are those of `TierRules`.
-    """
+    """Scenario of the trading tiers on a `MarketTape`, with the arguments of `TierRules`."""
 
     name = "tiers"
     version = "1"
@@ -190,10 +184,7 @@ class TierTrading(TierRules):
         return self._with_grade_change(following, params, shared) if self._pays_grade_change else following
 
     def _with_grade_change(self, state: TierState, params: Tensors, shared: Tensors) -> TierState:
-        """Return the state after a day with the change of the grade among its components.
-
-        The changes of the days before sum to the grade before, so the state holds no other grade.
-        """
+        """Add the grade's change to a day's components; the changes before sum to the grade before."""
         grade = self.grade(state, params, shared).to(self.precision)
         before = shared["first_grade"][state.rule].to(self.precision) + state.totals[GRADE_CHANGE]
         place = torch.arange(len(COMPONENTS), device=grade.device) == GRADE_CHANGE
@@ -276,11 +267,7 @@ class TierTrading(TierRules):
         return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
-        """Return the mask of discrete choices that can have an effect, from the observation.
-
-        Returns:
-            In the layout of the components' logits, shape (B, sum of the choices), bool; None for other spaces.
-        """
+        """Return which discrete choices can have an effect, shape (B, sum of the choices); None for other spaces."""
         if self.config.action != "discrete":
             return None
         num_symbols = self.tape.num_symbols
@@ -318,11 +305,9 @@ class TierTrading(TierRules):
         return references(self)
 
     def grade(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
-        """Return the grade of the episode so far under the configured grader. Shape: (), float32."""
         return self._grades((self.config.grader,), state, params, shared)[self.config.grader]
 
     def grades(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        """Return the grade under every grader. Shape of each: (), float32."""
         return self._grades(tuple(GRADERS), state, params, shared)
 
     def _grades(self, names: Sequence[str], state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
@@ -339,7 +324,6 @@ class TierTrading(TierRules):
         return grades
 
     def info(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        """Return money in currency, the return, components of the last reward and sums of the episode."""
         names = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
         amounts["total_return"] = amounts["portfolio_value"] / amounts["start_value"] - 1.0

@@ -1,7 +1,4 @@
-"""Orders that trade a wanted number of shares, within the tier's limits.
-
-All operations are elementwise: they serve one account, or N at once.
-"""
+"""Orders that trade a wanted number of shares within the tier's limits; elementwise, for one account or N."""
 
 from __future__ import annotations
 
@@ -15,13 +12,7 @@ from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, MAX_SH
 
 
 class Balance(NamedTuple):
-    """What the orders of a day change for those after them. Shape of each: (...), float64.
-
-    Attributes:
-        cash: whole ticks.
-        exposure: value of all positions at the closes, ticks.
-        trades: executed orders.
-    """
+    """What an order changes for later ones: cash and exposure in ticks, executed orders. Shape: (...), float64."""
 
     cash: Tensor
     exposure: Tensor
@@ -31,12 +22,7 @@ class Balance(NamedTuple):
 class Wanted(NamedTuple):
     """A wanted trade in one symbol. Shape of each: (...), float64.
 
-    Attributes:
-        shares: to buy, negative to sell; at most those held.
-        held: shares held.
-        close: ticks, at least 1.
-        buy: price of a purchase, ticks, at least 1.
-        sell: price of a sale, ticks.
+    ``shares`` to buy are negative to sell, at most those held; prices are in ticks, close and purchase at least 1.
     """
 
     shares: Tensor
@@ -49,15 +35,9 @@ class Wanted(NamedTuple):
 def sized_order(money: Money, wanted: Wanted, before: Balance, limits: Limits) -> tuple[Tensor, Tensor, Balance]:
     """Return the order that trades the wanted shares, or as many of them as the limits allow.
 
-    Args:
-        money: exact arithmetic in float64.
-        wanted: trade in a tradable symbol; a purchase on a day open to buying.
-        before: balance before the order.
-        limits: of the tier on the day. Shape of each: (...).
-
-    Returns:
-        Kind, shape (...), int64: HOLD where nothing would be traded; fraction, shape (...), float64: the smallest that
-        trades the shares, and with which no purchase breaks a limit; and the balance after the order.
+    The symbol must be tradable, and for a purchase the day open to buying. Returned are the kind, int64: HOLD where
+    nothing would be traded; the fraction, float64: the smallest that trades the shares, and with which no purchase
+    breaks a limit; and the balance after the order. Shape of each: (...).
     """
     shares, held, close, buy, sell = wanted
     sell_steps = torch.ceil(-shares.clamp(max=0.0) * FRACTION_STEPS / held.clamp(min=1.0)).clamp(max=FRACTION_STEPS)

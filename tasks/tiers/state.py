@@ -9,30 +9,26 @@ from torch import Tensor
 class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]
     """One account; K symbols, M orders a day, C components of the reward. Money is in whole ticks, float64.
 
+    Where no shape is given it is (); paths, days and rules are int64, counts float32.
+
     Attributes:
-        cash: Shape: ().
         holdings: whole shares. Shape: (K,), float32.
         average_price: of the positions. Shape: (K,).
         days_held: nights since each position was opened. Shape: (K,), float32.
-        losing_sells: losing sells in a row. Shape: (), float32.
-        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
-        peak_value: highest portfolio value so far. Shape: ().
-        start_value: portfolio value at the start. Shape: ().
-        path: path of the market. Shape: (), int64.
-        day: day whose close the agent has seen. Shape: (), int64.
-        start_day: first day of the episode. Shape: (), int64.
-        end_day: day on which the episode is truncated. Shape: (), int64.
-        rule: row of the rules' table. Shape: (), int64.
-        traded: value bought and sold in the last step. Shape: ().
-        costs: commissions and slippage of the last step. Shape: ().
+        losing_sells: losing sells in a row.
+        portfolio_value: cash plus holdings at the close of ``day``.
+        day: day whose close the agent has seen.
+        end_day: day on which the episode is truncated.
+        rule: row of the rules' table.
+        traded: value bought and sold in the last step.
+        costs: commissions and slippage of the last step.
         fills: shares bought in the last step, negative where sold, by order. Shape: (M,), float32.
         components: of the last step's reward. Shape: (C,).
         totals: components summed over the episode. Shape: (C,).
-        num_trades: executed orders of the episode. Shape: (), float32.
-        traded_total: value bought and sold in the episode. Shape: ().
-        max_drawdown: largest loss from an earlier peak, at the closes. Shape: (), float64.
+        num_trades: executed orders of the episode.
+        max_drawdown: largest loss from an earlier peak, at the closes, a share.
         return_sums: sums of the daily returns and of their squares. Shape: (2,), float64.
-        exposure_sum: sum over the days of the positions' share of the portfolio value. Shape: (), float64.
+        exposure_sum: sum over the days of the positions' share of the portfolio value.
         gate_days: closed days, and those of them without a BUY. Shape: (2,), float32.
     """
 

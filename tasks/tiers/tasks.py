@@ -34,10 +34,7 @@ def market_options(config: TierConfig | CurriculumConfig) -> MarketOptions:
 
 
 def compared(config: Any) -> Any:  # noqa: ANN401
-    """Return the config for comparing agents: order-list actions, with the maximum number of orders per day.
-
-    The action space and number of orders that one agent was trained with do not restrict the other agents.
-    """
+    """Return a config with order lists of the most orders: one agent's action space must not restrict the others."""
     return replace(config, action="orders", max_orders=max(MAX_ORDERS, config.max_orders))
 
 
@@ -49,12 +46,7 @@ def spoken(config: Any) -> Any:  # noqa: ANN401
 class TrainedOnTiers:
     """A policy of the trading tiers, or the ensemble of several, as an agent with order-list actions.
 
-    Args:
-        paths: of the checkpoints.
-        env: an environment with the policy's action space, on the same market as the comparison.
-
-    Raises:
-        ValueError: the checkpoint does not fit the environment.
+    ``env`` has the policy's action space, on the same market as the comparison.
     """
 
     def __init__(self, paths: Sequence[Path], env: VecEnv) -> None:
@@ -74,11 +66,6 @@ class TrainedOnTiers:
 def trained_on_tiers(checkpoints: Sequence[Path], config: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
     """Return the agent of a checkpoint, or of the mean of several, for an environment with order-list actions.
 
-    Args:
-        checkpoints: of policies.
-        config: that the policies were trained under, whose action space they keep.
-        env: environment of the comparison.
-
     Raises:
         ValueError: a checkpoint does not fit the environment.
         NoEnsembleError: there are several checkpoints, of policies that write lists of orders.
@@ -94,11 +81,7 @@ def trained_on_tiers(checkpoints: Sequence[Path], config: Any, env: VecEnv) -> T
 
 
 def check_trained(trained: Mapping[str, Any], config: Any) -> None:  # noqa: ANN401
-    """Reject a config that allows fewer orders a day than a policy was trained with.
-
-    Raises:
-        ValueError: it allows fewer.
-    """
+    """Raise a ValueError if a config allows fewer orders a day than a policy was trained with."""
     if trained["max_orders"] > config.max_orders:
         raise ValueError(
             f"the checkpoint was trained with {trained['max_orders']} orders a day, more than {config.max_orders}"

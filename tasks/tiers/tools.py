@@ -57,16 +57,9 @@ TOOLS: dict[str, Tool] = {
 
 @dataclass(frozen=True)
 class _Row:
-    """Context of a tool call: one row.
+    """Context of a tool call: one row; ``place`` is its position in the batch of ``state``.
 
-    Attributes:
-        state: of all rows. Batch: (B,).
-        place: position of the row in the batch.
-        names: of the symbols, by slot.
-        slots: of the tradable symbols, by upper-case name.
-        only: default slot, None if there are several symbols.
-        path: of the market.
-        day: today.
+    ``slots`` are of the tradable symbols, by upper-case name; ``only`` is the default slot, None of several symbols.
     """
 
     state: TierState
@@ -82,25 +75,11 @@ class TierTextWithTools(TierText):
     """Text interface of the tiers, with tools."""
 
     def tools(self, names: Sequence[str]) -> TierTools:
-        """Return the tools of the given names.
-
-        Raises:
-            ValueError: there is no such tool.
-        """
         return TierTools(self.scenario, self, names)
 
 
 class TierTools(ToolSet[_Row]):
-    """Tools of a tier scenario.
-
-    Args:
-        scenario: the tiers.
-        text: text interface of the scenario.
-        offered: tools, families, or all.
-
-    Raises:
-        ValueError: there is no such tool.
-    """
+    """Tools of a tier scenario; ``offered`` names tools, families, or all, and an unknown name is a ValueError."""
 
     tools = TOOLS
     example = "position"
@@ -131,7 +110,6 @@ class TierTools(ToolSet[_Row]):
         return told
 
     def rows(self, state: TierState) -> list[_Row]:
-        """Return what the functions need of each row."""
         text, columns = self.text, (state.path.tolist(), state.day.tolist(), state.rule.tolist())
         rows = []
         for place, (names, path, day, rule) in enumerate(zip(text.symbols(state), *columns, strict=True)):

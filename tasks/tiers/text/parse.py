@@ -45,13 +45,7 @@ _KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
 
 
 class Order(NamedTuple):
-    """One order of a day.
-
-    Attributes:
-        kind: buy or sell.
-        symbol: slot of the symbol.
-        fraction: share of the cash to spend or of the position to sell, in [0, 1].
-    """
+    """One order of a day, of a share in [0, 1] of the cash to spend or of the position to sell."""
 
     kind: Kind
     symbol: int
@@ -79,15 +73,9 @@ def symbol_slots(names: Sequence[str]) -> dict[str, int]:
 
 
 def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
-    """Parse the orders of one text by the rules of this module; never raises.
+    """Return a text's orders by the rules of this module, none for a hold, None if it is invalid; never raises.
 
-    Args:
-        text: the agent's answer.
-        symbols: slots by upper-case name, see `symbol_slots`.
-        only: default slot of an order without a symbol; None if orders must name their symbol.
-
-    Returns:
-        The orders, none for a hold, or None where the text is invalid.
+    ``symbols`` is from `symbol_slots`; ``only`` is the slot of an order without a symbol, None if there is none.
     """
     lines = answer_lines(text)
     if not lines:
@@ -121,11 +109,7 @@ def _fraction(number: str, percent: bool) -> float | None:
 
 
 def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
-    """Format orders as text that `parse_orders` parses back, fractions to four decimals.
-
-    Args:
-        orders: at most `MAX_ORDERS` buys and sells; holds are left out.
-        names: of the symbols, by slot.
+    """Format buys and sells as text that `parse_orders` parses back, fractions to four decimals; holds are left out.
 
     Raises:
         ValueError: there are too many orders, or one is invalid.
@@ -146,18 +130,9 @@ def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
 
 
 def orders_tensor(parsed: Sequence[tuple[Order, ...] | None], max_orders: int = MAX_ORDERS) -> tuple[Tensor, Tensor]:
-    """Stack parsed texts into one action tensor.
+    """Stack results of `parse_orders` into actions, (B, M, 3), float32, and their validity, (B,), bool.
 
-    Args:
-        parsed: results of `parse_orders`.
-        max_orders: orders per row, M.
-
-    Returns:
-        Actions of kind, symbol and fraction, padded with holds, an invalid text flagged in its first order, shape
-        (B, M, 3), float32; and whether each text is valid, shape (B,), bool.
-
-    Raises:
-        ValueError: a text has more than ``max_orders`` orders.
+    Orders are padded with holds; an invalid text is flagged in its first order. A text of more than M is a ValueError.
     """
     valid = np.fromiter((orders is not None for orders in parsed), bool, len(parsed))
     texts = [orders or () for orders in parsed]

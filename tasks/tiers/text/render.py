@@ -49,15 +49,9 @@ _DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
 
 
 class TextRenderer:
-    """Renders observations as text.
+    """Renders observations as text, in the style ``full``, or ``compact`` with one line per symbol.
 
-    Args:
-        context_names: names of the series of the whole market that the vector holds, in its order. C of them.
-        currency: sign put before amounts of money, such as that of `vecenv.text.money.sign_of`.
-        style: ``"full"``, or ``"compact"`` with one line per symbol.
-
-    Raises:
-        ValueError: there is no such style.
+    ``context_names`` are the vector's C series of the whole market; ``currency`` precedes amounts of money.
     """
 
     def __init__(self, context_names: Sequence[str] = (), currency: str = "Rs", style: str = "full") -> None:
@@ -68,14 +62,9 @@ class TextRenderer:
         self._style = STYLES[style]
 
     def render(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> list[str]:
-        """Render each row as text.
+        """Render each row, (B, 16 + C + 17 K), float32, as text without a trailing line break.
 
-        Args:
-            observations: vectors of 16 + C + 17 K numbers. Shape: (B, 16 + C + 17 K), float32.
-            symbols: names of the K slots of each row; slots with price 0 are omitted. Length: B.
-
-        Returns:
-            One text per row, without a trailing line break.
+        Each row has the names of its K slots, of which those with price 0 are omitted.
 
         Raises:
             ValueError: the observations' shape does not match the names, or a state has no label.
@@ -89,7 +78,6 @@ class TextRenderer:
         return texts
 
     def _texts(self, observations: np.ndarray, symbols: Sequence[Sequence[str]], num_symbols: int) -> list[str]:
-        """Return the texts of some rows."""
         shared = ACCOUNT_SIZE + len(self.context_names)
         market, positions = np.split(observations[:, shared:].astype(np.float64), [MARKET_SIZE * num_symbols], axis=1)
         quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
@@ -183,7 +171,6 @@ class TextRenderer:
         return num_symbols
 
     def _opening(self, account: Account, context: list[float], value: float, num_symbols: int) -> list[str]:
-        """Return the lines before the symbols."""
         day, days = round(account.days_gone), round(account.num_days)
         lines = [
             (f"Day {day + 1} of {days}" if day < days else f"Day {day} of {days} is over")
@@ -203,7 +190,6 @@ class TextRenderer:
         return lines + self._style.legend
 
     def _closing(self, account: Account, can_buy: bool, can_sell: bool) -> list[str]:
-        """Return the lines after the symbols."""
         if account.days_gone >= account.num_days:
             actions = "none"
         else:

@@ -18,11 +18,7 @@ from vecenv.text.task_text import TaskText
 
 
 class TierText(TaskText):
-    """Renders observations and parses answers for rows of a tier scenario.
-
-    Args:
-        scenario: the tiers.
-    """
+    """Renders observations and parses answers for rows of a tier scenario."""
 
     def __init__(self, scenario: TierRules) -> None:
         # Symbols of the market from which a random one is drawn.
@@ -30,7 +26,6 @@ class TierText(TaskText):
 
     @cached_property
     def renderer(self) -> TextRenderer:
-        """Renderer of the observations."""
         config = self.scenario.config
         return TextRenderer(config.context, self.money_sign, config.text_style)
 
@@ -47,20 +42,16 @@ class TierText(TaskText):
         return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
 
     def render(self, observations: Tensor, state: TierState) -> list[str]:
-        """Return the text of each row, from the observation vectors. Shape of these: (B, D)."""
         return self.renderer.render(observations.cpu().numpy(), self.symbols(state))
 
     def instructions(self, state: TierState) -> list[str]:
-        """Return the system prompt of each row's episode."""
         days = (state.end_day - state.start_day).tolist()
         return list(map(system_prompt, self.symbols(state), days))
 
     def grammar(self, state: TierState) -> list[str]:
-        """Return the grammar of the orders of each row."""
         return list(map(order_grammar, self.symbols(state)))
 
     def acted(self, state: TierState) -> Tensor:
-        """Return whether the last step traded. Shape: (B,), bool."""
         return state.traded > 0
 
     def examples(self) -> tuple[str, ...]:
@@ -69,22 +60,13 @@ class TierText(TaskText):
         return ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL") if single else ("HOLD",)
 
     def random_answer(self, draw: Random) -> str:
-        """Return one random valid order."""
         symbols = self.scenario.tape.symbols
         symbol = draw.choice(symbols)
         named = "" if len(symbols) == 1 else f" {symbol}"
         return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
-        """Parse the orders of each text.
-
-        Args:
-            texts: arbitrary objects; an invalid text becomes an invalid HOLD.
-            state: of the texts' rows.
-
-        Returns:
-            Kind, symbol and fraction of each order, shape (B, M, 3), float32, and the validity, shape (B,), bool.
-        """
+        """Parse each text, an invalid one as an invalid HOLD. Shapes: (B, M, 3), float32, and the validity, (B,)."""
         parsed = [
             self._parsed(text, rule, name[0] if self.scenario.config.random_symbol else "")
             for text, rule, name in zip(texts, state.rule.tolist(), self.symbols(state), strict=True)

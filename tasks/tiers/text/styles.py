@@ -23,18 +23,10 @@ PERCENTS = NumberTable("{:+z.1f}%", -100, 100, scale=100, parts=10)
 
 
 class Style(NamedTuple):
-    """Text style of symbols: the text after each value.
+    """Text style of symbols: the text after each value, constant or by labels.
 
-    Attributes:
-        after_name: constant, like the next.
-        after_price: see ``after_name``.
-        after_change: for an untradable and a tradable symbol. Shape: (2,), of strings.
-        after_rsi: by labels, like the next two.
-        after_volume: see ``after_rsi``.
-        after_momentum: see ``after_rsi``.
-        position: maps shares, average price, price, profit and days held to a text.
-        no_position: the text where there are no shares.
-        legend: lines before the symbols.
+    ``after_change`` is for an untradable and a tradable symbol; ``position`` maps shares, average price, price, profit
+    and days held to a text; ``legend`` is the lines before the symbols.
     """
 
     after_name: str
@@ -49,7 +41,6 @@ class Style(NamedTuple):
 
 
 def _words(form: str) -> LabelTable:
-    """Return the texts of a format string for all label combinations of its features."""
     features = tuple(feature for _, feature, _, _ in Formatter().parse(form) if feature)
     return LabelTable(
         features, lambda codes: form.format_map({feature: LABELS[feature][code] for feature, code in codes.items()})
@@ -57,7 +48,6 @@ def _words(form: str) -> LabelTable:
 
 
 def _full_position(shares: int, average: str, current: str, profit: str, days: int) -> str:
-    """Return a position's part of its line."""
     return (
         f"{shares} share{'' if shares == 1 else 's'} @ {average} | Current: {current} | P&L: {profit}"
         f" | Held: {days} day{'' if days == 1 else 's'}"
@@ -85,10 +75,7 @@ def _mark(code: int) -> str:
 
 
 def _marks(number: str, *states: str, end: str = "") -> LabelTable:
-    """Return the texts of a numeric feature's mark and of the states after it.
-
-    The candle, if it is among them, is written as a word.
-    """
+    """Return the texts of a feature's mark and of the states after it; a candle among them is written as a word."""
 
     def write(codes: Mapping[str, int]) -> str:
         words = [
@@ -102,7 +89,6 @@ def _marks(number: str, *states: str, end: str = "") -> LabelTable:
 
 
 def _legend() -> str:
-    """Return the legend of the compact style."""
     parts = []
     for feature, abbreviation in _ABBREVIATIONS.items():
         words = [f"{_mark(code)} {word}" for code, word in LABELS[feature].items() if code]
@@ -115,7 +101,6 @@ def _legend() -> str:
 
 
 def _compact_position(shares: int, average: str, _current: str, profit: str, days: int) -> str:
-    """Return a position's part of its line."""
     return f" [{shares} @ {average}, {profit}, {days}d]"
 
 
