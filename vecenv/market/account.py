@@ -18,14 +18,7 @@ def tape_of(env: VecEnv) -> MarketTape:
 
 
 class AccountView(NamedTuple):
-    """Accounts of N rows, money in currency, float64.
-
-    Attributes:
-        equity: portfolio value. Shape: (N,).
-        traded: value bought and sold in the last step. Shape: (N,).
-        cash: not invested. Shape: (N,).
-        positions: value of the first row's holdings. Shape: (K,).
-    """
+    """Accounts of N rows, money in currency, float64; only the first row's positions. Shapes: (N,), positions (K,)."""
 
     equity: Tensor
     traded: Tensor
@@ -41,11 +34,9 @@ class MarketAccount:
     """
 
     def tape(self, env: VecEnv) -> MarketTape:
-        """Return the traded market."""
         return tape_of(env)
 
     def view(self, env: VecEnv) -> AccountView:
-        """Return the current accounts."""
         state: Any = env.state
         tape = self.tape(env)
         prices = tape.ohlcv[state.path[0], state.day[0], :, CLOSE]
@@ -62,13 +53,9 @@ class MarketAccount:
         return len(torch.unique((state.path << 32) + state.day))
 
     def exposure(self, state: Any) -> Tensor:  # noqa: ANN401
-        """Return the share of each account that is invested, float64. Shape: that of the batch."""
         return 1.0 - state.cash.double() / state.portfolio_value.double().clamp(min=1e-12)
 
     def flow(self, before: Any, after: Any) -> Tensor:  # noqa: ANN401
-        """Return the sign of the net purchase of a step: 1 bought, -1 sold, 0 where nothing was traded.
-
-        Shape: that of the batch, int8.
-        """
+        """Return the sign of a step's net purchase, int8; 0 where nothing was traded. Shape: that of the batch."""
         spent = (before.cash - after.cash).sign()
         return torch.where(after.traded > 0, spent, 0).to(torch.int8)

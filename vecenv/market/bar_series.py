@@ -13,15 +13,7 @@ from vecenv.market.validation import OHLCV, MarketDataError
 
 
 def refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
-    """Refuse a bar with a close of which another number is missing or infinite, or a price is not positive.
-
-    Args:
-        bars: aligned bars.
-        listed: whether a symbol has a bar. Shape: (P, T, K), bool.
-
-    Raises:
-        MarketDataError: naming the symbol, the date and the column.
-    """
+    """Raise MarketDataError for a bar whose close is there, but other numbers missing, infinite or not positive."""
     sound = bars.ohlcv.isfinite()
     sound[..., :VOLUME] &= bars.ohlcv[..., :VOLUME] > 0
     broken = (listed[..., None] & ~sound).nonzero()
@@ -41,15 +33,7 @@ def first_day_of(flags: Tensor) -> Tensor:
 
 
 def carried(ohlcv: Tensor, listed: Tensor) -> Tensor:
-    """Fill days without a bar: flat at the last close with volume 0; 0 before the listing.
-
-    Args:
-        ohlcv: bars. Shape: (P, T, K, 5), float64.
-        listed: whether a symbol has a bar. Shape: (P, T, K), bool.
-
-    Returns:
-        Shape: (P, T, K, 5), float64.
-    """
+    """Fill days without a bar: flat at the last close with volume 0; 0 before the listing. Shape: (P, T, K, 5)."""
     close = _forward_filled(ohlcv[..., CLOSE], listed).nan_to_num(0.0)
     flat = torch.stack([close, close, close, close, torch.zeros_like(close)], dim=-1)
     return torch.where(listed[..., None], ohlcv, flat)
@@ -57,12 +41,6 @@ def carried(ohlcv: Tensor, listed: Tensor) -> Tensor:
 
 def feature_series(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Return the features, zero in each symbol's warm-up, and the mask after it.
-
-    Args:
-        bars: aligned bars, for their columns.
-        ohlcv: carried bars. Shape: (P, T, K, 5), float64.
-        first: each symbol's first day with a bar. Shape: (P, K), int64.
-        names: of columns of the bars or of indicators.
 
     Returns:
         Features and mask. Shapes: (P, T, K, I), float64, and (P, T, K), bool.
@@ -93,16 +71,7 @@ def feature_series(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, .
 
 
 def context_series(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, ...]) -> Tensor:
-    """Return the series of the whole market.
-
-    Args:
-        bars: aligned bars, for their own series.
-        ohlcv: carried bars. Shape: (P, T, K, 5), float64.
-        listed: whether a symbol has a bar. Shape: (P, T, K), bool.
-        names: of series of the bars, or ``turbulence``.
-
-    Returns:
-        Shape: (P, T, M), float32.
+    """Return the named series of the bars, or ``turbulence``. Shape: (P, T, M), float32.
 
     Raises:
         MarketDataError: a series is unknown, or a number does not fit into float32.
@@ -127,7 +96,6 @@ def context_series(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, 
 
 
 def _forward_filled(values: Tensor, present: Tensor) -> Tensor:
-    """Forward-fill along the days. Shape of both: (P, T, K)."""
     day = torch.arange(values.shape[1], device=values.device)[:, None]
     last = torch.where(present, day, -1).cummax(1).values
     return torch.where(last >= 0, values.gather(1, last.clamp(min=0)), float("nan"))

@@ -50,7 +50,6 @@ class Bars:
         return ~torch.isnan(self.ohlcv[..., CLOSE])
 
     def to(self, device: torch.device | str) -> Bars:
-        """Return the same bars on another device."""
         columns, context = (
             {name: values.to(device) for name, values in table.items()} for table in (self.columns, self.context)
         )

@@ -80,7 +80,6 @@ def _range(ohlcv: Tensor) -> Tensor:
 
 
 def _mean_before(values: Tensor, window: int, factor: float) -> Tensor:
-    """``factor`` times the mean of the ``window`` days before each day."""
     return factor * lagged(rolling_mean(values, window), 1)
 
 

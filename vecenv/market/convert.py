@@ -13,20 +13,13 @@ from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_rang
 
 
 def convert(source: MarketSource, target_path: str | Path) -> int:
-    """Write daily bars as FinRL's CSV or as Parquet, by the target's suffix.
+    """Write daily bars as FinRL's CSV or as Parquet, by the target's suffix; return the number of rows.
 
     Parquet holds ``date, symbol, open, high, low, close, volume``, the further columns and the context,
     sorted by symbol and date. CSV is FinRL's long format, sorted by date and symbol: an unnamed column
     with the number of the day, ``date, tic, open, high, low, close, volume, day`` (the day of the week,
     Monday 0), the further columns, ``vix`` and ``turbulence``. Both end with the currency, if known. Values are those
     of the source, before any adjustment, so that a round trip preserves them.
-
-    Args:
-        source: any source of ``vecenv.market.sources.read_bars``.
-        target_path: file to write, ``.csv`` or ``.parquet``, in an existing folder.
-
-    Returns:
-        Number of rows written.
 
     Raises:
         MarketDataError: for a fault in the source, or an unknown suffix or folder of the target.

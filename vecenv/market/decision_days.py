@@ -18,12 +18,7 @@ MARKET_CLOSE = "16:00 America/New_York"
 
 @dataclass(frozen=True)
 class MarketClose:
-    """Time of day at which decisions are made.
-
-    Attributes:
-        at: local time of the close.
-        zone: of the exchange.
-    """
+    """Time of day, local in the exchange's zone, at which decisions are made."""
 
     at: time
     zone: ZoneInfo
@@ -45,15 +40,9 @@ class MarketClose:
 
 
 def decision_days(published: pd.Series, dates: np.ndarray, close: MarketClose) -> np.ndarray:
-    """Return the first trading day whose close is not before a publication.
+    """Return positions of the first trading days whose close is not before a publication.
 
-    Args:
-        published: times with a zone. Shape: (rows,).
-        dates: trading days, ``datetime64[D]``, increasing. Shape: (T,).
-        close: of every trading day.
-
-    Returns:
-        Positions of days, T for what was published after the last close. Shape: (rows,), int64.
+    ``published`` has times with a zone. T stands for what was published after the last close. Shape: (rows,), int64.
     """
     local = published.dt.tz_convert(close.zone)
     days = local.dt.tz_localize(None).to_numpy().astype("datetime64[D]")
@@ -62,14 +51,9 @@ def decision_days(published: pd.Series, dates: np.ndarray, close: MarketClose) -
 
 
 def dated_days(days: np.ndarray, dates: np.ndarray, delay: int) -> np.ndarray:
-    """Return the trading day from which a document with a date and no time counts.
+    """Return positions of the trading days from which documents with a date and no time count.
 
-    Args:
-        days: trading days, ``datetime64[D]``. Shape: (rows,).
-        dates: trading days, ``datetime64[D]``, increasing. Shape: (T,).
-        delay: trading days from the date on; 1 since it may have been published after that day's close.
-
-    Returns:
-        Positions of days, T for those after the last. Shape: (rows,), int64.
+    They count ``delay`` trading days later; 1 since one may have been published after that day's close. T stands for
+    days after the last. Shape: (rows,), int64.
     """
     return np.minimum(np.searchsorted(dates, days, "left") + delay, len(dates))

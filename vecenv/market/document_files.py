@@ -45,9 +45,6 @@ def read_news(path: str | Path) -> pd.DataFrame:
     that of ``date``, whose time of day is dropped or, without such a column, the day of ``published_at`` in the zone
     that it is written in.
 
-    Args:
-        path: ``.parquet`` or ``.csv`` file.
-
     Returns:
         Table in the order of the file: ``date`` (datetime64[s]), ``symbol`` (categories), ``text`` (str, may be empty),
         and ``published_at`` (datetime64[us, UTC]) where the file has it.
@@ -62,11 +59,7 @@ def read_news(path: str | Path) -> pd.DataFrame:
 
 
 def read_scores(path: str | Path, names: Sequence[str]) -> pd.DataFrame:
-    """Read and check a file of scores.
-
-    Args:
-        path: ``.parquet`` or ``.csv`` file.
-        names: of columns of scores, of which the file needs one at least.
+    """Read and check a file of scores, which needs one at least of the columns of ``names``.
 
     Returns:
         Table as that of `read_news`, with the scores that the file has, float64, NaN where one is missing, instead of
@@ -87,18 +80,7 @@ def read_scores(path: str | Path, names: Sequence[str]) -> pd.DataFrame:
 
 
 def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
-    """Reject a file of documents in which a row is marked.
-
-    Args:
-        table: as `read_news` or `read_scores` returns it, in the order of the file.
-        bad: marked rows. Shape: (rows,), bool.
-        column: at fault.
-        what: is wrong.
-        source: the file, for the message.
-
-    Raises:
-        MarketDataError: naming row, symbol, column and value of the first, and the number of them.
-    """
+    """Raise MarketDataError if a row is marked, naming row, symbol, column and value of the first, and their number."""
     if bad.any():
         row, count = int(np.argmax(bad)), int(bad.sum())
         value = table[column].iloc[row]
@@ -110,10 +92,7 @@ def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: st
 
 
 def _read(path: str | Path, contents: Sequence[str]) -> tuple[pd.DataFrame, dict[str, str], str]:
-    """Return a file as it is, the names of its columns by those of this module, and its name.
-
-    It needs one at least of the columns of ``contents``, beside symbol and date.
-    """
+    """Return a file as it is, its columns' names by those of this module, and its name; needs one of ``contents``."""
     path = Path(path)
     if not path.is_file():
         raise MarketDataError(f"{path}: there is no such file")
@@ -129,7 +108,6 @@ def _read(path: str | Path, contents: Sequence[str]) -> tuple[pd.DataFrame, dict
 
 
 def _keys(found: dict[str, pd.Series], source: str) -> dict[str, object]:
-    """Return date, symbol and, where the file has it, time of publication of each row."""
     times = _times(found["published_at"], source) if "published_at" in found else None
     keys = {
         "date": _days(found["date"], source) if "date" in found else times[0] if times else None,
@@ -156,7 +134,6 @@ def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
 
 
 def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str, str]:
-    """Return the columns' names in the file by the names of this module."""
     known = [_ALIASES.get(name, name) for name in (str(name).strip().lower() for name in names)]
     wanted = (*_KEYS, *contents)
     found = {name: column for name, column in zip(known, names, strict=True) if name in wanted}
@@ -169,7 +146,6 @@ def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str
 
 
 def _numbers(column: pd.Series, source: str) -> np.ndarray:
-    """Return a column of numbers, NaN where one is missing. Shape: (rows,), float64."""
     missing = column.isna().to_numpy() | column.astype("string").str.strip().isin(_MISSING).to_numpy(
         bool, na_value=True
     )
@@ -179,7 +155,6 @@ def _numbers(column: pd.Series, source: str) -> np.ndarray:
 
 
 def _texts(found: dict[str, pd.Series]) -> pd.Series:
-    """Return the texts of rows, empty where there is none."""
     parts = {
         name: found[name].astype("string").fillna("").str.strip().astype("object") for name in _TEXTS if name in found
     }
@@ -192,7 +167,6 @@ def _texts(found: dict[str, pd.Series]) -> pd.Series:
 
 
 def _refuse(bad: np.ndarray, column: pd.Series, what: str, source: str) -> None:
-    """Reject a column with marked rows, naming the first."""
     if bad.any():
         row, count = int(np.argmax(bad)), int(bad.sum())
         told = what.format(value=column.iloc[row])
@@ -202,7 +176,6 @@ def _refuse(bad: np.ndarray, column: pd.Series, what: str, source: str) -> None:
 
 
 def _written(column: pd.Series, source: str) -> pd.Series:
-    """Return the texts of a column of dates or times, none of them missing."""
     text = column.astype("string").str.strip()
     _refuse((text.isna() | (text == "")).to_numpy(bool, na_value=True), column, "it is missing", source)
     return text.astype("object")

@@ -29,13 +29,7 @@ _NIFTY50_ONLY = """
 
 @dataclass(frozen=True)
 class Universe:
-    """The symbols of an index.
-
-    Attributes:
-        symbols: the exchange's symbols, as in a fetched file.
-        suffix: Yahoo's ending for the exchange.
-        currency: currency code of their prices, if known.
-    """
+    """The symbols of an index as in a fetched file, Yahoo's suffix for the exchange, and the currency, if known."""
 
     symbols: tuple[str, ...]
     suffix: str = ""
@@ -93,16 +87,10 @@ def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d
 
 
 def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str], suffix: str = "") -> pd.DataFrame:
-    """Bring yfinance's wide frame into the long form of ``fetch_bars``.
+    """Bring the result of ``yfinance.download`` into the long form of ``fetch_bars``, whose symbols lack the suffix.
 
-    Args:
-        frame: result of ``yfinance.download``: dates as the index, columns of two levels named ``Price``
-            and ``Ticker`` in either order; a symbol without data is absent or all NaN.
-        symbols: the symbols asked for, without the suffix.
-        suffix: ending of the frame's tickers that the symbols lack.
-
-    Returns:
-        Long table, as described in ``fetch_bars``.
+    The frame's columns have two levels named ``Price`` and ``Ticker`` in either order; a symbol without data is absent
+    or all NaN.
 
     Raises:
         MarketDataError: naming the tickers without data, or the first fault of the bars.

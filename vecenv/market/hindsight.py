@@ -33,14 +33,7 @@ class Hindsight(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """Best plans so far of accounts that start with 1 in cash. Shape of each: (..., K), float64.
-
-    Attributes:
-        cash: wealth of the best plan that is in cash.
-        long: wealth of the best plan that is invested; 0 if there is none.
-        cash_days: days on which the plan in cash was invested.
-        long_days: days on which the invested plan was.
-    """
+    """Best plans so far from 1 in cash: wealth, 0 for no plan, and days invested. Shape of each: (..., K)."""
 
     cash: Tensor
     long: Tensor
@@ -49,15 +42,7 @@ class _Plans(NamedTuple):
 
 
 def sleeves(max_position: float, max_exposure: float, num_symbols: int) -> tuple[float, ...]:
-    """Split an account into sleeves of at most ``max_position`` that sum to at most ``max_exposure``.
-
-    Args:
-        max_position: largest share of the account in one symbol.
-        max_exposure: largest share in all symbols.
-        num_symbols: number of symbols, an upper bound of the number of sleeves.
-
-    Returns:
-        Shares of the account, largest first.
+    """Split an account into sleeves of at most ``max_position`` that sum to at most ``max_exposure``, largest first.
 
     Raises:
         ValueError: a limit is not in (0, 1], or there is no symbol.
@@ -183,7 +168,6 @@ def _in_cash(like: Tensor) -> _Plans:
 
 
 def _switched(plans: _Plans, tradable: Tensor, buyable: Tensor, cost: float) -> tuple[_Plans, Tensor, Tensor]:
-    """Switch between cash and a full position where that improves the plan; return the plans and masks of switches."""
     # On untradable days switching costs everything, so no plan switches.
     position = plans.cash * (1.0 - cost) * buyable.double()
     proceeds = plans.long * (1.0 - cost) * tradable.double()

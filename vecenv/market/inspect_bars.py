@@ -16,9 +16,6 @@ _LARGEST_MOVES = 5
 def inspect(source: MarketSource) -> dict[str, Any]:
     """Summarise the bars of a source.
 
-    Args:
-        source: any source of ``vecenv.market.sources.read_bars``.
-
     Returns:
         JSON-able dict: ``source``; ``span`` (first and last date); ``days``, ``symbols`` and ``rows``,
         the numbers of dates, symbols and bars; ``columns`` and ``context``, names; ``price_range``, the
@@ -46,7 +43,6 @@ def inspect(source: MarketSource) -> dict[str, Any]:
 
 
 def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
-    """First and last date of one symbol, its number of bars, and the number of gaps."""
     days = np.flatnonzero(listed)
     first, last = days[0], days[-1]
     return {
@@ -58,7 +54,6 @@ def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
 
 
 def _largest_moves(bars: Bars) -> list[dict[str, Any]]:
-    """The largest moves between successive closes of a symbol, across its gaps too."""
     close = bars.ohlcv[0, :, :, CLOSE].numpy()
     moves: list[tuple[float, str, str]] = []
     for k, symbol in enumerate(bars.symbols):

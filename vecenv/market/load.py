@@ -73,7 +73,6 @@ def known_days(market: object) -> dict[str, str]:
 
 
 def _of_generator(market: object, name: str) -> Callable[..., Any] | None:
-    """Return a function that a generator has as an attribute, with the generator's file as first argument, or None."""
     generate = generator_of(market)
     if not isinstance(generate, partial) or not hasattr(generate.func, name):
         return None

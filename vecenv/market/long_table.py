@@ -74,11 +74,6 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     case, and other usual ones are those of `ALIASES`. Unnamed index columns, FinRL's ``day`` (the day of the week) and,
     with a warning, columns of text are left out.
 
-    Args:
-        source: path to a Parquet, CSV or npz file or to a folder of CSV files, or a DataFrame.
-        symbols: symbols to keep, in that order; None keeps all, sorted by name.
-        name: of the source in messages; None for its path.
-
     Returns:
         Table sorted by symbol and date with the columns ``date`` (datetime64), ``symbol`` (categories
         in the order asked for), ``open, high, low, close, volume`` and all further numeric columns,
@@ -108,7 +103,6 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
 
 
 def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
-    """Load one file or folder, without checks of its values."""
     if not path.exists():
         raise MarketDataError(f"{path}: there is no such file or folder")
     if path.is_dir():
@@ -125,11 +119,7 @@ def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Within the context, add the file's name to a reader's errors.
-
-    Raises:
-        MarketDataError: the file cannot be read.
-    """
+    """Within the context, turn a reader's errors into MarketDataErrors that name the file."""
     try:
         yield
     except MarketDataError:
@@ -171,7 +161,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
-    """Load a folder of one CSV per symbol, named by the file's stem."""
     paths = {path.stem: path for path in sorted(folder.glob("*.csv"))}
     if not paths:
         raise MarketDataError(f"{folder}: the folder holds no .csv file")
@@ -226,13 +215,11 @@ def _load_npz(path: Path) -> pd.DataFrame:
 
 
 def _canonical_names(names: Sequence[object]) -> list[str]:
-    """Lower-case names with aliases resolved; unnamed ones become empty."""
     lower = [str(name).strip().lower().removeprefix("<").removesuffix(">") for name in names]
     return ["" if name.startswith("unnamed: ") else ALIASES.get(name, name) for name in lower]
 
 
 def _check_roles(names: Sequence[object], source: str) -> None:
-    """Reject columns that claim the same role, by their own names."""
     roles: dict[str, list[str]] = {}
     for name, role in zip(names, _canonical_names(names), strict=True):
         roles.setdefault(role, []).append(str(name).strip())
@@ -242,13 +229,7 @@ def _check_roles(names: Sequence[object], source: str) -> None:
 
 
 def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> pd.DataFrame:
-    """Convert names, dates, symbols and numbers of a raw frame to the form of ``load_table``.
-
-    Args:
-        frame: raw frame; a named index counts as columns.
-        source: file, for messages.
-        symbol: the symbol of all rows, if given by the file's name.
-    """
+    """Convert a raw frame to the form of ``load_table``; ``symbol`` is that of all rows, if the file names it."""
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     finrl = "tic" in [str(name).strip().lower() for name in frame.columns]
@@ -283,12 +264,10 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
 
 
 def _marked(raw: pd.DataFrame) -> bool:
-    """Whether a table has a column of currency codes, not a numeric column of that name."""
     return CURRENCY in raw and not pd.api.types.is_numeric_dtype(raw[CURRENCY])
 
 
 def _currencies(raw: pd.DataFrame, whole: object, source: str) -> dict[str, str]:
-    """Return each symbol's currency code, if the table or its rows have it."""
     symbols = raw["symbol"]
     if not _marked(raw):
         named = {} if whole is None else dict.fromkeys(symbols.cat.categories, str(whole))
@@ -317,11 +296,7 @@ def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | N
 
 
 def symbol_categories(column: pd.Series, source: str) -> pd.Categorical:
-    """Return symbols as sorted categories of stripped text.
-
-    Raises:
-        MarketDataError: a symbol is missing or has control characters, naming column and row (from 1).
-    """
+    """Return sorted categories of stripped text; MarketDataError if one is missing or has control characters."""
     codes, unique = pd.factorize(column)
     raw = unique.astype(str)
     hidden = np.array([has_control_characters(name.strip(" \t\r\n")) for name in raw], dtype=bool)

@@ -33,16 +33,13 @@ class Panels:
     texts: tuple[str, ...] = ()
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Panels:
-        """Return the panels with a function applied to every tensor."""
         text = None if self.text is None else change(self.text)
         return replace(self, scores=change(self.scores), known=change(self.known), text=text)
 
     def shuffled(self, where: Tensor, seed: int) -> Panels:
-        """Return the panels with the days of each path and symbol in random order: the control without information.
+        """Return the panels with days of each path and symbol in random order: the control without information.
 
-        Args:
-            where: days among which those of a symbol are exchanged; the others stay. Shape: (P, T, K), bool.
-            seed: of the order, which is the same on every device.
+        Only days ``where`` a symbol's are marked are exchanged. The order is the same on every device.
         """
         generator = torch.Generator().manual_seed(seed)
         draw = torch.rand(where.shape, generator=generator, dtype=torch.float64).to(where.device)
@@ -60,7 +57,6 @@ class Panels:
         return self.changed(exchanged)
 
     def digest(self) -> bytes:
-        """Return a SHA-256 hash of scores and texts."""
         digest = hashlib.sha256("\0".join(self.texts).encode())
         for tensor in (self.scores, self.known, self.text):
             if tensor is not None:

@@ -22,11 +22,7 @@ _DIGEST = b"vecenv.sha256"
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table atomically, without its index.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a table atomically, without its index."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     arrow = arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), _DIGEST: _digest(table)})
     with replacing(path) as partial:
@@ -34,11 +30,7 @@ def write_parquet(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a table.
-
-    Raises:
-        ValueError: the file is damaged or not Parquet.
-    """
+    """Read a table; ValueError if the file is damaged or not Parquet."""
     with path.open("rb") as file:
         try:
             digest = (pq.read_schema(file).metadata or {}).get(_DIGEST)

@@ -128,31 +128,15 @@ def planted_bars(
 
 
 def planted_optimal_actions(signal: Tensor) -> Tensor:
-    """Return the orders of the optimal policy: buy the maximum at +1, sell everything at -1.
-
-    Args:
-        signal: the column ``signal`` of the day of the action. Shape: (..., K).
-
-    Returns:
-        Actions in [-1, 1], in units of ``hmax`` shares. Shape: (..., K).
-    """
+    """Return the orders of the optimal policy in units of ``hmax`` shares: 1 (buy) at +1, -1 (sell all) at -1."""
     return signal.sign()
 
 
 def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, flip: float) -> float:
-    """Return the exact expected wealth, per unit, after some steps of the optimal policy without costs.
+    """Return the exact expected final wealth, per unit, after some steps of the optimal policy without costs.
 
     The number of symbols with a positive signal is a Markov chain from its stationary binomial law; a step
     multiplies the expected wealth by 1 + strength unless that number is zero.
-
-    Args:
-        num_steps: trading steps from a random day.
-        num_symbols: symbols K.
-        strength: as in `planted_bars`.
-        flip: as in `planted_bars`.
-
-    Returns:
-        E[final value / initial value].
 
     Raises:
         ValueError: if `flip` is outside [0, 1].
@@ -180,18 +164,9 @@ def random_walk_bars(
     device: torch.device | str = "cpu",
     volatility: float = 0.01,
 ) -> Bars:
-    """Generate driftless log-normal prices: log-returns N(-volatility^2 / 2, volatility^2).
+    """Generate driftless log-normal prices: log-returns N(-volatility^2 / 2, volatility^2), E[P(t + 1) | P(t)] = P(t).
 
-    Args:
-        num_paths: independent histories P; path p does not depend on their number.
-        num_days: business days T.
-        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); they are independent.
-        seed: integer in [0, 2^64).
-        device: where the tensors are made.
-        volatility: standard deviation of the log-return per day.
-
-    Returns:
-        Bars from `planted_draws.START_PRICE` on, with E[P(t + 1) | P(t)] = P(t).
+    Arguments as of `planted_bars`.
 
     Raises:
         ValueError: if a count is below one, `volatility` is negative, or the seed is out of range.
@@ -213,7 +188,6 @@ def _binomial(trials: int, probability: float) -> np.ndarray:
 
 
 def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:
-    """Draw four words per path, day and symbol. Shape of each: (P, T, K)."""
     day = torch.arange(num_days, device=paths.device)[:, None]
     symbol = torch.arange(num_symbols, device=paths.device)
     return random_bits(episode_key(seed, paths[:, None, None], 0), stream + symbol, day)

@@ -19,15 +19,7 @@ VOLUME = 1e6
 
 
 def switching_sign(word: Tensor, flip: float) -> Tensor:
-    """Draw a chain in {-1, +1} that starts fair and changes sign with a probability a day.
-
-    Args:
-        word: random bits. Shape: (P, T, K).
-        flip: probability.
-
-    Returns:
-        Shape: (P, T, K), float64.
-    """
+    """Draw a chain in {-1, +1} that starts fair and changes sign by a daily probability. Shape: (P, T, K)."""
     draw = open_uniform(word)
     changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
     return (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
@@ -39,15 +31,9 @@ def normal_numbers(words: Sequence[Tensor]) -> Tensor:
 
 
 def bars_of_returns(log_return: Tensor, volatility: float, words: Block) -> Tensor:
-    """Build bars that open at the previous close.
+    """Build bars that open at the previous close; ``volatility``, of the way from open to close, sets high and low.
 
-    Args:
-        log_return: of each close. Shape: (P, T, K).
-        volatility: of the way from open to close, which determines high and low.
-        words: random bits, of which the last two draw high and low. Shape of each: (P, T, K).
-
-    Returns:
-        Open, high, low, close and volume. Shape: (P, T, K, 5).
+    The last two words draw high and low. Shapes: (P, T, K) -> (P, T, K, 5).
     """
     start = math.log(START_PRICE)
     close = start + log_return.cumsum(dim=1)

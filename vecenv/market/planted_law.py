@@ -33,15 +33,7 @@ _FLIPS = {"signal": 0.2, "volatility": 0.02}
 
 @dataclass(frozen=True)
 class PlantedLaw:
-    """Checked parameters of a planted market; made by `planted_law`.
-
-    Attributes:
-        kind: what there is to find.
-        strength: size of the mean returns per day; of ``volatility`` the relative distance of the regimes from
-            the average volatility.
-        volatility: scale of the noise per day.
-        flip: probability per day that the signal or the regime changes; 0 of the other kinds.
-    """
+    """Checked parameters of a planted market; made by `planted_law`. See `vecenv.market.planted.planted_bars`."""
 
     kind: Kind
     strength: float
@@ -55,7 +47,6 @@ class PlantedLaw:
 
     @property
     def own_volatility(self) -> float:
-        """Standard deviation of a symbol's own noise per day."""
         return self.volatility * {"cross_section": math.sqrt(0.5), "volatility": 0.5}.get(self.kind, 1.0)
 
     @property
@@ -74,13 +65,7 @@ class PlantedLaw:
 def planted_law(
     kind: Kind = "signal", strength: float | None = None, volatility: float = 0.01, flip: float | None = None
 ) -> PlantedLaw:
-    """Fill in the defaults of a kind and check its parameters.
-
-    Args:
-        kind: what there is to find.
-        strength: by default 0.01 of ``signal``, 0.7 of ``volatility`` and 0.0015 of the others.
-        volatility: scale of the noise per day.
-        flip: by default 0.2 of ``signal`` and 0.02 of ``volatility``; not for the others.
+    """Fill in the defaults of a kind, as `vecenv.market.planted.planted_bars` tells them, and check its parameters.
 
     Raises:
         ValueError: the kind is unknown, a parameter is out of range or not for the kind, or a price could reach zero.
@@ -111,35 +96,19 @@ def planted_law(
 
 
 def check_probability(flip: float) -> None:
-    """Check the probability of a change of sign.
-
-    Raises:
-        ValueError: it is outside [0, 1].
-    """
+    """Raise ValueError if the probability of a change of sign is outside [0, 1]."""
     if not 0 <= flip <= 1:
         raise ValueError(f"flip must be in [0, 1], got {flip}")
 
 
 def check_symbols(law: PlantedLaw, num_symbols: int) -> None:
-    """Check that symbols can be ranked where the kind ranks them.
-
-    Raises:
-        ValueError: there is only one.
-    """
+    """Raise ValueError if there is only one symbol and the kind ranks them."""
     if law.kind == "cross_section" and num_symbols < 2:
         raise ValueError(f"the kind cross_section ranks symbols: it needs at least 2, got {num_symbols}")
 
 
 def add_planted_means(law: PlantedLaw, noise: Tensor) -> Tensor:
-    """Add to each day's noise the mean that the returns before it determine.
-
-    Args:
-        law: of ``momentum``, ``reversal`` or ``cross_section``.
-        noise: returns less their means. Shape: (P, T, K), float64.
-
-    Returns:
-        Simple returns. Shape: (P, T, K).
-    """
+    """Add to each day's noise, the returns less their means, the mean that the returns before it determine."""
     changes = torch.empty_like(noise)
     # Running sums of the returns before each day, not sums of windows: elementwise, hence the same in any batch.
     sums = [torch.zeros_like(noise[:, 0])]
@@ -153,15 +122,7 @@ def add_planted_means(law: PlantedLaw, noise: Tensor) -> Tensor:
 
 
 def planted_directions(law: PlantedLaw, changes: Tensor) -> Tensor:
-    """Return the signs of the next day's means as past returns determine them.
-
-    Args:
-        law: of ``momentum``, ``reversal`` or ``cross_section``.
-        changes: simple returns from the market's first day on. Shape: (P, T, K).
-
-    Returns:
-        -1, 0 or 1 at the close of each day. Shape: (P, T, K).
-    """
+    """Return the signs of the next day's means as returns since the market's first day tell. Shape: (P, T, K)."""
     sums = changes.cumsum(dim=1)
     gain = sums.clone()
     gain[:, law.window :] -= sums[:, : -law.window]
@@ -169,7 +130,6 @@ def planted_directions(law: PlantedLaw, changes: Tensor) -> Tensor:
 
 
 def _direction(kind: Kind, gain: Tensor) -> Tensor:
-    """Return the sign of the next mean by the gain over the window. Shapes: (..., K) -> (..., K)."""
     if kind == "cross_section":
         rank = gain.argsort(dim=-1, stable=True).argsort(dim=-1)
         return (2 * rank - (gain.shape[-1] - 1)).sign().to(gain.dtype)

@@ -66,14 +66,10 @@ _LOG_ODDS = 801
 
 
 class PlantedAttainable(NamedTuple):
-    """What two rules attain, long only and without costs.
+    """What `planted_target_weights` and equal weights, restored daily, attain, long only and without costs.
 
     Expected log-growth of the wealth per day; of the kind ``volatility`` Sharpe ratios of daily returns,
     sqrt(252) mean / standard deviation.
-
-    Attributes:
-        rule: of the best rule, `planted_target_weights`.
-        equal_weight: of all symbols in equal parts, restored daily.
     """
 
     rule: float
@@ -137,13 +133,6 @@ def planted_attainable(
     after a change of all signs. Given that number the return of a portfolio of equal parts is normal. Of
     ``volatility`` the ratio is over the stationary law of the filter, whose log-odds are cut into a grid.
 
-    Args:
-        num_symbols: symbols K.
-        kind: as in `planted_bars`, as are the next three.
-        strength: as there.
-        volatility: as there.
-        flip: as there.
-
     Raises:
         ValueError: as `planted_target_weights`, or there is no symbol.
     """
@@ -184,7 +173,6 @@ def _check_optimal(law: PlantedLaw) -> None:
 
 
 def _variances(law: PlantedLaw, num_symbols: int) -> tuple[float, float]:
-    """Return the variances of the mean return of all symbols in the calm and in the volatile regime."""
     own = law.own_volatility**2 / num_symbols
     calm, volatile = ((law.market_volatility * (1 + sign * law.strength)) ** 2 + own for sign in (-1, 1))
     return calm, volatile
@@ -231,13 +219,10 @@ def _sharpe_ratios(law: PlantedLaw, num_symbols: int) -> PlantedAttainable:
 
 
 def _stationary_filter(law: PlantedLaw, calm: float, volatile: float) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the stationary law of the filtered probability of tomorrow's volatile regime.
+    """Return the grid of tomorrow's filtered probability of the volatile regime, and the chance of each point.
 
     The filter is a Markov chain: today's regime has the predicted probability, the return its law in that regime. Each
     step is shared between the two neighbouring points of the grid.
-
-    Returns:
-        Points of the grid and the chance of each. Shape of each: (points,).
     """
     limit = math.log((1 - law.flip) / law.flip)
     odds = np.linspace(-limit, limit, _LOG_ODDS)

@@ -16,11 +16,7 @@ def lagged(values: Tensor, days: int) -> Tensor:
 
 
 def windows(values: Tensor, window: int) -> Tensor:
-    """The last ``window`` values of each day, oldest first, NaN before the first day.
-
-    Returns:
-        A view, not a copy, of the padded values. Shape: (..., T, K, window).
-    """
+    """Return a view of the last ``window`` values of each day, oldest first, NaN before the first day."""
     return functional.pad(values, (0, 0, window - 1, 0), value=torch.nan).unfold(-2, window, 1)
 
 
@@ -30,18 +26,10 @@ def rolling_mean(values: Tensor, window: int) -> Tensor:
 
 
 def rolling_mean_std(values: Tensor, window: int, correction: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the last ``window`` values, NaN until the window is full.
+    """Return mean and standard deviation of the last ``window`` values, NaN until it is full. Shape: as ``values``.
 
     Both are computed from differences to today's value: a constant window has exactly zero deviation,
     and since today is in the window, the squares are not much larger than the variance.
-
-    Args:
-        values: Shape: (..., T, K).
-        window: number of values, today's included.
-        correction: the sum of squares is divided by ``window - correction``.
-
-    Returns:
-        Mean and standard deviation. Shape of each: as ``values``.
     """
     total, squares = torch.zeros_like(values), torch.zeros_like(values)
     for past in windows(values, window).unbind(-1):
@@ -54,18 +42,11 @@ def rolling_mean_std(values: Tensor, window: int, correction: int = 1) -> tuple[
 
 
 def exponential_mean(values: Tensor, alpha: float) -> Tensor:
-    """Exponentially weighted mean with normalised weights.
+    """Exponentially weighted mean with normalised weights. Shape: as ``values``.
 
     ``y[t] = sum_i (1 - alpha)^i x[t - i] / sum_i (1 - alpha)^i`` over all i in 0 … t, which is
     ``pandas.Series.ewm(alpha=alpha, adjust=True).mean()``. The first value needs no seed, and a
     constant series stays exactly constant.
-
-    Args:
-        values: Shape: (..., T, K).
-        alpha: weight of the newest value, in (0, 1].
-
-    Returns:
-        Shape: as ``values``.
     """
     first, *rest = values.unbind(-2)
     means = [first]

@@ -36,10 +36,6 @@ def own_scores(bars: Bars, delay: int) -> Bars:
 
     Scores carried over from an earlier day count as missing; FinRL-DeepSeek's names are understood.
 
-    Args:
-        bars: as read from a market file.
-        delay: trading days from a score's date to the first decision that may use it.
-
     Raises:
         MarketDataError: a score is out of range, or there is one under both names.
     """
@@ -73,9 +69,8 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
         cut: days or symbols were left out of the market on purpose, and their scores are too.
 
     Raises:
-        MarketDataError: naming file, row and column: a file cannot be read, a score is out of range, a row is there
-            twice, a date is none of the market's, a symbol is unknown, a time has no zone, or a score is also one
-            of the market's columns.
+        MarketDataError: naming file, row and column: as of `read_scores` and `placed_rows`, or a score is out of range
+            or also one of the market's columns.
     """
     columns = dict(bars.columns)
     for file in map(str, files):
@@ -93,15 +88,7 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
 def with_texts(bars: Bars, file: str | Path, close: MarketClose, delay: int, cut: bool) -> Bars:
     """Return bars with the texts of a file; several of a symbol that count from the same day are its lines.
 
-    Args:
-        bars: of one path.
-        file: with the columns ``date`` or ``published_at``, ``symbol``, and ``text``, or ``title`` and ``summary``.
-        close: as `with_score_files`.
-        delay: as `own_scores`.
-        cut: as `with_score_files`.
-
-    Raises:
-        MarketDataError: as `with_score_files`.
+    Arguments and errors as of `with_score_files`; the file is one that `read_news` reads.
     """
     table = read_news(file)
     day, symbol = placed_rows(table, bars, close, delay, cut, str(file))
@@ -115,11 +102,7 @@ def with_texts(bars: Bars, file: str | Path, close: MarketClose, delay: int, cut
 
 
 def score_panels(bars: Bars) -> Panels:
-    """Return the panels of bars whose columns are scores and texts of decision days.
-
-    Raises:
-        MarketDataError: the bars have no score.
-    """
+    """Return the panels of bars with scores and texts on decision days; MarketDataError without a score."""
     if not any(name in bars.columns for name in SCORES):
         raise MarketDataError(
             f"{bars.source}: no scores: columns {', '.join(SCORES)} (or {', '.join(FINRL_NAMES.values())}) are needed, "
@@ -140,19 +123,9 @@ def score_panels(bars: Bars) -> Panels:
 def placed_rows(
     table: pd.DataFrame, bars: Bars, close: MarketClose, delay: int, cut: bool, source: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of the day and of the symbol of each row.
+    """Return the position of the day and of the symbol of each row of `read_news` or `read_scores`.
 
-    Args:
-        table: as `read_news` or `read_scores` returns it.
-        bars: of the market.
-        close: of the market.
-        delay: as `own_scores`.
-        cut: as `with_score_files`.
-        source: the file, for messages.
-
-    Returns:
-        Days, the number of days for what counts after the last, and symbols, -1 for those left out. Shape of each:
-        (rows,), int64.
+    The day is T for what counts after the last, the symbol -1 if left out. Shape of each: (rows,), int64.
 
     Raises:
         MarketDataError: a date or a symbol is none of the market's, or no row counts.
@@ -182,7 +155,6 @@ def placed_rows(
 
 
 def _score(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
-    """Return a score of each row, NaN for none. Shape: (rows,), float64."""
     published = FINRL_NAMES[name]
     if name in table and published in table:
         raise MarketDataError(f"{source}: there are both columns {name} and {published}")
@@ -196,7 +168,6 @@ def _score(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
 
 
 def _means(values: np.ndarray, day: np.ndarray, symbol: np.ndarray, bars: Bars) -> Tensor:
-    """Return the mean of the known scores of each day and symbol, NaN without one. Shape: (1, T, K), float64."""
     kept = ~np.isnan(values) & (day < len(bars.dates)) & (symbol >= 0)
     cell, size = day[kept] * len(bars.symbols) + symbol[kept], len(bars.dates) * len(bars.symbols)
     total, count = np.bincount(cell, values[kept], size), np.bincount(cell, minlength=size)
@@ -205,7 +176,6 @@ def _means(values: np.ndarray, day: np.ndarray, symbol: np.ndarray, bars: Bars) 
 
 
 def _later(values: Tensor, delay: int) -> Tensor:
-    """Return a series moved to later days, NaN at the start. Shape: (P, T, K)."""
     if not delay:
         return values
     head = torch.full_like(values[:, :delay], torch.nan)
@@ -213,7 +183,6 @@ def _later(values: Tensor, delay: int) -> Tensor:
 
 
 def _check_range(bars: Bars, name: str, values: Tensor) -> None:
-    """Reject scores outside their range, naming symbol, date and column of the first."""
     outside = (values.isfinite() & ((values < LOWEST) | (values > HIGHEST))).nonzero()
     if len(outside):
         path, day, symbol = outside[0].tolist()

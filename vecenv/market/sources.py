@@ -91,17 +91,10 @@ def read_bars(
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
-    """Add the closes of another one-symbol file as context series, aligned by date.
+    """Add the closes of a one-symbol file as context series, aligned by date.
 
-    A date without a bar has the previous close; dates before the first are NaN.
-
-    Args:
-        bars: T dates of P paths.
-        source: path of a file that ``read_bars`` reads.
-        names: names of the series; existing ones, and turbulence, are skipped.
-
-    Returns:
-        The bars with further entries of ``Bars.context``. Shape of each: (P, T).
+    A date without a bar has the previous close; dates before the first are NaN. Existing names, and turbulence, are
+    skipped.
 
     Raises:
         MarketDataError: for a fault in the file, or more than one symbol in it.
@@ -119,19 +112,12 @@ def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
 
 
 def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Scale open, high and low to an adjusted close.
+    """Scale open, high and low to an adjusted close; the result has no ``adj_close``.
 
     With ``adj_close`` the factor is known. FinRL's format lacks the unadjusted close. There the factor
     of a symbol whose close leaves [low, high] is estimated as the running maximum of close / high, at
     most 1. It is a lower bound of any non-decreasing factor, such as one of dividends, makes every bar
     valid, and uses no later day. The close itself is never changed.
-
-    Args:
-        table: long table of ``load_table``.
-        source: file, for the warning.
-
-    Returns:
-        The table with adjusted prices and without ``adj_close``.
     """
     if "adj_close" in table:
         factor = (table["adj_close"] / table["close"]).to_numpy()
@@ -164,7 +150,6 @@ def _day(day: Day | None, argument: str, source: str) -> np.datetime64 | None:
 
 
 def _align(table: pd.DataFrame, source: str) -> Bars:
-    """Pivot a long table to dates and symbols, NaN for missing rows."""
     symbols = table["symbol"].cat.categories.tolist()
     days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     symbol = table["symbol"].cat.codes.to_numpy()

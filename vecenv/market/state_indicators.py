@@ -140,7 +140,6 @@ def momentum_level(momentum: Numbers) -> Numbers:
 
 
 def _beyond(values: Numbers, low: float, high: float) -> Numbers:
-    """+1 above ``high``, -1 below ``low``, 0 between and on both."""
     return 1.0 * (values > high) - 1.0 * (values < low)
 
 
@@ -174,14 +173,7 @@ def labels_of(name: str, values: float) -> str: ...
 @overload
 def labels_of(name: str, values: np.ndarray) -> np.ndarray: ...
 def labels_of(name: str, values: float | np.ndarray) -> str | np.ndarray:
-    """Return the labels of values of a feature.
-
-    Args:
-        name: a feature out of ``LABELS``.
-        values: values of the feature after its warm-up, a scalar or an array of any shape.
-
-    Returns:
-        A string for a scalar, an array of strings (dtype object) in the shape of ``values`` otherwise.
+    """Return the labels of a feature's values after its warm-up: a string for a scalar, else an array of them.
 
     Raises:
         ValueError: the feature has no labels, or a value is NaN or no code of the feature.

@@ -16,19 +16,10 @@ from vecenv.market.validation import MarketDataError
 
 
 def drawn_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Tensor:
-    """Return the symbols of each path's random subsets, drawn independently and in the tape's order.
+    """Return positions of the symbols of each path's random subsets. Shape: (P, count, size), int64, on the CPU.
 
     Only symbols that trade on a day of the path are drawn, each subset of ``size`` of them with equal probability; two
-    may be equal.
-
-    Args:
-        tape: the market.
-        size: symbols of a subset.
-        count: subsets of a path.
-        seed: of the draw, which is the same on every device.
-
-    Returns:
-        Positions of symbols. Shape: (P, count, size), int64, on the CPU.
+    may be equal. They are in the tape's order, and the draw is the same on every device.
 
     Raises:
         MarketDataError: fewer symbols trade on a path.
@@ -54,12 +45,6 @@ def symbol_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Market
     as they are, in the same ticks. Symbols differ between paths, so they are named ``*1``, ``*2`` and so on, and
     series of the whole market remain those of all its symbols. The best rule of a subset is unknown.
 
-    Args:
-        tape: the market.
-        size: symbols of a subset, K'.
-        count: subsets of a path.
-        seed: of the draw.
-
     Raises:
         MarketDataError: fewer symbols trade on a path.
         ValueError: ``size`` or ``count`` is below one, or the tape does not fit into memory.
@@ -73,7 +58,6 @@ def symbol_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Market
     index = drawn_subsets(tape, size, count, seed).to(tape.device)
 
     def chosen(tensor: Tensor) -> Tensor:
-        """(P, T, K, ...) to (P count, T, K', ...)."""
         parts = [tensor[path].index_select(1, some) for path, subsets in enumerate(index) for some in subsets]
         return torch.stack(parts)
 

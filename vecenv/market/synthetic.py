@@ -117,11 +117,7 @@ def synthetic_bars(
 
 
 def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
-    """Return the given names, or SYN00, SYN01, ... for a number of symbols.
-
-    Raises:
-        ValueError: if there is no symbol or names repeat.
-    """
+    """Return the names, or SYN00, SYN01, ... for a number; ValueError if there is none or names repeat."""
     if isinstance(symbols, str):
         raise ValueError(f"symbols must be a number or a sequence of names, got the string {symbols!r}")
     names = tuple(f"SYN{k:02d}" for k in range(symbols)) if isinstance(symbols, int) else tuple(symbols)
@@ -137,32 +133,20 @@ def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
 
 
 def business_days(num_days: int) -> np.ndarray:
-    """Return the Mondays to Fridays from `FIRST_DAY` on, ``datetime64[D]``. Shape: (num_days,).
-
-    Raises:
-        ValueError: if `num_days` is below one.
-    """
+    """Return the Mondays to Fridays from `FIRST_DAY` on, at least one. Shape: (num_days,), ``datetime64[D]``."""
     if num_days < 1:
         raise ValueError(f"num_days must be at least 1, got {num_days}")
     return np.busday_offset(np.datetime64(FIRST_DAY), np.arange(num_days))
 
 
 def path_blocks(num_paths: int, bars_per_path: int, device: torch.device | str) -> tuple[Tensor, ...]:
-    """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory.
-
-    Raises:
-        ValueError: if `num_paths` is below one, or so many paths do not fit in memory.
-    """
+    """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory; errors as of `check_paths`."""
     check_paths(num_paths, bars_per_path, device)
     return torch.arange(num_paths, device=device).split(max(1, _BARS_PER_BLOCK // bars_per_path))
 
 
 def check_paths(num_paths: int, bars_per_path: int, device: torch.device | str) -> None:
-    """Reject an invalid number of paths before generation.
-
-    Raises:
-        ValueError: it is below one, or so many do not fit in memory.
-    """
+    """Raise ValueError if a number of paths is below one, or so many do not fit in memory."""
     if num_paths < 1:
         raise ValueError(f"num_paths must be at least 1, got {num_paths}")
     what = f"num_paths {num_paths:,} of {bars_per_path:,} bars each"
@@ -172,19 +156,10 @@ def check_paths(num_paths: int, bars_per_path: int, device: torch.device | str) 
 def bridge_extremes(
     log_open: Tensor, log_close: Tensor, variance: Tensor | float, bits: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Draw the extremes of a Brownian bridge from open to close.
+    """Draw the extremes of a Brownian bridge: logarithms of the high and of the low.
 
     By the reflection principle P(max > m) = exp(-2 (m - x) (m - y) / v), so with u uniform
     max = (x + y + sqrt((x - y)^2 - 2 v log u)) / 2, exact for each extreme alone.
-
-    Args:
-        log_open: logarithm of the open. Shape: (...).
-        log_close: logarithm of the close. Shape: (...).
-        variance: variance of the log-return from open to close. Shape: (...).
-        bits: random words for the maximum and the minimum. Shape of each: (...).
-
-    Returns:
-        Logarithms of the high and of the low. Shape of each: (...).
     """
     middle, squared = (log_open + log_close) / 2, (log_open - log_close).square()
     high, low = (torch.sqrt(squared - 2 * variance * torch.log(open_uniform(word))) / 2 for word in bits)
@@ -263,14 +238,8 @@ def _recursion(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the day-by-day recursion of volatility and price.
 
-    Only correctly rounded operations, so that a path is bitwise the same in any batch.
-
-    Args:
-        start: logarithm of the price before the first day. Shape: (P, K).
-        drift: mean log-return of the day. Shape: (P, T, 1).
-        scale: standard deviation of the day at h = 1. Shape: (P, T, K).
-        shock: standardised shocks. Shape: (P, T, K).
-        volume_noise: standard normal numbers. Shape: (P, T, K).
+    Only correctly rounded operations, so that a path is bitwise the same in any batch. ``start`` is the logarithm of
+    the price before the first day, ``scale`` the standard deviation of a day at h = 1.
 
     Returns:
         Log close, conditional standard deviation, and log activity of the volume. Shape of each: (P, T, K).

@@ -159,11 +159,9 @@ class MarketTape:
         return (self.ohlcv[..., column].double() / self.tick_size).round().float()
 
     def to(self, device: torch.device | str) -> MarketTape:
-        """Return the same tape on another device."""
         return self._changed(lambda tensor: tensor.to(device))
 
     def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> MarketTape:  # noqa: ANN401
-        """Return the tape with all tensors changed, and some other fields replaced."""
         names = ("ohlcv", "tradable", "features", "context", "best_weights")
         tensors = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in tensors.items()}
@@ -253,7 +251,6 @@ class MarketTape:
         """
 
         def moved(tensor: Tensor) -> Tensor:
-            """(P, T, K, ...) to (P K, T, 1, ...)."""
             return tensor.movedim(2, 1).flatten(0, 1).unsqueeze(2).contiguous()
 
         return replace(

@@ -56,16 +56,7 @@ def coarser_tick(amount: float, bound: int) -> float:
 
 
 def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tensor:
-    """Round prices to whole ticks, at least one.
-
-    Args:
-        bars: names for messages.
-        ohlcv: carried bars. Shape: (P, T, K, 5), float64.
-        listed: whether a symbol has a bar. Shape: (P, T, K), bool.
-        tick: currency units per tick.
-
-    Returns:
-        Whole numbers of at most 24 significant bits. Shape: (P, T, K, 4), float64.
+    """Round prices to whole ticks of at most 24 significant bits, at least one. Shapes: (P, T, K, 5) -> (P, T, K, 4).
 
     Raises:
         MarketDataError: a price is 2³⁶ ticks or more, or moves by more than `MAX_ROUNDING`.
@@ -95,11 +86,7 @@ def price_bits(highest_ticks: float) -> int:
 
 
 def refuse_overflow(bars: Bars, name: str, values: Tensor) -> None:
-    """Raise if a finite number does not fit into float32. Shape of the values: (P, T) or (P, T, K).
-
-    Raises:
-        MarketDataError: naming the series, the symbol and the date.
-    """
+    """Raise MarketDataError if a finite number does not fit into float32, naming series, symbol and date."""
     where = (values.isfinite() & ~values.float().isfinite()).nonzero()
     if len(where):
         path, day, *symbol = where[0].tolist()
@@ -111,7 +98,6 @@ def refuse_overflow(bars: Bars, name: str, values: Tensor) -> None:
 
 
 def _worst(bars: Bars, severity: Tensor, where: Tensor, prices: Tensor) -> str:
-    """Name symbols with the worst price of each. Shapes: (P, T, K, 4), (count, 4), (P, T, K, 4)."""
     parts = []
     symbols = where[:, 2].unique().tolist()
     worst = {k: where[where[:, 2] == k][severity[tuple(where[where[:, 2] == k].T)].argmax()] for k in symbols}

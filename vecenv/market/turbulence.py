@@ -58,10 +58,7 @@ def turbulence(close: Tensor, listed: Tensor, lookback: int = 252) -> Tensor:
 
 
 def _mahalanobis(returns: Tensor, takes_part: Tensor) -> Tensor:
-    """Squared Mahalanobis distance of the last return of each window from those before it.
-
-    Shapes: (P, D, K, lookback + 1), of the symbols that count (P, D, K) -> (P, D).
-    """
+    """Squared distance of each window's last return from those before it. Shape: (P, D)."""
     # A symbol of zeros adds zero eigenvalues only, which the pseudo-inverse drops.
     returns = returns * takes_part.unsqueeze(-1)
     history, today = returns[..., :-1], returns[..., -1]

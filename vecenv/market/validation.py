@@ -38,16 +38,7 @@ class MarketDataWarning(UserWarning):
 
 
 def check_columns(names: Sequence[str], required: Sequence[str], source: str) -> None:
-    """Reject duplicate and missing columns.
-
-    Args:
-        names: canonical (lower-case) column names in the order of the file.
-        required: canonical names of required columns.
-        source: file, for the message.
-
-    Raises:
-        MarketDataError: naming the columns.
-    """
+    """Raise MarketDataError for duplicate and missing columns; names are canonical, in lower case."""
     duplicates = sorted({name for name in names if list(names).count(name) > 1})
     if duplicates:
         raise MarketDataError(
@@ -61,15 +52,7 @@ def check_columns(names: Sequence[str], required: Sequence[str], source: str) ->
 
 
 def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: str) -> list[str]:
-    """Check a choice of symbols against those that exist.
-
-    Args:
-        symbols: the choice, a single name or None for all.
-        known: every symbol of the source.
-        source: file, for the message.
-
-    Returns:
-        The chosen symbols in the order given; all in their own order for None.
+    """Return the chosen symbols in the order given, or all of them for None.
 
     Raises:
         MarketDataError: for an empty choice, a repeated or an unknown symbol (with near matches).
@@ -99,29 +82,14 @@ def has_control_characters(name: str) -> bool:
 
 
 def checked_currency(code: str) -> str:
-    """Validate a currency code: three letters in ISO 4217, up to five for others such as USDT.
-
-    Raises:
-        ValueError: it is not a valid code.
-    """
+    """Return a currency code; ValueError unless it has three letters (ISO 4217), or up to five such as USDT."""
     if _CURRENCY_CODE.fullmatch(code) is None:
         raise ValueError(f"currency must be a code such as USD, INR or USDT, got {code!r}")
     return code
 
 
 def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
-    """Reject a table in which any row is marked.
-
-    Args:
-        table: long table with columns ``date`` and ``symbol``.
-        bad: mask of invalid rows. Shape: (rows,), bool.
-        column: the invalid column.
-        what: error message; ``{value}`` stands for the first invalid value.
-        source: file, for the message.
-
-    Raises:
-        MarketDataError: naming the first marked row and the number of them.
-    """
+    """Raise MarketDataError if rows are marked; ``{value}`` in ``what`` stands for the first invalid value."""
     if not bad.any():
         return
     import pandas as pd
@@ -140,10 +108,6 @@ def local_dates(table: pd.DataFrame, source: str) -> tuple[np.ndarray, str | Non
 
     Accepts datetimes, ``datetime.date``, ISO 8601 texts and integers of the form YYYYMMDD. Other
     texts are refused, because day and month cannot be told apart in 01/02/2020.
-
-    Args:
-        table: long table with raw columns ``date`` and ``symbol``.
-        source: file, for the message.
 
     Returns:
         Days, ``datetime64[D]``, shape (rows,), and the name of their time zone, None for none.
@@ -175,15 +139,7 @@ def local_dates(table: pd.DataFrame, source: str) -> tuple[np.ndarray, str | Non
 
 
 def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray | None:
-    """Read a column as float64.
-
-    Args:
-        table: long table with columns ``date`` and ``symbol``.
-        column: the column to read.
-        source: file, for the message.
-
-    Returns:
-        The values, shape (rows,), NaN where missing; None for a column of text that holds no number.
+    """Read a column as float64, NaN where missing; None for a column of text that holds no number.
 
     Raises:
         MarketDataError: for text in a column of numbers or in a column of ``OHLCV``.
@@ -204,15 +160,7 @@ def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray 
 
 
 def check_order(table: pd.DataFrame, source: str) -> None:
-    """Reject duplicate and unsorted dates of a symbol.
-
-    Args:
-        table: long table whose rows are grouped by symbol, in the order of the file within each.
-        source: file, for the message.
-
-    Raises:
-        MarketDataError: naming the first row that repeats a date or steps back in time.
-    """
+    """Raise MarketDataError for the first date, in the order of the file, that repeats or steps back in a symbol."""
     days = table["date"].to_numpy().astype("datetime64[D]").astype(np.int64)
     codes = table["symbol"].cat.codes.to_numpy()
     falls = np.zeros(len(table), dtype=bool)
@@ -224,16 +172,9 @@ def check_order(table: pd.DataFrame, source: str) -> None:
 
 
 def check_values(table: pd.DataFrame, source: str) -> None:
-    """Reject NaN, infinite, non-positive and negative values where a bar cannot have them.
+    """Raise MarketDataError for the first row with a NaN, infinite, non-positive or negative value in a bar.
 
     Further numeric columns may hold NaN (missing), and never an infinity.
-
-    Args:
-        table: long table sorted by symbol and date.
-        source: file, for the message.
-
-    Raises:
-        MarketDataError: naming the first row at fault.
     """
     for column in table.columns.difference(["date", "symbol"], sort=False):
         values = table[column].to_numpy()
@@ -248,15 +189,7 @@ def check_values(table: pd.DataFrame, source: str) -> None:
 
 
 def check_ranges(table: pd.DataFrame, source: str) -> None:
-    """Reject bars whose high is below the low, or whose open or close lies outside them.
-
-    Args:
-        table: long table of positive prices; differences below ``ROUNDING`` pass.
-        source: file, for the message.
-
-    Raises:
-        MarketDataError: naming the first row at fault.
-    """
+    """Raise MarketDataError for the first bar whose high is below the low, or whose open or close is outside them."""
     high, low = table["high"].to_numpy() * (1 + ROUNDING), table["low"].to_numpy() * (1 - ROUNDING)
     refuse_rows(table, high < low, "high", "high {value} is below the low", source)
     for column in ("open", "close"):
@@ -266,12 +199,7 @@ def check_ranges(table: pd.DataFrame, source: str) -> None:
 
 
 def warn_of_splits(table: pd.DataFrame, source: str) -> None:
-    """Warn once of all one-day close moves that look like unadjusted splits.
-
-    Args:
-        table: long table sorted by symbol and date.
-        source: file, for the message.
-    """
+    """Warn once of all one-day close moves that look like unadjusted splits."""
     close, codes = table["close"].to_numpy(), table["symbol"].cat.codes.to_numpy()
     move = np.zeros(len(table))
     move[1:] = np.where(np.diff(codes) == 0, close[1:] / close[:-1] - 1, 0)
