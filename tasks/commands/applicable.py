@@ -28,15 +28,7 @@ def inapplicable(settings: object) -> dict[str, str]:
 
 
 def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
-    """Reject a command line with settings that have no effect.
-
-    Args:
-        settings: parsed from the command line.
-        args: arguments of the command line.
-
-    Raises:
-        ValueError: naming the options with one requirement, and the requirement.
-    """
+    """Raise a ValueError that names the options without effect on a command line, by their requirement."""
     owners = {
         leaf: owner for name, owner in inapplicable(settings).items() for leaf in _leaves(settings, name.split("."))
     }
@@ -100,7 +92,6 @@ def told_inapplicable(settings: object) -> str:
 
 
 def _nested(settings: object) -> dict[str, object]:
-    """Return the fields that are nested settings."""
     if not is_dataclass(settings):
         return {}
     values = {item.name: getattr(settings, item.name, None) for item in fields(settings)}
@@ -108,7 +99,6 @@ def _nested(settings: object) -> dict[str, object]:
 
 
 def _leaves(settings: object, place: Sequence[str]) -> list[str]:
-    """Return a setting's name, or those of its leaves if it is nested."""
     value: Any = settings
     for name in place:
         value = getattr(value, name)

@@ -112,7 +112,6 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str]) -> None:
-    """Parse the settings of a command, run it, and write its result."""
     (kind,) = (hint for key, hint in get_type_hints(command, include_extras=True).items() if key != "return")
     default = tyro.MISSING_NONPROP
     if hasattr(kind, "defaults"):
@@ -181,7 +180,6 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
-    """Print a warning in one line."""
     print(f"warning: {message}", file=sys.stderr)
 
 

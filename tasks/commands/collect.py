@@ -76,7 +76,6 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 
 def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
-    """Run the agents and write their conversations."""
     console, recording = wide_console(), task_named(settings.task).check_recording()
     env = _training_episodes(settings, console)
     counts: dict[str, Counter[str]] = {}
@@ -104,7 +103,6 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
-    """Return the environment of training episodes, one a row."""
     if is_simulated(settings.task):
         return held_out_simulation(settings.task, settings.env, settings.episodes, "train", settings.device)
     config = settings.with_symbols(settings.env)
@@ -141,12 +139,10 @@ def conversations(
 
 
 def _grade(record: EpisodeRecord) -> float:
-    """Return the grade under the task's grader."""
     return record.grades[record.config.get("grader", "grade")]
 
 
 def _check(settings: CollectSettings) -> None:
-    """Reject invalid settings before any work."""
     task_named(settings.task).check_text()
     task_named(settings.task).check_recording()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():

@@ -48,24 +48,12 @@ BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
 
 
 def config_of(task: str) -> Any:  # noqa: ANN401
-    """Return the default config of a task, a dataclass.
-
-    Raises:
-        ValueError: there is no such task.
-    """
+    """Return the default config of a task, a dataclass; an unknown task is a ValueError."""
     return task_named(task).config()
 
 
 def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
-    """Return the config that a checkpoint was trained under.
-
-    Args:
-        scenario: metadata in the checkpoint.
-        source: the checkpoint, for error messages.
-
-    Raises:
-        ValueError: the config is not that of the installed task.
-    """
+    """Return the config in a checkpoint's metadata, a ValueError if it is not that of the installed task."""
     values = scenario.get("curriculum", scenario.get("config", {}))
     return with_values(config_of(scenario["task"]), values, source)
 
@@ -82,11 +70,7 @@ def text_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the chosen baselines, with `ALL` expanded.
-
-    Raises:
-        ValueError: naming unknown agents, and the known ones.
-    """
+    """Return the names of the chosen baselines, with `ALL` expanded, a ValueError if some are unknown."""
     known = task_named(task).agents
     if tuple(names) == (ALL,):
         return tuple(known)
@@ -97,16 +81,7 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def held_out_environment(task: str, tape: MarketTape, config: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
-    """Make the test environment, one row per episode.
-
-    Args:
-        task: name of the task.
-        tape: the days of the test.
-        config: as `Task.compared` returns it; episodes longer than the test are shortened if the task supports it.
-        num_episodes: N.
-
-    Returns:
-        The environment, and a note if episodes were shortened, else an empty string.
+    """Make the test environment, one row per episode, and a note if episodes were shortened to fit the test.
 
     Raises:
         ValueError: there is no episode, no day after the warm-up, or the config does not support comparison.
@@ -128,13 +103,6 @@ def held_out_environment(task: str, tape: MarketTape, config: Any, num_episodes:
 def validation_environment(task: str, tape: MarketTape, config: Any, num_episodes: int, compile: bool) -> VecEnv:  # noqa: ANN401
     """Make the environment of validations, one row per episode, under the compared rules with the policy's own actions.
 
-    Args:
-        task: name of the task.
-        tape: the days or paths of the validation.
-        config: of the training.
-        num_episodes: N.
-        compile: compile the step.
-
     Raises:
         ValueError: there is no episode, no day after the warm-up, or the task is compared under rules of another kind.
     """
@@ -151,11 +119,7 @@ def validation_environment(task: str, tape: MarketTape, config: Any, num_episode
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
-    """Return the agent of a checkpoint for an environment of a comparison.
-
-    Raises:
-        ValueError: the checkpoint does not fit the environment.
-    """
+    """Return the agent of a checkpoint for a comparison, a ValueError if it does not fit the environment."""
     return _ensemble_agent([checkpoint], env)
 
 
@@ -185,7 +149,6 @@ def trained_agents(
 
 
 def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Agent:
-    """Return the agent of one checkpoint, or of the ensemble of several."""
     made = task_of(env).trained
     if made is None:
         return PolicyAgent(load_ensemble(checkpoints, env, combination))
@@ -196,20 +159,12 @@ def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combi
 
 
 def asked_combination(kind: Kind, temperature: float) -> Combination | None:
-    """Return the combination that is asked for, None for the mean, which is left out where there is none.
-
-    Raises:
-        ValueError: the temperature is not positive.
-    """
+    """Return the combination that is asked for, None for the mean, which is left out where there is none."""
     return None if kind == "mean" else Combination(kind, temperature)
 
 
 def check_combination(combination: Combination | None, paths: Sequence[Path]) -> None:
-    """Reject a combination of checkpoints that lack what it needs, before any work.
-
-    Raises:
-        ValueError: there are too few, or one has no Sharpe ratio of a validation.
-    """
+    """Reject, before any work, too few checkpoints for a combination, or one without a validation's Sharpe ratio."""
     if combination is None:
         return
     if len(paths) < 2:
@@ -219,15 +174,9 @@ def check_combination(combination: Combination | None, paths: Sequence[Path]) ->
 
 
 def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversity | None:
-    """Return how much policies differ on the held-out episodes that all together play.
+    """Return how much policies differ on held-out episodes that all together play; the rows are overwritten.
 
-    Args:
-        paths: of their checkpoints.
-        env: of the held-out episodes; its rows are overwritten.
-        seed: of the episodes.
-
-    Returns:
-        None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
+    None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
     """
     if len(paths) < 2 or task_of(env).trained is not None:
         return None
@@ -246,11 +195,7 @@ def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
 
 
 def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:  # noqa: ANN401
-    """Reject a market or a config whose observations or actions differ from a checkpoint's.
-
-    Raises:
-        ValueError: naming the difference.
-    """
+    """Raise a ValueError if a market's or config's observations or actions differ from a checkpoint's."""
     scenario = state["scenario"]
     symbols = scenario["market"]["symbols"]
     traded = getattr(config, "symbols", tape.symbols)
@@ -265,11 +210,7 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:
 
 
 def check_same_inputs(state: Mapping[str, Any], config: Any) -> None:  # noqa: ANN401
-    """Reject a config whose features, context or actions differ from a checkpoint's.
-
-    Raises:
-        ValueError: naming the difference.
-    """
+    """Raise a ValueError if a config's features, context or actions differ from a checkpoint's."""
     scenario = state["scenario"]
     trained = scenario["config"]
     for name in ("features", "context"):
@@ -280,7 +221,6 @@ def check_same_inputs(state: Mapping[str, Any], config: Any) -> None:  # noqa: A
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:
-    """Print the traded market and its spans of days."""
     paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
     width = max(len("Training"), *map(len, parts))

@@ -138,7 +138,6 @@ def _fetch(settings: FetchSettings) -> dict[str, Any]:
 
 
 def _check_target(out: Path) -> None:
-    """Reject a file that cannot be written as Parquet."""
     if out.suffix != ".parquet" or not out.absolute().parent.is_dir():
         raise ValueError(f"{out}: a file that ends in .parquet, in a folder that exists, is needed")
 

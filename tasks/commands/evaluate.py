@@ -117,11 +117,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
-        """Return the defaults of the command line, from a checkpoint or presets.
-
-        Raises:
-            ValueError: there is no such checkpoint, task or preset.
-        """
+        """Return the defaults of the command line, from a checkpoint or presets."""
         options = early_options(EvaluateOptions, args)
         if options.checkpoint and options.model is not None:
             raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
@@ -174,7 +170,6 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
 
 
 def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
-    """Run the agents and write the requested files."""
     console = wide_console()
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = asked_combination(settings.combine, settings.sharpe_temperature)
@@ -210,14 +205,12 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _simulation(settings: EvaluateSettings, console: Console) -> VecEnv:
-    """Return the test environment of a simulated task."""
     env = held_out_simulation(settings.task, settings.env, settings.episodes, "test", settings.device)
     show_simulation(console, {"test": env}, settings.seed)
     return env
 
 
 def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv:
-    """Return the test environment of a task on a market of bars."""
     config = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)
@@ -251,7 +244,6 @@ def _agents(
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:
-    """Raise if episodes cannot be recorded for the task or in the file format."""
     if settings.record is None:
         return
     task_named(settings.task).check_recording()

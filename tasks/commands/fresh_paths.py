@@ -31,14 +31,7 @@ def first_round(settings: Settings, config: Any) -> tuple[Settings, MarketTape]:
 class FreshPaths:
     """Replaces an environment's training paths every few updates; all episodes restart then.
 
-    Args:
-        settings: of a generated market, from `first_round`.
-        config: of the task, with which the environment was made.
-        env: starts on the first round of paths; its tape's metadata keeps describing that one.
-        every: updates per round of paths.
-
-    Raises:
-        ValueError: the market is data, or ``every`` is below one.
+    Settings are from `first_round`, on whose paths the environment starts; its tape's metadata keeps describing these.
     """
 
     def __init__(self, settings: MarketSettings, config: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
@@ -49,7 +42,6 @@ class FreshPaths:
         self.settings, self.config, self.env, self.every, self.round = settings, config, env, every, 0
 
     def due(self, update: int) -> bool:
-        """Whether the paths are replaced before an update."""
         return update // self.every != self.round
 
     def before_update(self, update: int) -> None:

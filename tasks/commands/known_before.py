@@ -18,14 +18,7 @@ FEWER = "judged"
 
 
 def tell_known_before(console: Console, market: object, test: MarketTape, policies: Iterable[Path | None]) -> None:
-    """Tell each such model; there is nothing to tell if the test is itself drawn by a generator.
-
-    Args:
-        console: where to tell.
-        market: data or generator of the test.
-        test: its days.
-        policies: run folders or checkpoints, None for no policy.
-    """
+    """Tell each such model of policies, None for no policy; nothing if the test is itself drawn by a generator."""
     if generator_of(market) is not None:
         return
     trained = {name for place in policies if place is not None for name in _markets(place)}

@@ -24,12 +24,7 @@ NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
 
 def check_language(task: str, model: str) -> None:
-    """Reject tasks and models that cannot be trained, before any work.
-
-    Raises:
-        ValueError: the task has no text, the model is ``tiny``, or its folder or hub cannot be reached.
-        ImportError: ``transformers`` is not installed.
-    """
+    """Reject tasks and models that cannot be trained, before any work."""
     task_named(task).check_text()
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model is untrained: make it with vecenv sft, and name its folder")
@@ -52,13 +47,7 @@ def model_place(place: str) -> str:
 
 
 def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
-    """Return the learner of a language model in its initial state.
-
-    Args:
-        env: with order-list actions.
-        model: folder, or name on the Hugging Face hub.
-        config: settings.
-        group_size: rows of a group.
+    """Return the learner of a language model, of a folder or the hub, in its initial state.
 
     Raises:
         ValueError: there is no such model, the agent of the other groups is unknown, or a setting does not fit.
@@ -72,7 +61,6 @@ def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size
 
 
 def _others(env: VecEnv, config: LanguageConfig) -> Agent:
-    """Return the agent of the other groups."""
     known = task_of(env).agents
     if config.others in known:
         return known[config.others]()
@@ -93,11 +81,7 @@ def trained_model(learner: LanguageGRPO) -> LanguageAgent:
 
 
 def loaded_model(place: str, device: Any, config: AnswerConfig) -> LanguageAgent:  # noqa: ANN401
-    """Load a model from a folder or the hub as an agent for all rows of an environment.
-
-    Raises:
-        ValueError: there is no such model.
-    """
+    """Load a model from a folder or the hub as an agent for all rows, a ValueError if there is none."""
     from vecenv.language.agent import LanguageAgent
     from vecenv.language.models import chat_format, load_model
 

@@ -160,12 +160,8 @@ class MarketSettings:
     def tape(self, config: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
         """Read or generate the market of all days, with the context series and symbols that the config needs.
 
-        Args:
-            config: of the task, as `with_symbols` returns it.
-            headroom: factor by which later prices may be higher; considered in the choice of a default tick.
-
-        Raises:
-            ValueError: the data are invalid, or lack a requested symbol or series.
+        ``headroom`` is the factor by which later prices may be higher, for the choice of a default tick. Invalid data
+        and a missing symbol or series are a ValueError.
         """
         # Symbols of a config may be placeholders, such as a random one.
         options = MarketOptions(
@@ -192,7 +188,6 @@ class MarketSettings:
         return tape.between(_text(self.start), _text(self.end))
 
     def generator(self) -> dict[str, Any]:
-        """Return the generator-specific arguments that are set."""
         defaults = {item.name: item.default for item in fields(MarketSettings)}
         given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
         return {
@@ -202,11 +197,7 @@ class MarketSettings:
         }
 
     def training(self, tape: MarketTape) -> MarketTape:
-        """Return the days or paths for training.
-
-        Raises:
-            ValueError: there is none after the warm-up.
-        """
+        """Return the days or paths for training, a ValueError if there is none after the warm-up."""
         if self.train_end is not None:
             return tape.between(None, _text(self.train_end))
         if self.test_start is not None:
@@ -214,14 +205,7 @@ class MarketSettings:
         return self.split(tape, self.test_fraction)[0]
 
     def training_alone(self, config: Any) -> MarketTape:  # noqa: ANN401
-        """Generate the training paths only, equal to `training` of `tape`.
-
-        Args:
-            config: of the task, as `with_symbols` returns it.
-
-        Raises:
-            ValueError: there is none after the warm-up.
-        """
+        """Generate the training paths only, equal to `training` of `tape`."""
         if self.num_paths == 1 or self.train_end is not None or self.test_start is not None:
             return self.training(self.tape(config))
         return replace(self, num_paths=self.num_training_paths()).tape(config)
@@ -231,11 +215,7 @@ class MarketSettings:
         return training_paths(self.num_paths, self.test_fraction)
 
     def test(self, tape: MarketTape) -> MarketTape:
-        """Return the days or paths for the test.
-
-        Raises:
-            ValueError: there is none after the warm-up.
-        """
+        """Return the days or paths for the test, a ValueError if there is none after the warm-up."""
         if self.test_start is not None:
             return tape.between(_text(self.test_start), None)
         if self.train_end is not None:
@@ -286,12 +266,10 @@ def default_market(task: str) -> str:
 
 
 def _reads_scores(config: Any) -> bool:  # noqa: ANN401
-    """Return whether a task reads scores of documents under a config."""
     return bool(getattr(config, "reads_scores", False))
 
 
 def _first_day(tape: MarketTape, day: date) -> int:
-    """Return the index of the first day not before a date."""
     return int(np.searchsorted(tape.dates, np.datetime64(day), "left"))
 
 

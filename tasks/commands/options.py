@@ -39,16 +39,10 @@ def early_options(options: type[Options], args: Sequence[str]) -> Options:
 
 
 def with_preset(settings: Settings, kind: str, name: str | None, without: Sequence[str] = ("preset",)) -> Settings:
-    """Return settings with the values of a preset.
-
-    Args:
-        settings: a dataclass instance.
-        kind: folder of the shipped presets.
-        name: shipped preset or path; None changes nothing.
-        without: fields that only the command line may set.
+    """Return settings with the values of a preset, shipped in the folder ``kind`` or a path; None changes nothing.
 
     Raises:
-        ValueError: there is no such preset, or it does not fit the settings.
+        ValueError: there is no such preset, it does not fit, or it sets one of ``without``.
     """
     if name is None:
         return settings

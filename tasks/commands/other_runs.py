@@ -37,12 +37,7 @@ def initial_path(folder: Path) -> Path:
 
 
 def check_initial(settings: TrainSettings) -> None:
-    """Reject an initial policy that does not fit, before the market is made; the rest is checked with the network.
-
-    Raises:
-        ValueError: there is no checkpoint, it has no policy, or is of another task, other inputs or another network; or
-            the run to resume started from another policy.
-    """
+    """Reject an initial policy that does not fit, before the market is made; the rest is checked with the network."""
     if settings.resume is not None:
         _check_resumed(settings, settings.resume)
     elif settings.initial is not None:
@@ -70,15 +65,7 @@ def _check_resumed(settings: TrainSettings, folder: Path) -> None:
 def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path, first: Path) -> None:
     """Start a new run from its initial policy, if one is given, and keep a copy in its folder; resuming needs the copy.
 
-    Args:
-        settings: of the run, perhaps one of several seeds.
-        learner: before its first update.
-        folder: of the run.
-        first: folder of the first seed's run, from whose copy those of the others start.
-
-    Raises:
-        ValueError: the policy does not fit, or the run to resume has lost its copy.
-        RunStoppedError: the folder cannot be written.
+    ``first`` is the folder of the first seed's run, from whose copy those of the others start.
     """
     kept = initial_path(folder)
     if settings.initial is None:
@@ -94,21 +81,13 @@ def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path,
 
 
 def policies_beside(settings: TrainSettings) -> dict[str, Path]:
-    """Return the checkpoints of the runs to compare with, by the names of their folders.
-
-    Raises:
-        ValueError: as `policies_by_folder`.
-    """
+    """Return the checkpoints of the runs to compare with, by the names of their folders."""
     taken = {TRAINED, ENSEMBLE, INITIAL, UNTRAINED, BEST_RULE, *task_named(settings.task).agents}
     return policies_by_folder(settings.beside, taken)
 
 
 def check_beside(settings: TrainSettings) -> None:
-    """Reject runs to compare with that are of another task or see or do something else, before the market is made.
-
-    Raises:
-        ValueError: naming the checkpoint and the difference.
-    """
+    """Reject, before the market is made, runs to compare with that are of another task or see or do something else."""
     if settings.beside and settings.model is not None:
         raise ValueError("--beside compares policies: it needs a training without --model")
     task, config = task_named(settings.task), settings.with_symbols(settings.env)
@@ -122,17 +101,7 @@ def check_beside(settings: TrainSettings) -> None:
 
 
 def check_beside_on(settings: TrainSettings, env: VecEnv, tape: MarketTape | None = None, config: Any = None) -> None:  # noqa: ANN401
-    """Reject runs to compare with whose policies cannot play the test, before the training begins.
-
-    Args:
-        settings: of the training.
-        env: of the test.
-        tape: market of the training, if it is one of bars.
-        config: rules of its task.
-
-    Raises:
-        ValueError: naming the checkpoint and the difference.
-    """
+    """Reject, before the training begins, runs to compare with whose policies cannot play the test ``env``."""
     for path in policies_beside(settings).values():
         if tape is not None:
             try:

@@ -72,7 +72,6 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
 
 
 def _playable(task: Task) -> bool:
-    """Whether a task has what playing needs."""
     return task.text is not None and task.recording is not None
 
 
@@ -113,10 +112,7 @@ def _environment(settings: PlaySettings, record: Task, console: Console) -> tupl
 def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> EpisodeRecord:
     """Let a person trade the first row's episode until it ends, the person quits, or the input is closed.
 
-    Args:
-        env: an environment of a task with text and records.
-        console: for texts; the answers are read from the standard input.
-        market: market and `MarketOptions` by name that reproduce it, for the record.
+    ``market`` is the market and `MarketOptions` by name that reproduce it, for the record.
     """
     recording = task_of(env).check_recording()
     recorder, door = recording.recorder(env, [0], market), TextDoor(env)

@@ -45,7 +45,6 @@ class _Bar(Progress):
         self._shown = -1
 
     def _move(self, completed: float, total: float, state: str) -> None:
-        """Set the progress."""
         self.update(self._bar, completed=completed, total=total, state=state)
         task = self.tasks[0]
         part = int(LINES * task.percentage / 100)
@@ -59,45 +58,28 @@ class _Bar(Progress):
 
 
 class StepBar(_Bar):
-    """Progress bar over a known number of steps, with one metric.
-
-    Args:
-        console: output console.
-        watched: name of the metric.
-    """
+    """Progress bar over a known number of steps, with one metric."""
 
     def __init__(self, console: Console, watched: str) -> None:
         super().__init__(console, None, "")
         self._watched = watched
 
     def show(self, step: int, steps: int, value: float) -> None:
-        """Set the bar to a completed step."""
         self._move(step, steps, f"{self._watched} {value:.3f}")
 
 
 class TextBar(_Bar):
-    """Progress bar over texts that are scored.
-
-    Args:
-        console: output console.
-    """
+    """Progress bar over texts that are scored."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, None, "", "Scoring")
 
     def show(self, done: int, total: int) -> None:
-        """Set the bar to a number of texts."""
         self._move(done, total, f"{done:,} of {total:,} texts")
 
 
 class TrainingBar(_Bar):
-    """Progress bar with samples per second, and return and grade of the most recently ended episodes.
-
-    Args:
-        console: output console.
-        total_frames: steps of the whole run.
-        state: message until the first update.
-    """
+    """Progress bar with samples per second, and return and grade of the most recently ended episodes."""
 
     def __init__(self, console: Console, total_frames: int, state: str) -> None:
         super().__init__(console, total_frames, state)
@@ -113,7 +95,6 @@ class TrainingBar(_Bar):
             self._line(state)
 
     def show(self, metrics: dict[str, float]) -> None:
-        """Set the bar to the state after an update."""
         if not math.isnan(metrics.get("return_percent", math.nan)):
             self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         if math.isfinite(excess := metrics.get("validation_excess_percent", math.nan)):

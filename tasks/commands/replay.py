@@ -80,16 +80,11 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
 
 
 def recording_of(record: EpisodeRecord) -> Recording[Any, Any]:
-    """Return the recording of a record's task."""
     return task_named(record.task).check_recording()
 
 
 def read_jsonl(path: Path | str) -> list[EpisodeRecord]:
-    """Read episodes of any task.
-
-    Raises:
-        ValueError: naming the first line that is not a record, or saying that there is none.
-    """
+    """Read episodes of any task; the first line that is no record, or a file without any, is a ValueError."""
     records = []
     for number, values in enumerate(read_lines(path), 1):
         try:
@@ -108,6 +103,5 @@ def _batches(records: Mapping[int, EpisodeRecord]) -> list[list[int]]:
 
 
 def _summary(record: EpisodeRecord) -> dict[str, Any]:
-    """Return the summary of an episode for the result file."""
     names = ("task", "seed", "env_id", "episode", "total_return", "grades")
     return {name: getattr(record, name) for name in names} | recording_of(record).result(record)

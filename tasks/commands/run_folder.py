@@ -25,11 +25,7 @@ def checkpoint_path(place: Path) -> Path:
 
 
 def read_checkpoint(place: Path) -> dict[str, Any]:
-    """Read a policy's or a language model's checkpoint onto the CPU, from a run's folder or a file.
-
-    Raises:
-        ValueError: there is no checkpoint, or the file is not one.
-    """
+    """Read a checkpoint onto the CPU, from a run's folder or a file, a ValueError if there is none or it is not one."""
     path = checkpoint_path(place)
     if not path.is_file():
         raise ValueError(f"{path}: there is no checkpoint")
@@ -40,11 +36,7 @@ def read_checkpoint(place: Path) -> dict[str, Any]:
 
 
 def check_resumable_folder(folder: Path) -> None:
-    """Reject a run folder that cannot be resumed, before any work.
-
-    Raises:
-        ValueError: there is no checkpoint, or it or the log of metrics is damaged.
-    """
+    """Raise a ValueError if a run folder lacks an undamaged checkpoint and log of metrics to resume from."""
     read_checkpoint(folder)
     if (folder / METRICS).exists():
         with warnings.catch_warnings():

@@ -23,13 +23,7 @@ SEED_FOLDER = "seed_{}"
 
 @dataclass(frozen=True)
 class SeedRun:
-    """The run of one seed.
-
-    Attributes:
-        settings: those of a single run with this seed; ``resume`` is its folder if it has a checkpoint to go on from.
-        folder: of the run.
-        agent: name of its policy in tables and files.
-    """
+    """The run of one seed. ``resume`` of its settings is its folder if that has a checkpoint to go on from."""
 
     settings: TrainSettings
     folder: Path
@@ -61,10 +55,6 @@ def policy_files(place: Path) -> dict[str, Path]:
 def policies_by_folder(places: Sequence[Path], taken: Collection[str]) -> dict[str, Path]:
     """Return the checkpoints of runs or files by the names of their folders, with those above as far as needed.
 
-    Args:
-        places: folders of runs, or checkpoints.
-        taken: names of other agents.
-
     Raises:
         ValueError: there is no checkpoint, one is given twice, or a folder has the name of another agent.
     """
@@ -85,16 +75,11 @@ def policies_by_folder(places: Sequence[Path], taken: Collection[str]) -> dict[s
 
 
 def _holds_run(folder: Path) -> bool:
-    """Whether a folder holds a run, of one seed or of several."""
     return checkpoint_path(folder).exists() or bool(_of_seeds(folder))
 
 
 def check_folder(settings: TrainSettings, folder: Path) -> None:
-    """Reject a folder with other runs, or without one to resume, before any work.
-
-    Raises:
-        ValueError: it holds a run, or the runs to resume have no checkpoint, or their files are damaged.
-    """
+    """Reject a folder with other runs, or without whole ones to resume, before any work."""
     if settings.resume is None:
         if _holds_run(folder):
             raise ValueError(
@@ -126,12 +111,10 @@ def keep_interrupted(console: Console, run: SeedRun, settings: TrainSettings, fo
 
 
 def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any]:
-    """Return what the policies of several seeds reach, JSON-able.
+    """Return what the policies of several seeds reach, JSON-able; every value is a mean over held-out episodes.
 
-    Returns:
-        ``grade`` by the task's first grader, and ``excess_log_return`` where agents are compared with the reference:
-        for each seed, and over seeds the ``mean``, ``lowest`` and ``highest``; and of the ``ensemble``, if there is
-        one. Every value is a mean over the held-out episodes.
+    ``grade`` is by the task's first grader, ``excess_log_return`` where agents are compared with the reference: of
+    each seed, and over seeds the ``mean``, ``lowest`` and ``highest``; and of the ``ensemble``, if there is one.
     """
     grader = next(iter(evaluation.grades[runs[0].agent]))
     means = {"grade": {name: grades[grader] for name, grades in evaluation.grades.items()}}
@@ -141,7 +124,6 @@ def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any
 
 
 def over_seeds_line(document: dict[str, Any]) -> str:
-    """Return one sentence on what `over_seeds` returned."""
     excess = "excess_log_return" in document
     told = document["excess_log_return" if excess else "grade"]
     shown = (lambda value: f"{100 * value:.2f}%") if excess else (lambda value: f"{value:.3f}")

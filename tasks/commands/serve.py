@@ -99,11 +99,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
         )
 
     def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
-        """Return the markets of the splits to serve.
-
-        Raises:
-            ValueError: one of them would be empty.
-        """
+        """Return the markets of the splits to serve, a ValueError if one of them would be empty."""
         training = self.training(tape)
         parts: dict[Split, MarketTape] = {}
         for split in self.splits:

@@ -76,7 +76,6 @@ def main(settings: SftSettings) -> dict[str, Any]:
 
 
 def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
-    """Train, and write into an empty, locked folder."""
     device = device_named(settings.device)
     conversations = read_conversations(settings.data)
     try:
@@ -133,12 +132,7 @@ def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
 
 
 def read_conversations(files: Sequence[Path]) -> list[Messages]:
-    """Return the messages of all lines of the files.
-
-    Raises:
-        ValueError: a line is not a conversation, or there are none.
-        OSError: a file cannot be read.
-    """
+    """Return the messages of all lines of the files; a line that is none, or no line, is a ValueError."""
     found: list[Messages] = []
     for path in files:
         for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -29,11 +29,7 @@ OWNER = "a task on a market of bars"
 
 
 def is_simulated(task: str) -> bool:
-    """Whether a task simulates its own market or reads data of its own, instead of trading a market of bars.
-
-    Raises:
-        ValueError: there is no such task.
-    """
+    """Whether a task simulates its own market or reads data of its own, instead of trading a market of bars."""
     return task_named(task).market is None
 
 
@@ -50,15 +46,7 @@ def held_out_simulation(
     device: str,
     compile: bool = False,
 ) -> VecEnv:
-    """Make an environment of held-out episodes, one a row.
-
-    Args:
-        task: its name.
-        config: of the task.
-        num_episodes: N.
-        split: ``train``, ``validation`` or ``test``.
-        device: of the tensors.
-        compile: compile the step.
+    """Make an environment of held-out episodes, one a row, of the split ``train``, ``validation`` or ``test``.
 
     Raises:
         ValueError: there is no episode, or more than the numbers suffice for, or the task's data are invalid.
@@ -72,13 +60,7 @@ def held_out_simulation(
 
 
 def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed: int) -> None:
-    """Print what is played, and how the test's episodes are held out.
-
-    Args:
-        console: where to.
-        environments: by split, that of the test among them.
-        seed: of the episodes.
-    """
+    """Print what is played, and how the test's episodes are held out."""
     test = environments["test"]
     metadata = test.scenario.metadata()
     if "market" not in metadata:

@@ -95,18 +95,7 @@ ENSEMBLES = {"ppo": EnsemblePPO, "cppo": EnsembleCPPO}
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the runs of all seeds share.
-
-    Attributes:
-        settings: of all.
-        rows: number of sub-environments.
-        folder: of all.
-        first: folder of the first seed's run.
-        lock: of the folder of all.
-        console: where they tell what they do.
-        config: rules of the task.
-        spans: Training, Test and, if there is one, Validation.
-    """
+    """What the runs of all seeds share; ``spans`` are Training, Test and, if there is one, Validation."""
 
     settings: TrainSettings
     rows: int
@@ -129,7 +118,6 @@ def main(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> dict[str, Any]:
-    """Train in a locked folder, and compare."""
     console = wide_console()
     spans: dict[str, MarketTape] = {}
     tape, note = None, ""
@@ -210,7 +198,6 @@ def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN40
 
 
 def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
-    """Return the environment of the training with the seed of some settings."""
     simulated = is_simulated(settings.task)
     if simulated and shared.rows > VALIDATION:
         raise ValueError(f"a training has at most {VALIDATION:,} sub-environments, got {shared.rows:,}")
@@ -231,7 +218,6 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
 
 
 def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tuple[AnyLearner, float]:
-    """Train with one seed, and return the learner and the seconds it took."""
     settings = run.settings
     try:
         with nullcontext(shared.lock) if run.folder == shared.folder else WriteLock(run.folder) as lock:
@@ -257,7 +243,6 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
 
 
 def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
-    """Return the learner in its initial state."""
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
     config = settings.learner_config()
@@ -275,11 +260,7 @@ def with_validation(
     config: Any,  # noqa: ANN401
     spans: Mapping[str, MarketTape],
 ) -> Runnable:
-    """Return the learner with validation, if there is a span for it.
-
-    Raises:
-        ValueError: the policy of the task cannot be validated.
-    """
+    """Return the learner with validation, if there is a span for it; a ValueError if it cannot be validated."""
     simulated = is_simulated(settings.task) and settings.validation_fraction > 0
     if "Validation" not in spans and not simulated:
         return learner
@@ -299,7 +280,6 @@ def with_validation(
 
 
 def _run_folder(settings: TrainSettings) -> Path:
-    """Return the folder of the run."""
     if settings.resume is not None:
         return settings.resume
     return settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -325,7 +305,6 @@ def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -
 
 
 def _train(shared: _Shared, run: SeedRun, learner: Runnable, fresh: FreshPaths | None, lock: WriteLock) -> float:
-    """Run the learner behind a progress bar and return the seconds it took."""
     checkpoint, console = checkpoint_path(run.folder), shared.console
     bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 

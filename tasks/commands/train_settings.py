@@ -193,12 +193,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         return self.ensemble or self.seeds
 
     def rows(self) -> int:
-        """Return the number of sub-environments.
-
-        Raises:
-            ValueError: the groups are invalid, or the task or model cannot be trained by the algorithm.
-            ImportError: the packages for language models are not installed.
-        """
+        """Return the number of sub-environments; a ValueError if groups, task or model do not fit the algorithm."""
         if self.algorithm != "grpo":
             if self.model is not None:
                 raise ValueError("a language model learns by --algorithm grpo")
@@ -234,11 +229,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             )
 
     def learner_config(self) -> PolicyConfig:
-        """Return the settings of a policy's learner with the run's seed added to theirs.
-
-        Raises:
-            ValueError: the sum is out of range.
-        """
+        """Return the settings of a policy's learner with the run's seed added to theirs."""
         config: PolicyConfig = getattr(self, self.algorithm)
         return replace(config, seed=config.seed + self.seed)
 
@@ -291,11 +282,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
-        """Return the defaults of the command line: those of the run to resume, or of the presets.
-
-        Raises:
-            ValueError: there is no such task, run or preset, or one does not fit the settings.
-        """
+        """Return the defaults of the command line: those of the run to resume, or of the presets."""
         options = early_options(TrainOptions, args)
         path, task_preset = None, options.task_preset
         if options.resume is not None:

@@ -21,13 +21,7 @@ _LEAST_BYTES = 64
 def check_training(settings: TrainSettings, rows: int) -> None:
     """Reject settings that can be seen to fail before the market is made.
 
-    Args:
-        settings: of the training.
-        rows: number of sub-environments.
-
-    Raises:
-        ValueError: they need more than the available memory, a seed is out of range, or the policy to train, to start
-            from or to compare with does not fit.
+    That is for lack of memory, a seed out of range, or a policy to train, start from or compare with that does not fit.
     """
     check_ensemble(settings)
     _check_combining(settings)
@@ -44,11 +38,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
 
 
 def check_ensemble(settings: TrainSettings) -> None:
-    """Reject what cannot be trained as one batch, before the market is made.
-
-    Raises:
-        ValueError: naming the setting.
-    """
+    """Reject what cannot be trained as one batch, before the market is made."""
     if settings.ensemble is None:
         return
     if settings.algorithm not in STACKED:
@@ -105,11 +95,7 @@ def _check_references(settings: TrainSettings) -> None:
 
 
 def check_subsets(settings: TrainSettings) -> None:
-    """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made.
-
-    Raises:
-        ValueError: the policy or the task has fixed symbols.
-    """
+    """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made."""
     if settings.symbols_per_path is None:
         return
     if settings.model is not None:

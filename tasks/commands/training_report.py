@@ -62,15 +62,7 @@ def compare_agents(
 ) -> Evaluation:
     """Play the held-out episodes with the agents of the runs, their ensemble if there are several, and baselines.
 
-    Args:
-        settings: of all runs.
-        learner: of the last run, after its last update; a language model's is written.
-        runs: of all seeds.
-        test_env: the held-out environment.
-        folder: of all runs, for the pictures of the task's family.
-
-    Raises:
-        RunStoppedError: the folder cannot be written.
+    ``learner`` is of the last run, after its last update; a language model's is written.
     """
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
@@ -98,16 +90,7 @@ def compare_with_training(
     config: Any,  # noqa: ANN401
     evaluation: Evaluation,
 ) -> dict[str, Any]:
-    """Return what every run's policy reaches on the training days beside the test, empty for a language model.
-
-    Args:
-        settings: of all runs.
-        learner: of the last run, after its last update.
-        runs: of all seeds.
-        tape: of the training.
-        config: of the training.
-        evaluation: on the held-out episodes, by `compare_agents`.
-    """
+    """Return what every run's policy reaches on the training days beside the test, empty for a language model."""
     if not isinstance(learner, NetworkLearner):
         return {}
     training = evaluate_on_training(settings.task, tape, config, _checkpoints(settings, runs), evaluation)
@@ -126,18 +109,7 @@ def write_report(
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the pictures of the runs, and return the content of the former.
 
-    Args:
-        settings: of all runs.
-        learner: of the last run, after its last update.
-        folder: of all runs.
-        runs: of all seeds.
-        evaluation: on the held-out episodes.
-        test_env: of them.
-        generalised: by `compare_with_training`.
-        seconds: that the trainings took.
-
-    Raises:
-        RunStoppedError: the folder cannot be written.
+    ``generalised`` is by `compare_with_training`; ``seconds`` are what the trainings took.
     """
     env = learner.env
     metadata = {
@@ -171,15 +143,7 @@ def _differences(settings: TrainSettings, runs: Sequence[SeedRun], test_env: Vec
 
 
 def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
-    """Write a checkpoint of the policy of the seed under the trained policy's moments; none of a language model.
-
-    Args:
-        learner: after its last update.
-        folder: of its run.
-
-    Raises:
-        RunStoppedError: the folder cannot be written.
-    """
+    """Write a checkpoint of the policy of the seed under the trained policy's moments; none of a language model."""
     if not isinstance(learner, NetworkLearner):
         return
     write_untrained(learner, learner.state_dict(), folder)
@@ -188,13 +152,7 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
 def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], folder: Path) -> None:
     """Write a state with the actor that its seed determines, as the checkpoint of the untrained policy.
 
-    Args:
-        learner: whose network it is of.
-        state: of a run, or of a member of an ensemble in one batch, without what a validation keeps of it.
-        folder: of the run.
-
-    Raises:
-        RunStoppedError: the folder cannot be written.
+    The state is without what a validation keeps of it.
     """
     generator = torch.Generator().manual_seed(state["config"]["seed"])
     initial, _ = learner.network.initial_parameters(generator, learner.env.device)
@@ -219,16 +177,7 @@ def _shown_beside(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str,
 
 
 def write_members(trained: EnsemblePPO | ValidatedEnsemble, runs: Sequence[SeedRun], folder: Path) -> None:
-    """Write checkpoint, log, settings and untrained policy of every member into the folder of its seed.
-
-    Args:
-        trained: after its last update.
-        runs: of the seeds, one for each member.
-        folder: of the ensemble, with its log.
-
-    Raises:
-        RunStoppedError: a folder cannot be written.
-    """
+    """Write checkpoint, log, settings and untrained policy of every member into the folder of its seed."""
     learner = trained.learner if isinstance(trained, ValidatedEnsemble) else trained
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         rows = read_metrics(folder / METRICS)
@@ -254,13 +203,6 @@ def evaluate_on_training(
     """Play policies and the reference agent on the training days, as many episodes and under the same seed as the test.
 
     Of several seeds every policy plays, but not their ensemble: overfitting is a matter of the policies.
-
-    Args:
-        task: name of the task.
-        tape: of the training.
-        config: of the training.
-        checkpoints: of the policies, by the names that they have in the test.
-        test: of the comparison.
     """
     env, _ = held_out_environment(task, tape, compared_config(task, config), test.num_episodes)
     agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
@@ -269,12 +211,10 @@ def evaluate_on_training(
 
 
 def generalisation(training: Evaluation, test: Evaluation) -> dict[str, Any]:
-    """Return what agents reach on training days beside the test, JSON-able.
+    """Return by agent what it reaches on ``training`` and ``test``, with 95% intervals, and the ``gap``, JSON-able.
 
-    Returns:
-        By agent: the grade by the task's first grader, on ``training`` and ``test``, with 95% intervals, and their
-        ``gap``; and ``excess_log_return`` in the same form for those that are compared with the reference agent. The
-        days of the spans differ, so an agent that learns nothing may have a gap too.
+    It is the grade by the task's first grader, and ``excess_log_return`` for agents that are compared with the
+    reference. The days of the spans differ, so an agent that learns nothing may have a gap too.
     """
     result = {}
     for name, grades in training.grades.items():
@@ -287,7 +227,6 @@ def generalisation(training: Evaluation, test: Evaluation) -> dict[str, Any]:
 
 
 def generalisation_line(result: Mapping[str, Any]) -> str:
-    """Return one sentence on what `generalisation` returned."""
     parts = []
     for name, entry in result.items():
         part = f"{name} {entry['training']['mean']:.3f} and {entry['test']['mean']:.3f}"
