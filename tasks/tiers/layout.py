@@ -26,7 +26,7 @@ class Account(NamedTuple):
         losing_sells: in a row.
         gate_closed: 0 or 1.
         share_down: share of symbols that closed lower.
-        mean_change: their mean change of the day.
+        mean_change: mean change of all symbols on the day.
         max_trades: trades a day in hundreds.
     """
 

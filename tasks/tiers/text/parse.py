@@ -75,7 +75,7 @@ def symbol_slots(names: Sequence[str]) -> dict[str, int]:
 def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
     """Return a text's orders by the rules of this module, none for a hold, None if it is invalid; never raises.
 
-    ``symbols`` is from `symbol_slots`; ``only`` is the slot of an order without a symbol, None if there is none.
+    ``symbols`` is from `symbol_slots`; ``only`` is the slot of orders without a symbol, None if all must name theirs.
     """
     lines = answer_lines(text)
     if not lines:
