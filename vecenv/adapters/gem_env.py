@@ -31,12 +31,7 @@ AGGREGATION = {
 
 @lru_cache(maxsize=8)
 def shared_scenario(task: str, options: str) -> Scenario:
-    """Return the rules and the market of a task, cached per process by arguments.
-
-    Args:
-        task: name of the task.
-        options: further arguments of `vecenv.make`, as JSON.
-    """
+    """Return the rules and the market of a task, cached per process; ``options`` are JSON for `vecenv.make`."""
     return make_spoken(task, **json.loads(options)).scenario
 
 

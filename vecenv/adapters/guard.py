@@ -73,12 +73,7 @@ class MessageFault(ValueError):
 class Guard:
     """ASGI middleware that enforces the limits.
 
-    Args:
-        app: wrapped application.
-        limits: of each connection.
-        token: required as ``Authorization: Bearer TOKEN``, if any.
-        url: of the server, for error messages.
-        names: allowed host names, by default any.
+    ``token`` is required as ``Authorization: Bearer TOKEN``, if any; ``names`` are allowed host names, by default any.
     """
 
     def __init__(
@@ -88,7 +83,6 @@ class Guard:
         self._expected = None if token is None else f"Bearer {token}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -107,7 +101,6 @@ class Guard:
             await self._request(scope, headers, receive, send)
 
     def _refusal(self, path: str, headers: MutableMapping[bytes, bytes]) -> MessageFault | None:
-        """Return the reason to refuse a connection, or None."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self.names is not None and _split_url(f"//{host}").hostname not in self.names:
             return MessageFault("UNKNOWN_HOST", f"unknown host name; this is {self.url}")
@@ -171,11 +164,10 @@ class GuardedSocket:
         self._heard = True
 
     async def run(self, scope: Message) -> None:
-        """Serve the connection until it closes."""
         await self._guard.app(scope, self._next, self._told)
 
     async def _told(self, message: Message) -> None:
-        """Send the routes' messages; before a rejection, wait for the client's first message.
+        """Send the routes' messages; a rejection waits for the client's first message.
 
         OpenEnv's clients send first, and on a closed connection would never read the reason.
         """
@@ -230,18 +222,13 @@ class GuardedSocket:
         return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
 
     async def _end(self, code: str, reason: str) -> None:
-        """Send the reason and close the connection."""
         await self._forward({"type": "websocket.send", "text": MessageFault(code, reason).as_json()})
         await self._forward({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         self._ended = True
 
 
 def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
-    """Parse a message as a JSON object.
-
-    Raises:
-        MessageFault: it is too large or too deep, not a JSON object, or not valid Unicode.
-    """
+    """Parse a JSON object; MessageFault for anything else, and if it is too large, too deep or not valid Unicode."""
     if len(raw) > most_bytes or (isinstance(raw, str) and len(raw.encode()) > most_bytes):
         raise MessageFault("MESSAGE_TOO_LARGE", f"a message may have {most_bytes} bytes")
     try:
@@ -259,7 +246,6 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
 
 
 def _split_url(url: str) -> SplitResult:
-    """Return the parts of a URL, empty parts for an invalid one."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -85,6 +85,5 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         return {name: value[0].cpu().numpy().copy() for name, value in self.rows.env.info().items()}
 
     def render(self) -> str | None:
-        """Return the text of the row, or None without a render mode."""
         texts = self.rows.render()
         return None if texts is None else texts[0]

@@ -134,7 +134,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return self._out(env.observations()), self._out(reward), self._out(terminated), self._out(truncated), info
 
     def _final(self, done: Tensor) -> dict[str, Any]:
-        """Return observation, account and grade of the rows that have ended, before their reset."""
         rows, ids = self.env.rows_of(done.nonzero())
         bound = self.env.engine.bound().of_rows(ids)
         told = {**bound.info(rows), "grade": bound.grade(rows)}
@@ -152,14 +151,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return {"final_obs": last, "_final_obs": mask, "final_info": final, "_final_info": mask}
 
     def _spread(self, values: Tensor, ids: Tensor) -> Tensor:
-        """Scatter numbers of some rows into zeros. Shapes: (B, ...), (B,) -> (N, ...)."""
         return values.new_zeros(self.num_envs, *values.shape[1:]).index_copy_(0, ids, values)
 
     def _out(self, tensor: Tensor) -> Array:
         return tensor if self.output == "torch" else tensor.cpu().numpy()
 
     def render(self) -> tuple[str, ...] | None:
-        """Return the texts of all rows, or None without a render mode."""
         return None if self.render_mode is None else tuple(TextDoor(self.env).render(range(self.num_envs)))
 
 
@@ -169,11 +166,7 @@ def observation_space(env: VecEnv) -> spaces.Box:
 
 
 def action_space(spec: TensorSpec) -> spaces.Space[Any]:
-    """Return the space of one sub-environment's action.
-
-    Raises:
-        TypeError: Gymnasium has no space for this kind of spec.
-    """
+    """Return the space of one sub-environment's action; TypeError if Gymnasium has none of this kind."""
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         low, high = (bound.expand(spec.shape).cpu().numpy() for bound in (spec.space.low, spec.space.high))
         return spaces.Box(low, high, dtype=low.dtype.type)
@@ -190,10 +183,6 @@ def to_actions(env: VecEnv, actions: object) -> Tensor:
     """Return actions as the environment takes them; a tensor of the right type and device is neither copied nor read.
 
     In tensors the rules count non-finite numbers as invalid actions; NumPy arrays with them are rejected.
-
-    Args:
-        env: of N sub-environments.
-        actions: tensor or array-like. Shape: (N, *spec.shape).
 
     Raises:
         ValueError: the shape is wrong, or an array is not finite.

@@ -94,15 +94,9 @@ class MarketChatEnv(ChatEnv):
         self.done_spec = Composite(flags, shape=shape)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Reseed the episodes and start the first of each group."""
         self.vec_env.set_seed(seed, static_seed=True)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:  # noqa: ANN401
-        """Start the next episodes.
-
-        Raises:
-            ValueError: a partial reset.
-        """
         chosen = None if tensordict is None else tensordict.get("_reset", None)
         if chosen is not None and not bool(chosen.all()):
             raise ValueError("rows of a chat begin together: TorchRL needs conversations of equal numbers of messages")
@@ -112,7 +106,6 @@ class MarketChatEnv(ChatEnv):
         return self._told(_messages(("system", "user"), opening), over=False)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Answer the day; an unreadable answer is an invalid HOLD."""
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
         orders, _ = self.door.parse(answers, self.ids)

@@ -125,7 +125,6 @@ def episode_reward(completions: Sequence[object], episode_reward: Sequence[float
 
 
 def _number(prompt: object) -> int:
-    """Return the number in a prompt."""
     text = str(prompt[-1].get("content") if isinstance(prompt, list) and prompt else prompt)
     number = text.removeprefix(PROMPT)
     if not text.startswith(PROMPT) or not number.isdecimal():

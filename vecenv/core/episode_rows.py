@@ -100,6 +100,7 @@ class EpisodeRows(EnvBase):
 
     @rows.setter
     def rows(self, rows: Rows) -> None:
+        """Replace the rows; ValueError for a tensor with another name, shape, type or device."""
         self._check_rows(rows, "rows")
         self.take_leaves(leaves(rows))
 

@@ -16,16 +16,7 @@ SINGLE_RANGE, SINGLE_TERMS = 0.5, 7
 
 
 def exponential(exponent: Tensor, halvings: int, terms: int) -> Tensor:
-    """Return e^x.
-
-    Args:
-        exponent: x. Shape: any.
-        halvings: of the exponent before the series, and squarings after it.
-        terms: degree of the series.
-
-    Returns:
-        Shape and dtype as ``exponent``.
-    """
+    """Return e^x by a Taylor series of x halved a number of times. Shape and dtype: as ``exponent``."""
     part = exponent * 2.0**-halvings
     power = torch.full_like(part, 1.0 / math.factorial(terms))
     for order in reversed(range(terms)):
@@ -36,7 +27,7 @@ def exponential(exponent: Tensor, halvings: int, terms: int) -> Tensor:
 
 
 def single_exp(exponent: Tensor, largest: float) -> Tensor:
-    """Return e^x in single precision, with a relative error below 5e-6 down to -8.
+    """Return e^x in float32, with a relative error below 5e-6 down to -8.
 
     Args:
         exponent: x, at most 0. Shape: any, float32.

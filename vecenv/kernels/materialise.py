@@ -28,8 +28,5 @@ def materialise(tensors: Sequence[Tensor]) -> list[Tensor]:
 
     Inductor inlines cheap expressions into every loop that reads them, and splits a long step into many loops, so that
     long chains such as a day of orders would be computed several times.
-
-    Args:
-        tensors: of one sub-environment or, under ``torch.vmap``, of many.
     """
     return _materialise(tensors)

@@ -52,15 +52,9 @@ class Money:
         return torch.float32 if self.whole_shares else self.dtype
 
     def total(self, shares: Tensor, prices: Tensor, max_shares: int | None = None) -> Tensor:
-        """Return Σ shares × price.
+        """Return Σ shares × price, ticks in `money_dtype`. Shapes: (K,), (K,) -> ().
 
-        Args:
-            shares: not negative if ``max_shares`` is given. Shape: (K,).
-            prices: ticks. Shape: (K,).
-            max_shares: bound of one symbol's shares, where there is one.
-
-        Returns:
-            Ticks in `money_dtype`. Shape: ().
+        ``max_shares`` is a bound of one symbol's shares, where there is one and none is negative.
         """
         if self.money_dtype != torch.int64:
             return (shares * prices).sum(-1)
@@ -104,10 +98,7 @@ class Money:
     def ratio(self, available: Tensor, need: Tensor, most: int | None = None) -> Tensor:
         """Return the share of ``need`` that ``available`` covers, at most 1; with whole shares rounded down to 1/65536.
 
-        Args:
-            available: not negative. Shape: ().
-            need: below 2⁵³ ticks with whole shares. Shape: ().
-            most: bound of the need, where there is one.
+        ``most`` is a bound of the need, where there is one; with whole shares the need is below 2⁵³ ticks. Shape: ().
         """
         if not self.whole_shares:
             ratio = torch.where(need > available, available / torch.where(need > 0, need, 1.0), 1.0)

@@ -25,11 +25,7 @@ def compiler() -> str | None:
 
 @cache
 def built_library(source: Path) -> ctypes.CDLL | None:
-    """Build the library of a source file, if it has not been built before, and load it.
-
-    Returns:
-        The library; None without a working compiler, after one warning.
-    """
+    """Load the library of a source file, built if it is new; None, after one warning, without a working compiler."""
     found = compiler()
     reason = "no C++ compiler was found"
     if found is not None:
@@ -45,12 +41,6 @@ def built_library(source: Path) -> ctypes.CDLL | None:
 
 
 def _built(found: str, source: Path) -> Path:
-    """Return the path of the library, built by a compiler.
-
-    Raises:
-        OSError: the folder cannot be written.
-        subprocess.SubprocessError: the compiler fails.
-    """
     flags = (
         "-O3",
         "-std=c++17",

@@ -49,11 +49,7 @@ class Fills(NamedTuple):
 def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission: Tensor) -> Prices:
     """Move the fill price against the trader by slippage and, where it is given per symbol, commission.
 
-    Args:
-        money: arithmetic.
-        fill: fill price in ticks. Shape: (K,).
-        slippage: rate, () or (K,), float64; None for none.
-        commission: rate, () or (K,), float64.
+    Prices are ticks, rates float64, of shape () or (K,); None for no slippage.
     """
     surcharges = [] if slippage is None else [slippage]
     if commission.ndim == 1:
@@ -170,16 +166,9 @@ def execute_long_only(
     by_size: bool,
     max_shares: int | None,
 ) -> Fills:
-    """Sell at most what is held, then buy what cash covers.
+    """Sell at most what is held, then buy what cash covers, by size or pro rata; a positive order buys.
 
-    Args:
-        money: arithmetic.
-        cash: ticks. Shape: ().
-        holdings: shares, not negative. Shape: (K,).
-        order: wanted shares, positive to buy. Shape: (K,).
-        prices: of the day.
-        by_size: fill buys sequentially instead of pro rata.
-        max_shares: bound of one order, where there is a small one.
+    Holdings are not negative; ``max_shares`` is a bound of one order, where there is a small one. Shape of both: (K,).
     """
     order = torch.maximum(order, -holdings)
     wanted = order.clamp(min=0.0)

@@ -22,9 +22,7 @@ def log_return(value: Tensor, next_value: Tensor, dtype: torch.dtype) -> Tensor:
 def differential_sharpe(step_return: Tensor, moments: Tensor) -> Tensor:
     """Return the derivative of the exponential Sharpe ratio (Moody and Saffell 1998, eq. 12).
 
-    Args:
-        step_return: return of the step. Shape: ().
-        moments: exponential means A of the returns and B of their squares before it. Shape: (2,).
+    ``moments`` are exponential means A of the returns and B of their squares before the step. Shapes: (), (2,) -> ().
     """
     mean, square = moments[0], moments[1]
     variance = square - mean * mean
@@ -45,12 +43,8 @@ def risk_penalised(step_return: Tensor, risk_aversion: Tensor) -> Tensor:
 
 
 def risk_weighed(reward: Tensor, level: Tensor) -> Tensor:
-    """Return rewards after their risk: gains divided by the level, losses multiplied.
+    """Return rewards after their risk: gains divided by the level (above 1 riskier), losses multiplied.
 
     Dividing losses too, as a factor of the whole return does, would reward risk taken at a loss.
-
-    Args:
-        reward: of each step. Shape: any.
-        level: of what was held, 1 = neutral, above 1 riskier. Shape: as ``reward``.
     """
     return torch.where(reward > 0, reward / level, reward * level)

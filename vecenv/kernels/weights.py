@@ -15,14 +15,9 @@ from vecenv.kernels.orders import Prices
 
 
 def chosen_weights(money: Money, action: Tensor) -> Tensor:
-    """Return the target weights that an action names directly.
+    """Return the weights that an action names, in multiples of 2^-16 with whole shares. Shapes: (K,) -> (K,).
 
-    Args:
-        money: arithmetic.
-        action: weights; negative ones count as 0, and a sum above 1 is scaled down to 1. Shape: (K,).
-
-    Returns:
-        Multiples of 2^-16 with whole shares. Shape: (K,), float64 with whole shares, else of ``money.dtype``.
+    Negative ones count as 0, and a sum above 1 is scaled down to 1. float64 with whole shares, else ``money.dtype``.
     """
     weights = action.clamp(min=0.0)
     if not money.whole_shares:
@@ -41,8 +36,7 @@ def tilted_weights(money: Money, action: Tensor, benchmark: Tensor, cash_weight:
     Args:
         money: arithmetic.
         action: tilt of each symbol and, last, of cash, in [-1, 1]. Shape: (K + 1,).
-        benchmark: benchmark portfolio without cash, not negative, in any unit; from `benchmark_units` with whole
-            shares. Shape: (K,).
+        benchmark: without cash, not negative, in any unit; from `benchmark_units` with whole shares. Shape: (K,).
         cash_weight: weight of cash in the benchmark, at most 1/2.
         gain: tilt of the logarithm of a weight per unit of action.
 
@@ -70,11 +64,7 @@ def tilted_weights(money: Money, action: Tensor, benchmark: Tensor, cash_weight:
 def benchmark_units(portfolio: Tensor) -> Tensor:
     """Return a portfolio in whole units, the largest position in 2^16 of them, fewer with more than 127 symbols.
 
-    Args:
-        portfolio: not negative. Shape: (K,), float32.
-
-    Returns:
-        Integers whose sum is below 2^23. Shape: (K,), float32.
+    Their sum is below 2^23. Shapes: (K,) -> (K,), float32.
     """
     scale = 2.0 ** min(16, 23 - portfolio.shape[-1].bit_length())
     largest = portfolio.amax(-1, keepdim=True)

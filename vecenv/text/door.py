@@ -14,18 +14,12 @@ from vecenv.text.tool_calls import ToolCall, Tools
 
 
 class ChosenState:
-    """Lazy view of the state of some rows: tensors are selected on access, since text needs few of them.
-
-    Args:
-        state: of all rows. Batch: (N,).
-        ids: numbers of the rows. Shape: (B,).
-    """
+    """Lazy view of the state of some rows: tensors are selected on access, since text needs few of them."""
 
     def __init__(self, state: TensorClass, ids: Tensor) -> None:
         self._state, self._ids = state, ids
 
     def __getattr__(self, name: str) -> Tensor:
-        """Return a tensor of the state. Batch: (B,)."""
         return getattr(self._state, name).index_select(0, self._ids)
 
 
@@ -82,12 +76,7 @@ class TextDoor:
         return self.text.parse(texts, self.state(ids))
 
     def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
-        """Return the results of tool calls in some rows, whose state is unchanged.
-
-        Args:
-            tools: of the task's text.
-            calls: one for each row. B of them.
-            ids: numbers of rows. Shape: (B,).
+        """Return the results of tool calls, one for each row, whose state is unchanged.
 
         Raises:
             ValueError: the numbers of calls and rows differ.

@@ -45,14 +45,7 @@ def exact_money(sign: str, amount: float) -> str:
 
 
 def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
-    """Format amounts as `money` does, without a sign.
-
-    Args:
-        numbers: not negative. Shape: (L,), float64.
-
-    Returns:
-        The parts before the decimal point, and from it on.
-    """
+    """Format amounts, not negative, as `money` does: the parts before the decimal point, and from it on."""
     whole = numbers >= WHOLE_FROM
     hundredths = numbers * 100
     nearest = np.rint(hundredths)

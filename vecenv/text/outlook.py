@@ -17,12 +17,9 @@ _OBSERVATION, _GRADE = "observation", "grade"
 
 
 class Outlook(NamedTuple):
-    """Observations, outcomes and grades of N rows.
+    """Observations, outcomes and grades of N rows. Shapes: (N, D), float32, and (N,).
 
-    Attributes:
-        observation: Shape: (N, D), float32.
-        outcomes: of the episodes so far, by name. Shape of each: (N,).
-        grade: of the episode so far in [0, 1]; depends on all its days, future ones included. Shape: (N,).
+    A grade depends on all days of the episode, future ones included.
     """
 
     observation: Tensor
@@ -31,12 +28,7 @@ class Outlook(NamedTuple):
 
 
 class Lookout:
-    """Computes the outlook of all rows of an environment.
-
-    Args:
-        env: the environment. If its steps are compiled, the first call compiles.
-        outcomes: names of the reported outcomes, entries of the task's info.
-    """
+    """Computes the outlook of all rows. If the steps of the environment are compiled, the first call compiles."""
 
     def __init__(self, env: VecEnv, outcomes: Sequence[str]) -> None:
         self._env, self._outcomes = env, tuple(outcomes)
@@ -49,6 +41,5 @@ class Lookout:
 
     @torch.no_grad()
     def look(self) -> Outlook:
-        """Return the current outlook of the rows."""
         seen = self._look(self._env.rows)
         return Outlook(seen[_OBSERVATION], {name: seen[f"info/{name}"] for name in self._outcomes}, seen[_GRADE])

@@ -15,13 +15,9 @@ from vecenv.market.tape import MarketTape
 def reproducible(
     tape: MarketTape, metadata: Mapping[str, Any], origin: Mapping[str, Any], symbols: Sequence[str]
 ) -> Any:  # noqa: ANN401
-    """Return the metadata of a market with what reproduces it, JSON-able.
+    """Return the metadata of a market with what reproduces it, JSON-able; ``symbols`` are all that it was read with.
 
-    Args:
-        tape: of the episode.
-        metadata: of the market, from the scenario.
-        origin: market and `MarketOptions` by name, such as from `market_origin`.
-        symbols: all that the market was read with, in their order.
+    ``origin`` has the market and its `MarketOptions` by name, such as from `market_origin`.
     """
     return {
         **metadata,
@@ -36,13 +32,7 @@ def reproducible(
 def recorded_market(
     recorded: Mapping[str, Any], required: MarketOptions, market: str | None, device: torch.device | str
 ) -> MarketTape:
-    """Recreate the market of a record.
-
-    Args:
-        recorded: as of `reproducible`.
-        required: what the task reads of a market.
-        market: file or generator, the recorded one by default.
-        device: of the tensors.
+    """Recreate the market of a record, or another ``market`` with what the task requires.
 
     Raises:
         ValueError: the record does not name its market, or the market cannot be made.
@@ -67,16 +57,7 @@ def recorded_market(
 
 
 def check_same_market(tape: MarketTape, recorded: Mapping[str, Any], market: str | None) -> None:
-    """Check that a recreated market is the recorded one.
-
-    Args:
-        tape: as the scenario has it.
-        recorded: as of `reproducible`.
-        market: as of `recorded_market`.
-
-    Raises:
-        ValueError: it is another one.
-    """
+    """Raise ValueError if a recreated market is not the recorded one."""
     name = recorded["origin"]["market"] if market is None else market
     if (fingerprint := tape.fingerprint()) != recorded["fingerprint"]:
         raise ValueError(

@@ -23,9 +23,7 @@ Episode = TypeVar("Episode", bound=EpisodeRecord)
 class Player(Protocol):
     """An agent; a text agent's attribute ``said`` has its texts, one per row."""
 
-    def act(self, env: VecEnv) -> Tensor:
-        """Return the actions of all rows."""
-        ...
+    def act(self, env: VecEnv) -> Tensor: ...
 
 
 class Recorder(ABC, Generic[Step, Episode]):
@@ -80,24 +78,17 @@ class Recorder(ABC, Generic[Step, Episode]):
         decided: Any,  # noqa: ANN401
         reward: Tensor,
     ) -> list[Step]:
-        """Return the records of the step that rows have just completed.
+        """Return the records of the step that B rows have just completed.
 
-        Args:
-            ids: numbers of the rows. Shape: (B,).
-            seen: their observations.
-            said: texts of their agents, None if they act otherwise.
-            decided: of `decided`.
-            reward: of the step. Shape: (B,).
+        They are given observations, texts of the agents (None if they act otherwise), the result of `decided`, and the
+        rewards of the step. Shape: (B,).
         """
 
     @abstractmethod
     def whole(self, start: Any, state: Any, info: Mapping[str, list[Any]]) -> list[dict[str, Any]]:  # noqa: ANN401
         """Return the fields of each record beside what all records have and the steps.
 
-        Args:
-            start: states at the start of the episodes. Batch: (B,).
-            state: states now.
-            info: of the episodes so far, by name. B of each.
+        They are given the states at the start of the episodes and now, batch (B,), and the info by name, B of each.
         """
 
     def market(self) -> dict[str, Any]:
@@ -145,15 +136,9 @@ class Recorder(ABC, Generic[Step, Episode]):
 
     @torch.no_grad()
     def step(self, action: Tensor, texts: Sequence[object] | None = None) -> Tensor:
-        """Advance every row that has not ended by one step.
+        """Advance every row that has not ended by one step; return rewards, 0 where it had ended. Shape: (N,).
 
-        Args:
-            action: of all rows. Shape: (N, *action).
-            texts: of the agents of the recorded rows, ended ones included; without them the orders are formatted as
-                text. Shape: (B,).
-
-        Returns:
-            Reward of each row, 0 where it had ended. Shape: (N,).
+        ``texts`` are those of the agents of the B recorded rows, ended ones included; by default the orders as text.
 
         Raises:
             ValueError: actions or texts do not match the rows.
@@ -195,15 +180,9 @@ def record_episodes(
     seed: int | None = None,
     market: Mapping[str, Any] | None = None,
 ) -> list[Episode]:
-    """Run an agent for one episode of every row, and record some of them.
+    """Run an agent for one episode of every row, and record some of them; rows are left at the ends of their episodes.
 
-    Args:
-        kind: recorder of the environment's task.
-        env: its rows are left at the end of their episodes.
-        agent: acts for all rows.
-        ids: numbers of the rows to record. Shape: (B,).
-        seed: resets the rows to the seed's first episodes; without one they continue from their current state.
-        market: as of `Recorder`.
+    With a seed the rows are reset to its first episodes, else they continue from their current state.
 
     Raises:
         IndexError: an id is not a row's number.

@@ -34,17 +34,11 @@ class Recording(ABC, Generic[Step, Episode]):
     unchecked: ClassVar[tuple[str, ...]]
 
     def read(self, values: Mapping[str, Any]) -> Episode:
-        """Return a record from JSON values; see `EpisodeRecord.from_json`."""
         return cast("Episode", self.recorder.episode.from_json(values))
 
     @abstractmethod
     def scenario(self, record: Episode, market: str | None, device: torch.device | str) -> Scenario:
-        """Recreate the rules and the market of a record.
-
-        Args:
-            record: of an episode.
-            market: file or generator, the recorded one by default.
-            device: of the tensors.
+        """Recreate the rules and the market of a record; ``market``, a file or generator, replaces the recorded one.
 
         Raises:
             ValueError: the rules are unknown or invalid, or the market cannot be made or is another one.
@@ -76,14 +70,7 @@ class Recording(ABC, Generic[Step, Episode]):
 
     @abstractmethod
     def report_page(self, record: Episode, reference: Episode, name: str, scenario: Scenario) -> str:
-        """Return the HTML page of an episode.
-
-        Args:
-            record: of the episode.
-            reference: the same episode, played by another agent.
-            name: of that agent.
-            scenario: of the record.
-        """
+        """Return the HTML page of an episode beside the same one as played by another agent, called ``name``."""
 
     def record(
         self,
@@ -93,21 +80,14 @@ class Recording(ABC, Generic[Step, Episode]):
         seed: int | None = None,
         market: Mapping[str, Any] | None = None,
     ) -> list[Episode]:
-        """Run an agent for one episode of every row, and record some of them; see `record_episodes`."""
         return record_episodes(self.recorder, env, agent, ids, seed, market)
 
     def replay(
         self, records: Sequence[Episode], scenario: Scenario, device: torch.device | str = "cpu"
     ) -> list[Episode]:
-        """Replay the recorded texts from the recorded starts, and record the episodes.
+        """Replay the recorded texts from the recorded starts, and record the episodes, in the same order.
 
-        Args:
-            records: that have `EpisodeRecord.shared` in common.
-            scenario: the recorded config on the recorded market. Recorded per-row parameters replace its parameters.
-            device: of the tensors.
-
-        Returns:
-            New records in the same order.
+        The records have `EpisodeRecord.shared` in common; recorded per-row parameters replace those of the scenario.
         """
         env = recorded_start(records, scenario, device)
         recorder, door = self.recorder(env, range(len(records))), TextDoor(env)
@@ -131,7 +111,6 @@ class Recording(ABC, Generic[Step, Episode]):
 
 
 def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
-    """Return the first difference of two JSON values, with its position."""
     if place in unchecked:
         return None
     if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
@@ -146,11 +125,7 @@ def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: s
 
 
 def recorded_config(default: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the config of a record's task from JSON values, which have lists for tuples.
-
-    Raises:
-        ValueError: a rule is unknown or invalid.
-    """
+    """Return the config of a record's task from JSON values, lists for tuples; ValueError if a rule is invalid."""
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
         return replace(default, **plain)
@@ -173,11 +148,7 @@ def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch
 
 
 def write_parquet(path: Path | str, recording: Recording[Any, Episode], records: Sequence[Episode]) -> None:
-    """Write a table of one row per episode and step, one column per number.
-
-    Raises:
-        ValueError: there is no episode.
-    """
+    """Write a table of one row per episode and step, one column per number; ValueError without an episode."""
     if not records:
         raise ValueError("there is no episode to write")
     # pandas is slow to import, and only this function needs it.
@@ -201,11 +172,7 @@ def write_report(
     name: str,
     scenario: Scenario,
 ) -> None:
-    """Write the report of an episode as a self-contained HTML file.
-
-    Raises:
-        ValueError: the record has no steps.
-    """
+    """Write the report of an episode as a self-contained HTML file; ValueError without steps."""
     if not record.steps:
         raise ValueError(f"no {recording.step_name} of the episode has been played, so there is nothing to show")
     # Lone surrogates in an agent's text cannot be encoded.

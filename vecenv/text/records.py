@@ -11,13 +11,7 @@ from typing import Any, ClassVar, Self
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """One step of an episode.
-
-    Attributes:
-        messages: the observation as a chat message of role ``user``, the action as one of role ``assistant``.
-        valid: whether the action obeyed the format.
-        reward: of the step.
-    """
+    """One step: observation and action as chat messages, whether the action obeyed the format, and the reward."""
 
     messages: list[dict[str, str]]
     valid: bool
@@ -25,7 +19,6 @@ class StepRecord:
 
     @property
     def action(self) -> str:
-        """The agent's text."""
         return self.messages[-1]["content"]
 
 
@@ -66,11 +59,7 @@ class EpisodeRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return a record from JSON values.
-
-        Raises:
-            ValueError: they are not a record.
-        """
+        """Return a record from JSON values; ValueError if they are not one."""
         try:
             steps = [cls.step_type(**step) for step in values[cls.steps_field]]
             record = cls(**{**values, cls.steps_field: steps})
@@ -82,7 +71,6 @@ class EpisodeRecord:
 
     @property
     def steps(self) -> Sequence[StepRecord]:
-        """The steps in their order."""
         return getattr(self, self.steps_field)
 
     @property
@@ -91,7 +79,6 @@ class EpisodeRecord:
         return [self.task, self.config, self.market, self.seed, sorted(self.params), len(self.steps)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
         return json.loads(json.dumps(asdict(self), allow_nan=False))
 
 

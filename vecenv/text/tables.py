@@ -41,12 +41,7 @@ class NumberTable:
 
 
 class LabelTable:
-    """Texts of all combinations of the labels of some features.
-
-    Args:
-        features: features whose labels the text depends on.
-        write: maps a code per feature to the text.
-    """
+    """Texts of all combinations of some features' labels; ``write`` maps a code per feature to the text."""
 
     def __init__(self, features: tuple[str, ...], write: Callable[[Mapping[str, int]], str]) -> None:
         self.features = features
@@ -61,14 +56,7 @@ class LabelTable:
 
 
 def label_places(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the label position of each number, by feature, 0 for the lowest code.
-
-    Args:
-        numbers: values by feature. Shape of each: (L,), float64.
-
-    Raises:
-        ValueError: a number has no label.
-    """
+    """Return the label position of each number, by feature, 0 for the lowest code; ValueError without a label."""
     places = {}
     for feature, known in _CODES.items():
         given = numbers[feature]

@@ -43,13 +43,7 @@ _INPUT = re.compile(r"^[ \t]*Action Input[ \t]*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool.
-
-    Attributes:
-        name: of the tool, empty for a malformed call.
-        arguments: by name.
-        fault: reason of a malformed call, else empty.
-    """
+    """A call of a tool; a malformed one has an empty name and the fault."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -64,13 +58,7 @@ class Tools(Protocol):
         ...
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
-        """Return the result text of each call; never raises.
-
-        Args:
-            state: of the rows. Batch: (B,).
-            calls: one per row. B of them.
-            step: hypothetical step of some of the rows.
-        """
+        """Return the result text of each row's call; never raises. ``step`` makes a hypothetical step of some rows."""
         ...
 
 
@@ -109,7 +97,6 @@ def read_answer(text: str, form: Form) -> str:
 
 
 def _block(text: str) -> str | None:
-    """Return the part of a text to parse as a call, None if there is none."""
     start = text.find(_OPEN)
     if start >= 0:
         end = text.find(_CLOSE, start)

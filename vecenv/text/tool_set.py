@@ -22,14 +22,7 @@ class ToolFault(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """Declaration of a tool.
-
-    Attributes:
-        family: tools that are enabled together.
-        usage: one-line description for agents.
-        arguments: types by name.
-        needed: required arguments.
-    """
+    """Declaration of a tool; those of a family are enabled together, and ``usage`` tells agents in one line."""
 
     family: str
     usage: str
@@ -42,11 +35,7 @@ CALCULATOR = Tool("math", "the value of an expression; expression", {"expression
 
 
 def offered_tools(tools: Mapping[str, Tool], names: Sequence[str]) -> tuple[str, ...]:
-    """Resolve names of tools and families, or all, to tools.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
+    """Resolve names of tools and families, or all, to tools; ValueError if one is unknown."""
     families = {tool.family for tool in tools.values()}
     unknown = [name for name in names if name not in tools and name not in families and name != ALL]
     if unknown:
@@ -89,7 +78,6 @@ class ToolSet(ABC, Generic[Row]):
         """Functions by name, which take a row and the arguments by name, and may raise a `ToolFault`."""
 
     def instructions(self, form: Form, most: int) -> str:
-        """Return the agent's instructions on the tools."""
         example = self.example if self.example in self.offered else self.offered[0]
         arguments = ", ".join(f'"{name}": …' for name in self.tools[example].arguments)
         if form == "json":
@@ -103,11 +91,9 @@ class ToolSet(ABC, Generic[Row]):
         return "\n".join([opening, how, *lines, answer])
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
-        """Return the result or error text of each call; ``step`` is not taken."""
         return [self.result(row, call) for row, call in zip(self.rows(state), calls, strict=True)]
 
     def result(self, row: Row, call: ToolCall) -> str:
-        """Return the result or error text of one call."""
         try:
             arguments = self.arguments(call)
             if call.name == "calculator":
@@ -117,11 +103,7 @@ class ToolSet(ABC, Generic[Row]):
             return told_fault(fault)
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
-        """Validate and return the arguments of a call.
-
-        Raises:
-            ToolFault: the call or an argument is not valid.
-        """
+        """Validate and return the arguments of a call, or raise a `ToolFault`."""
         if call.fault:
             raise ToolFault(call.fault)
         if call.name not in self.offered:

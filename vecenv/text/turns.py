@@ -47,9 +47,6 @@ class TextTurn(NamedTuple):
 
     Attributes:
         shown: next text for the agent: its next day, or a tool's result.
-        reward: of the turn.
-        terminated: whether the rules have ended the episode.
-        truncated: whether the episode has reached its time limit.
         valid: whether the text was valid.
         acted: whether the answer did more than wait.
         outcomes: of the episode so far, by name; None after a tool call.
@@ -67,16 +64,11 @@ class TextTurn(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
         return self.terminated or self.truncated
 
 
 class TextRows:
-    """An environment whose rows are text agents.
-
-    Args:
-        env: of a task with text, in the action space that texts are parsed into.
-        rules: reward and tool settings.
+    """An environment whose rows are text agents, in the action space that texts are parsed into.
 
     Raises:
         ValueError: the task has no text, or a tool is unknown.
@@ -89,7 +81,6 @@ class TextRows:
         self._lookout = Lookout(env, tuple(env.scenario.outcomes))
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
-        """Return the instructions of some rows, the tools' included."""
         told = self._door.instructions(ids)
         if self.tools is None:
             return told
@@ -103,7 +94,6 @@ class TextRows:
         return self._told(ids, self._lookout.look())
 
     def _told(self, ids: Sequence[int], outlook: Outlook) -> list[tuple[str, dict[str, float]]]:
-        """Return the observation texts of some rows, and the outcomes of their episodes so far."""
         rows = torch.tensor(ids, device=self.env.device)
         shown = self._door.text.render(outlook.observation[rows], self._door.state(ids))
         columns = {name: told[rows].tolist() for name, told in outlook.outcomes.items()}
@@ -114,10 +104,6 @@ class TextRows:
         """Take a turn in some rows with running episodes: a tool call, or the day's answer and a step.
 
         No text raises: an unreadable answer is an invalid HOLD.
-
-        Args:
-            ids: numbers of rows, each once. B of them.
-            texts: of their agents. B of them.
         """
         turns: list[TextTurn | None] = [None] * len(ids)
         calls = self._calls(ids, texts)
@@ -147,7 +133,6 @@ class TextRows:
         return text if self.tools is None or not isinstance(text, str) else read_answer(text, self.rules.tool_form)
 
     def _step(self, ids: Sequence[int], answers: Sequence[object]) -> list[TextTurn]:
-        """Answer the day of some rows."""
         env, rules = self.env, self.rules
         orders, valid = self._door.parse(answers, ids)
         rows = torch.tensor(ids, device=env.device)

@@ -16,10 +16,6 @@ class DeadlineProtocol(H11Protocol):
 
     The time runs from the start of the connection or the end of the previous answer to the last byte of the body, also
     if the request was answered before. A late request is answered by 408 and its connection closed.
-
-    Args:
-        seconds: time limit.
-        **given: uvicorn's arguments.
     """
 
     def __init__(self, seconds: float, **given: Any) -> None:  # noqa: ANN401
@@ -28,17 +24,14 @@ class DeadlineProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for the first request."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes of a request."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Start the timer for the next request."""
         super().on_response_complete()
         self._watch()
 
@@ -48,7 +41,6 @@ class DeadlineProtocol(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
         self._stop_watching()
         super().connection_lost(exc)
 

@@ -62,7 +62,6 @@ class RowPool:
 
     @property
     def free(self) -> int:
-        """Number of free rows."""
         return len(self._free)
 
     @property
@@ -72,21 +71,15 @@ class RowPool:
 
     @property
     def currency(self) -> str | None:
-        """Currency code of the prices, None if unknown."""
         return self._rows.env.scenario.metadata().get("market", {}).get("currency")
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Short answers that are valid in any state."""
         text = self._rows.env.scenario.text
         return () if text is None else tuple(text.examples())
 
     def lend(self) -> int:
-        """Return a row for exclusive use.
-
-        Raises:
-            IndexError: none is free.
-        """
+        """Return a row for exclusive use; IndexError if none is free."""
         return self._free.popleft()
 
     def give_back(self, row: int) -> None:
@@ -94,11 +87,9 @@ class RowPool:
         self._free.append(row)
 
     async def open(self, row: int, seed: int, index: int) -> Opened:
-        """Begin the episode of a seed and an index in a row."""
         return await self._ask(Opening(row, seed, index))
 
     async def answer(self, row: int, text: str) -> TextTurn:
-        """Take a turn in a row whose episode is running."""
         return await self._ask(Answer(row, text))
 
     async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401

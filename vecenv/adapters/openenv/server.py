@@ -58,11 +58,7 @@ def is_local(host: str) -> bool:
 
 
 def check_exposure(host: str, token: str | None, web: bool) -> None:
-    """Reject a public address without a token, and the web interface, which cannot send a token, with one.
-
-    Raises:
-        ValueError: the combination is unsafe or unusable.
-    """
+    """Raise ValueError for a public address without a token, or a token with the web page, which cannot send it."""
     if token is not None and (len(token) < 16 or not token.isascii() or not token.isprintable()):
         raise ValueError("a token needs at least 16 printable ASCII characters")
     if not is_local(host) and token is None:
@@ -75,13 +71,6 @@ def build_app(service: MarketService, limits: Limits, url: str, token: str | Non
     """Return the server's ASGI application.
 
     On a loopback address it answers only to local host names, which protects against DNS rebinding.
-
-    Args:
-        service: shared by all sessions.
-        limits: of the clients.
-        url: of the server, see `served_url`.
-        token: required bearer token, if any.
-        web: offer OpenEnv's web interface at ``/web``.
     """
     # OpenEnv's switch for the web interface.
     os.environ["ENABLE_WEB_INTERFACE"] = str(web).lower()
@@ -117,11 +106,7 @@ async def _session_error(_: Request, error: Exception) -> JSONResponse:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, ended by SIGTERM or SIGINT without log output.
-
-    Attributes:
-        interrupted: whether it was SIGINT.
-    """
+    """Uvicorn's server, ended without log output by SIGTERM or by SIGINT, which sets ``interrupted``."""
 
     interrupted = False
 
@@ -163,11 +148,7 @@ def uvicorn_server(app: App, limits: Limits) -> Server:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket, so that the address stays reserved while the market is made.
-
-    Args:
-        host: address or name.
-        port: 0 for any that is free.
+    """Return a bound socket, so that the address stays reserved while the market is made; port 0 for any free one.
 
     Raises:
         OSError: the address cannot be used.
@@ -192,12 +173,6 @@ def serve(app: App, limits: Limits, bound: socket.socket, started: Callable[[], 
     """Serve until SIGTERM or SIGINT; then close every connection and end every session.
 
     A second SIGINT ends the process at once, with exit code 130.
-
-    Args:
-        app: of `build_app`.
-        limits: of the clients.
-        bound: to the address.
-        started: called when clients may connect.
 
     Raises:
         KeyboardInterrupt: ended by SIGINT.

@@ -27,13 +27,7 @@ class EpisodeName:
 
 
 class MarketService:
-    """State shared by all sessions of a server.
-
-    Args:
-        task: name of the task.
-        pools: row pools by split, in listing order; the first is the default.
-        num_tasks: tasks per split. An index identifies an episode of its split.
-        seed: default seed of the episodes.
+    """State shared by all sessions of a server: pools and numbers of tasks by split; the first is the default.
 
     Raises:
         ValueError: there is no split or no task.
@@ -57,11 +51,7 @@ class MarketService:
         return next(iter(self.pools.values())).examples
 
     def episode(self, seed: object, options: Mapping[str, object]) -> EpisodeName:
-        """Return the requested episode: without seed and index, the next listed one.
-
-        Raises:
-            SessionError: it does not exist.
-        """
+        """Return the requested episode: without seed and index, the next listed one; SessionError for none."""
         if unknown := sorted(set(options) - {"split", "index"}):
             raise SessionError(f"unknown options {', '.join(unknown)[:LONGEST_NAME]}; there are split and index")
         split, index = options.get("split"), options.get("index")
@@ -76,11 +66,6 @@ class MarketService:
         return EpisodeName(split, _whole(seed, "seed", 1 << 63), _whole(index, "index", self.num_tasks))
 
     def check_split(self, split: str) -> None:
-        """Reject an unknown split.
-
-        Raises:
-            SessionError: there is no such split.
-        """
         self.episode(None, {"split": split, "index": 0})
 
     def task_spec(self, split: str, index: int) -> dict[str, Any]:

@@ -25,11 +25,7 @@ LOG = logging.getLogger("vecenv.serve")
 
 
 class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
-    """One agent, in a row lent from its first reset until it is closed.
-
-    Args:
-        service: shared by all sessions.
-    """
+    """One agent, in a row lent from its first reset until it is closed."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -45,7 +41,6 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
 
     @property
     def state(self) -> MarketState:
-        """State of the session."""
         return self._state
 
     async def reset_async(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
@@ -117,7 +112,6 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         )
 
     def _advance(self, turn: TextTurn, said: str) -> None:
-        """Record the result of a turn."""
         state = self._state
         if turn.outcomes is not None:
             self._last = turn.outcomes
@@ -160,7 +154,6 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         return asyncio.run(self.step_async(action))
 
     def close(self) -> None:
-        """Return the row to its pool."""
         self._closed = True
         self._leave()
 
@@ -170,7 +163,6 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self._pool = None
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """Return the environment's metadata."""
         return EnvironmentMetadata(
             name=self.service.task,
             description="A trading agent that reads its market in words and answers with orders, a row of a tensor "
@@ -179,41 +171,30 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         )
 
     def list_splits(self) -> list[dict[str, str]]:
-        """Return the splits of the market."""
         kinds = ("train", "validation", "test")
         return [{"name": name, "type": name if name in kinds else "validation"} for name in self.service.pools]
 
     def num_tasks(self, split: str) -> int:
-        """Return the number of tasks of a split."""
         self.service.check_split(split)
         return self.service.num_tasks
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return the identifiers of a split's tasks."""
         return self.get_task_range(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return the identifier of a task.
-
-        Raises:
-            IndexError: there is no such task.
-        """
         self.service.check_split(split)
         if not 0 <= index < self.service.num_tasks:
             raise IndexError(f"{split} has {self.service.num_tasks} tasks")
         return self.service.task_spec(split, index)
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return the identifiers of a slice of tasks."""
         self.service.check_split(split)
         return [self.service.task_spec(split, index) for index in range(self.service.num_tasks)[start:stop]]
 
     def render_web(self, observation: dict[str, Any]) -> str:
-        """Return the episode so far as HTML."""
         return episode_html(self.service.task, self._state, self.days, observation)
 
     def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """Return the answers of the web interface's buttons."""
         return [(answer, {"text": answer}) for answer in self.service.answers]
 
 

@@ -21,15 +21,7 @@ LONGEST_SAID = 80
 
 
 class EpisodeDay(NamedTuple):
-    """A day of an episode: its answer, and the first outcome after it; the first entry is the start.
-
-    Attributes:
-        said: answer of the agent.
-        outcome: the task's most important one; None if it reports none.
-        reward: of the day.
-        acted: whether the answer did more than wait.
-        valid: whether the answer was valid.
-    """
+    """A day of an episode: its answer, and the most important outcome, if any, after it; the first is the start."""
 
     said: str
     outcome: float | None
@@ -39,14 +31,7 @@ class EpisodeDay(NamedTuple):
 
 
 def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], observation: Mapping[str, Any]) -> str:
-    """Return an episode's answers, the plot of its outcome and the text of the day.
-
-    Args:
-        task: name of the task.
-        state: of the session.
-        days: of the episode so far, the first before any answer.
-        observation: the latest one.
-    """
+    """Return an episode's answers, the plot of its outcome and the text of the day; the first day has no answer."""
     parts = [_STYLE, f"<h3>{escape(task)}: {escape(_title(state))}</h3>"]
     if days:
         parts.append(_curve(days, next(iter(state.units), "")))

@@ -57,11 +57,7 @@ class Cleared(NamedTuple):
 def clear(orders: Orders, reference: Tensor, low: Tensor, levels: int) -> Cleared:
     """Return the price of most volume, and the fills, by the rules of the room's page.
 
-    Args:
-        orders: of A agents.
-        reference: price to which ties go. Shape: (), int64.
-        low: lowest price of the window. Shape: (), int64.
-        levels: prices of the window, L.
+    Ties go to the ``reference`` price. The window has ``levels`` prices, L, from ``low`` on.
 
     Raises:
         ValueError: there are more than `MAX_AGENTS` agents, or the window has no price.

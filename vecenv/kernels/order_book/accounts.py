@@ -12,27 +12,14 @@ from vecenv.kernels.order_book.messages import BUY, SELL, Report, Trades
 
 
 class Accounts(NamedTuple):
-    """Cash and shares of the owners of orders.
-
-    Attributes:
-        cash: in ticks. Shape: (A,), int64.
-        shares: negative if sold short. Shape: (A,), int64.
-    """
+    """Cash in ticks and shares, negative if sold short, of the owners of orders. Shape of each: (A,), int64."""
 
     cash: Tensor
     shares: Tensor
 
 
 def empty_accounts(owners: int, device: torch.device | str = "cpu") -> Accounts:
-    """Return accounts without cash and shares.
-
-    Args:
-        owners: number of them, A.
-        device: of the tensors.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return accounts without cash and shares; ValueError below one owner."""
     if owners < 1:
         raise ValueError(f"a market needs at least 1 owner, got {owners}")
     nothing = torch.zeros(owners, dtype=torch.int64, device=device)
@@ -40,13 +27,7 @@ def empty_accounts(owners: int, device: torch.device | str = "cpu") -> Accounts:
 
 
 class Transfers(NamedTuple):
-    """What the trades of one message, or of several, add to accounts. Shape of each: (T,), int64.
-
-    Attributes:
-        owner: of the account.
-        cash: that it receives, in ticks.
-        shares: that it receives.
-    """
+    """What trades add to accounts: owner, cash in ticks, shares. Shape of each: (T,), int64."""
 
     owner: Tensor
     cash: Tensor
@@ -54,14 +35,7 @@ class Transfers(NamedTuple):
 
 
 def transfers_of(owner: Tensor, report: Report, trades: Trades, owners: int) -> Transfers:
-    """Return what the trades of one message add to the accounts of the K orders that it may meet, and to its owner's.
-
-    Args:
-        owner: of the message. Shape: ().
-        report: of the message.
-        trades: of the message.
-        owners: number of accounts.
-    """
+    """Return what the trades of a message add to the accounts of the K orders that it may meet and its owner's."""
     sign = torch.where(report.side == BUY, 1, torch.where(report.side == SELL, -1, 0)).to(torch.int64)
     size = trades.size.to(torch.int64)
     paid = size * trades.price.to(torch.int64)
@@ -78,10 +52,6 @@ def settled(accounts: Accounts, transfers: Sequence[Transfers]) -> Accounts:
     """Return the accounts after the trades of some messages, whose sums over all owners stay the same.
 
     In one go: a copy of all accounts for each message would take longer than matching it.
-
-    Args:
-        accounts: before them.
-        transfers: of each message.
     """
     if not transfers:
         return accounts

@@ -35,13 +35,7 @@ class Book(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Best prices of one side and what is offered at each.
-
-    Attributes:
-        price: in ticks, 0 where there is no further level. Shape: (L,), int32.
-        quantity: in shares. Shape: (L,), int32.
-        orders: number of orders. Shape: (L,), int32.
-    """
+    """Best prices of a side in ticks, 0 for no further level, and what each offers. Shape of each: (L,), int32."""
 
     price: Tensor
     quantity: Tensor
@@ -49,15 +43,7 @@ class Levels(NamedTuple):
 
 
 def empty_book(room: int, device: torch.device | str = "cpu") -> Book:
-    """Return a book without orders.
-
-    Args:
-        room: orders of each side, K.
-        device: of its tensors.
-
-    Raises:
-        ValueError: there is no room.
-    """
+    """Return a book without orders, with room for K of each side; ValueError below one."""
     if room < 1:
         raise ValueError(f"a book needs room for at least 1 order a side, got {room}")
     places = torch.zeros(2, room, dtype=torch.int32, device=device)
@@ -77,13 +63,7 @@ def best_prices(book: Book) -> Tensor:
 
 
 def levels(book: Book, side: int, count: int) -> Levels:
-    """Return the best prices of a side with what is offered there.
-
-    Args:
-        book: of one sub-environment.
-        side: `BUY` or `SELL`.
-        count: number of levels, L.
-    """
+    """Return the best prices of a side, `BUY` or `SELL`, with what is offered there."""
     key, live = book.key[side], book.quantity[side] > 0
     # Holes lie between the orders of a level: an order opens a level if no order before it has its key.
     known = torch.where(live, key, -EMPTY).cummax(0).values

@@ -31,8 +31,6 @@ class _Named(NamedTuple):
 
     Attributes:
         place: of the one that is named by its id, counted through both sides; -1 if there is none.
-        key: of it.
-        id: of it.
         quantity: of all.
         cleared: owner of which all orders are named, or `_NOBODY`.
         missing: whether an id is named that is not there.
@@ -52,10 +50,7 @@ class _Incoming(NamedTuple):
     Attributes:
         active: whether there is one.
         anew: whether it has been in the book.
-        side: of it.
         limit: largest key of the other side that it trades with; none if there is no order.
-        owner: of it.
-        id: of it.
     """
 
     active: Tensor
@@ -88,9 +83,6 @@ class _Move(NamedTuple):
     Attributes:
         place: counted through both sides, -1 for none.
         hole: to which what lies between is shifted.
-        key: of the order there.
-        quantity: of it.
-        id: of it.
         fits: whether an order has come in.
         evicted: whether another one made room.
     """
@@ -105,16 +97,7 @@ class _Move(NamedTuple):
 
 
 def process(book: Book, message: Message, owners: int = MAX_OWNERS) -> tuple[Book, Report, Trades]:
-    """Carry out one message.
-
-    Args:
-        book: of one sub-environment.
-        message: to it.
-        owners: number of owners; others than 0 … owners - 1 are invalid.
-
-    Returns:
-        The book after it, what it did, and its trades.
-    """
+    """Carry out one message; return the book after it, what it did, and its trades. Owners are 0 … ``owners`` - 1."""
     kind = message.kind
     valid = _valid(message, max_quantity(book.key.shape[-1]), owners)
     named = _named(book, message, valid)
@@ -255,7 +238,6 @@ def _placed(book: Book, order: _Incoming, named: _Named, rest: Tensor, remains: 
 
 
 def _moved(book: Book, move: _Move, order: _Incoming, gone: Tensor, numbered: Tensor) -> Book:
-    """Return the book after a move, without what has gone from the other side."""
     room, device = book.key.shape[-1], book.key.device
     side = torch.arange(2, dtype=torch.int32, device=device).unsqueeze(-1)
     place = side * room + torch.arange(room, dtype=torch.int32, device=device)

@@ -36,21 +36,11 @@ def without_owner(book: Book, owner: Tensor) -> Book:
 
 
 def requoted(book: Book, owner: Tensor, bids: Tensor, asks: Tensor, quantity: Tensor) -> tuple[Book, Requote]:
-    """Take all orders of an owner out, and bring in quotes.
+    """Take all orders of an owner out, and bring in L quotes a side: bids falling, asks rising, (L,), int64.
 
     A quote with a price out of range, or that would meet an order on the other side, is not placed. Bid number i has
     the id ``next_id + i``, ask number i ``next_id + L + i``, placed or not. The sides close their holes. Of a side with
     more orders than room the worst are taken out.
-
-    Args:
-        book: of one sub-environment.
-        owner: of the quotes. Shape: (), int32.
-        bids: prices, falling. Shape: (L,), int64.
-        asks: prices, rising. Shape: (L,), int64.
-        quantity: of each quote, in range. Shape: (), int32.
-
-    Returns:
-        The book after it, and what it did.
     """
     others = without_owner(book, owner)
     bid, ask = best_prices(others)
