@@ -110,21 +110,13 @@ class Task:
     recording: Recording[Any, Any] | None = None
 
     def check_recording(self) -> Recording[Any, Any]:
-        """Return the recording of the task's episodes.
-
-        Raises:
-            ValueError: they are not recorded.
-        """
+        """Return the recording of the task's episodes; ValueError if they are not recorded."""
         if self.recording is None:
             raise ValueError(f"episodes of {self.name!r} are not recorded")
         return self.recording
 
     def check_text(self) -> None:
-        """Check that the task has a text interface.
-
-        Raises:
-            ValueError: the task has no text.
-        """
+        """Raise ValueError unless the task has a text interface."""
         if self.text is None:
             raise ValueError(f"task {self.name!r} has no text")
 
@@ -153,11 +145,7 @@ _registered: dict[str, Task] = {}
 
 
 def register(task: Task) -> Task:
-    """Register a task by its name in this process, and return it.
-
-    Raises:
-        ValueError: another task has the name.
-    """
+    """Register a task by its name in this process, and return it; ValueError if another task has the name."""
     if _registered.get(task.name, task) != task or task.name in _announced():
         raise ValueError(f"there is a task {task.name!r} already")
     _registered[task.name] = task
@@ -174,11 +162,7 @@ def task_names() -> list[str]:
 
 
 def task_named(task: str | Task) -> Task:
-    """Return the record of a task, given the record or its name.
-
-    Raises:
-        ValueError: there is no task of that name.
-    """
+    """Return the record of a task, given the record or its name; ValueError of an unknown one."""
     if isinstance(task, Task):
         return task
     if task in _registered:
@@ -254,11 +238,7 @@ def with_fitting_symbols(config: Config, market: object) -> Config:
 
 
 def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv:  # noqa: ANN401
-    """Make an environment for agents that act by text: as `make`, but eager by default.
-
-    Raises:
-        ValueError: as `make`, or the task has no text.
-    """
+    """Make an environment for agents that act by text: as `make`, but eager by default; ValueError without a text."""
     record = task_named(task)
     record.check_text()
     given = options.pop("config", None)

@@ -29,15 +29,9 @@ class LanguageAgent:
     several turns: each tool call is followed by a turn that shows its result, until the model answers. A tool call in
     the day's last turn is an invalid answer.
 
-    Args:
-        model: a causal language model.
-        chat: form of its conversations.
-        config: context and generation settings.
-        ids: row numbers, by default all rows. Shape: (B,).
-
     Attributes:
-        conversations: one per row. B of them.
-        said: last answer of each row, empty where an episode is over. B of them.
+        conversations: one per row.
+        said: last answer of each row, empty where an episode is over.
         calls: counts since the conversations began: ``days`` answered, tool ``calls``, and ``faults``, the invalid
             calls.
     """
@@ -101,7 +95,6 @@ class LanguageAgent:
         return self._tools[1]
 
     def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool], tools: Tools | None) -> None:
-        """Start new conversations in rows whose episodes begin."""
         begun = [place for place, begins in enumerate(fresh) if begins or len(self.conversations) != len(ids)]
         if len(begun) == len(ids):
             self.conversations, self._context, self.calls = [], None, Counter()
@@ -115,7 +108,6 @@ class LanguageAgent:
     def _say(
         self, env: VecEnv, rows: Rows, numbers: Tensor, places: Sequence[int], texts: Sequence[str], turn: int
     ) -> list[str]:
-        """Prompt some rows with a text each and return the generated answers."""
         days = rows.elapsed.tolist()
         asked = [self.conversations[place] for place in places]
         added = dict(zip(places, ask_all(asked, texts, [days[place] for place in places]), strict=True))

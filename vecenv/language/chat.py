@@ -24,15 +24,8 @@ _SYSTEM, _USER, _ANSWER = "@@system@@", "@@user@@", "@@answer@@"
 class ChatFormat:
     """Token form of conversations: a system message, then alternating user and assistant messages.
 
-    Args:
-        tokenizer: of the model.
-        thinking: enable reasoning before the answer, if the template has that switch.
-        stop: additional stop tokens, such as those of the model's generation settings.
-
-    Attributes:
-        stop: stop tokens of an answer.
-        pad: padding token.
-        closing: tokens that close a truncated answer.
+    Further ``stop`` tokens are such as those of the model's generation settings; ``closing`` ones close a truncated
+    answer.
 
     Raises:
         ValueError: the tokenizer has no stop token, or its template alters message contents.
@@ -78,7 +71,6 @@ class ChatFormat:
         return text
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of texts, without special tokens."""
         return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
     def openings(self, systems: Sequence[str], users: Sequence[str]) -> list[list[int]]:

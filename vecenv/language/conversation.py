@@ -22,11 +22,9 @@ class Segment:
     """One contiguous context: prompt tokens and sampled tokens.
 
     Attributes:
-        tokens: all tokens. L of them.
-        drawn: positions of the sampled tokens, ascending. D of them.
-        turn: answer number of each sampled token, counted through the conversation. D of them.
-        day: day of that answer. D of them.
-        log_prob: of each sampled token. D of them.
+        drawn: positions of the sampled tokens, ascending.
+        turn: answer number of each sampled token, counted through the conversation.
+        day: day of that answer.
     """
 
     tokens: list[int]
@@ -47,17 +45,7 @@ class _Turn:
 
 
 class Conversation:
-    """Alternating questions and answers; `ask_all` adds the questions.
-
-    Args:
-        chat: token form.
-        config: token budget.
-        system: system message.
-
-    Attributes:
-        segments: so far.
-        turns: answers so far.
-    """
+    """Alternating questions and answers; `ask_all` adds the questions. ``turns`` counts the answers."""
 
     def __init__(self, chat: ChatFormat, config: AnswerConfig, system: str) -> None:
         self.chat, self.config, self.system = chat, config, system
@@ -71,11 +59,7 @@ class Conversation:
         return not self._window or (self.config.history_days == 0 and day != self._window[-1].day)
 
     def begin(self, day: int, text: str, opening: list[int]) -> None:
-        """Start with a first question, given the tokens of instructions and question.
-
-        Raises:
-            ValueError: it does not fit into the budget.
-        """
+        """Start with a first question, given the tokens of instructions and question; ValueError beyond the budget."""
         most = self.config.context_tokens - self.config.answer_tokens
         if len(opening) > most:
             raise ValueError(
@@ -88,15 +72,9 @@ class Conversation:
         self.segments.append(Segment(list(opening)))
 
     def add_question(self, day: int, text: str, following: list[int]) -> list[int] | None:
-        """Add a further question.
+        """Add a further question, and return the appended tokens, or None where the context was rebuilt.
 
-        Args:
-            day: of the question.
-            text: the question.
-            following: its tokens, from the end of the previous answer.
-
-        Returns:
-            The appended tokens, or None where the context was rebuilt.
+        ``following`` are its tokens from the end of the previous answer.
 
         Raises:
             ValueError: the day's first question alone does not fit into the budget.
@@ -128,7 +106,6 @@ class Conversation:
         return None
 
     def _forget_a_day(self) -> None:
-        """Drop all turns of the oldest day."""
         oldest = self._window[0].day
         self._window = [turn for turn in self._window if turn.day != oldest]
 
@@ -142,7 +119,6 @@ class Conversation:
         self.begin(day, shown, opening)
 
     def _context(self) -> list[int]:
-        """Return the tokens of the instructions and all kept questions and answers."""
         first, *others = self._window
         (tokens,) = self.chat.openings([self.system], [first.text])
         for before, turn in zip(self._window, others, strict=False):
@@ -164,16 +140,8 @@ class Conversation:
 def ask_all(conversations: Sequence[Conversation], texts: Sequence[str], days: Sequence[int]) -> list[list[int] | None]:
     """Add a question to each conversation, all of one chat format, encoded as one batch.
 
-    Args:
-        conversations: B of them.
-        texts: the questions. B of them.
-        days: of the questions. B of them.
-
-    Returns:
-        The appended tokens of each context, or None where it was rebuilt as the last segment's tokens.
-
-    Raises:
-        ValueError: a question does not fit into the budget.
+    Return the appended tokens of each context, or None where it was rebuilt as the last segment's tokens. A question
+    that does not fit into the budget raises a ValueError.
     """
     asked = list(zip(conversations, texts, days, strict=True))
     if not asked:

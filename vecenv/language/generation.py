@@ -18,13 +18,7 @@ Draws = Callable[[int], Tensor]
 
 
 class Written(NamedTuple):
-    """Sampled answers.
-
-    Attributes:
-        tokens: Shape: (B, M), int64.
-        log_prob: of the tokens, at the sampling temperature. Shape: (B, M), float32.
-        mask: tokens that belong to the row's answer. Shape: (B, M), bool.
-    """
+    """Sampled answers, log-probabilities at the sampling temperature, and which tokens belong. Shape: (B, M)."""
 
     tokens: Tensor
     log_prob: Tensor
@@ -32,13 +26,7 @@ class Written(NamedTuple):
 
 
 class GenerationContext:
-    """Contexts of B rows: prompts are appended and answers generated alternately.
-
-    Args:
-        model: a causal language model.
-        rows: B.
-        pad: padding token.
-    """
+    """Contexts of B rows: prompts are appended and answers generated alternately."""
 
     def __init__(self, model: PreTrainedModel, rows: int, pad: int) -> None:
         self.model, self.pad = model, pad
@@ -58,15 +46,7 @@ class GenerationContext:
 
     @torch.no_grad()
     def write(self, draws: Draws, stop: Collection[int], most: int, temperature: float, active: Tensor) -> Written:
-        """Sample tokens until every active row has drawn a stop token or the limit is reached.
-
-        Args:
-            draws: uniform random numbers.
-            stop: stop tokens.
-            most: maximum number of tokens.
-            temperature: divides the logits; 0 is greedy decoding.
-            active: rows that generate. Shape: (B,), bool.
-        """
+        """Sample tokens until every active row has drawn a stop token or ``most``; a temperature of 0 is greedy."""
         assert self._logits is not None
         stops = torch.tensor(sorted(stop), device=self._mask.device)
         writing, columns = active, []
@@ -124,15 +104,9 @@ def last_logits(model: PreTrainedModel, count: int) -> dict[str, int]:
 
 
 def drawn(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Sample a token per row by inverse-transform sampling.
+    """Sample a token per row by inverse-transform sampling; temperature 0 is greedy decoding.
 
-    Args:
-        logits: Shape: (B, V).
-        uniform: in (0, 1). Shape: (B,).
-        temperature: 0 is greedy decoding.
-
-    Returns:
-        The tokens, int64, and their log-probabilities, which are 0 at temperature 0. Shape of both: (B,).
+    Return the tokens, int64, and their log-probabilities, 0 at temperature 0. Shapes: (B, V), (B,) -> (B,), (B,).
     """
     if temperature == 0:
         token = logits.argmax(-1)

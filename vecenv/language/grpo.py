@@ -53,11 +53,7 @@ LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
 
 @dataclass(frozen=True, eq=False)
 class LanguageEpisodes(EpisodeAccounts):
-    """Episodes with their conversation segments.
-
-    Attributes:
-        said: the segments of each episode's conversation. N of them.
-    """
+    """Episodes with the segments of each one's conversation."""
 
     said: list[list[Segment]]
 
@@ -65,16 +61,8 @@ class LanguageEpisodes(EpisodeAccounts):
 class LanguageGRPO:
     """The learner; `vecenv.learn.runs.run` runs it.
 
-    Args:
-        env: training environment, whose actions are order lists; all rows restart at every rollout.
-        model: trained in place, parameters with ``requires_grad`` only.
-        chat: form of its conversations.
-        config: settings.
-        group_size: rows per group; divides the number of rows.
-        others: agent of the groups that the model does not play.
-
-    Attributes:
-        rows: number of rows that the model plays, the first ones.
+    The model is trained in place, parameters with ``requires_grad`` only. All rows of ``env``, whose actions are order
+    lists, restart at every rollout. The model plays the first ``rows``, the agent ``others`` the groups after them.
 
     Raises:
         ValueError: rows are not whole groups, rules differ by episode, the task has no text or no maximum episode
@@ -119,10 +107,7 @@ class LanguageGRPO:
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the full training state, of types that a safe load accepts.
-
-        They are on the CPU, since a GPU need not hold model and optimiser twice.
-        """
+        """Return copies of the state, on the CPU: a GPU need not hold model and optimiser twice."""
         weights = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
         state = {
             **origin(self.config, self.env),
@@ -139,11 +124,6 @@ class LanguageGRPO:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`; training resumes bit for bit.
-
-        Raises:
-            ValueError: it is of another model, another size of groups, another task or market, or other settings.
-        """
         if state.get("group_size") != self.group_size:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         check_resumable(state, self.config, self.env)
@@ -169,7 +149,6 @@ class LanguageGRPO:
         self.optimiser.load_state_dict(state["optimiser"])
 
     def update(self) -> Metrics:
-        """Collect one rollout, train on it and return metrics."""
         started = time.perf_counter()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
@@ -191,7 +170,6 @@ class LanguageGRPO:
         return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
 
     def _own_rows(self) -> Rows:
-        """Return copies of the model's rows."""
         return self.env.rows_of(range(self.rows))[0]
 
     def _actions(self) -> Tensor:
@@ -206,7 +184,6 @@ class LanguageGRPO:
         return action
 
     def _learn(self, episodes: LanguageEpisodes) -> Metrics:
-        """Make all optimiser steps of one update and return the means of the loss metrics."""
         config = self.config
         credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
         reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
@@ -274,7 +251,6 @@ class LanguageGRPO:
         return found
 
     def _answers(self, episodes: LanguageEpisodes) -> Metrics:
-        """Return metrics of answers."""
         lengths, cut_off = [], 0
         for segment in flattened(episodes.said):
             for turn in dict.fromkeys(segment.turn):

@@ -16,9 +16,6 @@ def found_model(place: str) -> str:
 
     ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` and proxies set the hub, as for ``huggingface_hub``.
 
-    Args:
-        place: folder, or name on the hub.
-
     Raises:
         ValueError: the model is not on this machine, and the hub cannot be reached.
     """

@@ -14,17 +14,7 @@ from vecenv.language.generation import half_precision, last_logits, left_padded,
 
 
 def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: int, temperature: float) -> Tensor:
-    """Return the log-probability of every sampled token, segments concatenated.
-
-    Args:
-        model: a causal language model.
-        segments: of any lengths.
-        pad: padding token.
-        temperature: divides the logits; above 0.
-
-    Returns:
-        Shape: (drawn tokens of all segments,), float32.
-    """
+    """Return the log-probability of every sampled token, segments concatenated; ``temperature`` is above 0."""
     tokens, mask = left_padded([segment.tokens for segment in segments], pad, model.device)
     longest = tokens.shape[1]
     # Logits are needed from the token before the first sampled one.
@@ -48,15 +38,7 @@ def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: 
 
 
 def packed(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Split items into batches of similar size with a bounded padded size.
-
-    Args:
-        sizes: of each item.
-        most: largest padded size of a batch; a single item may exceed it.
-
-    Yields:
-        Item numbers of each batch, at least one.
-    """
+    """Yield the item numbers of batches of similar size, padded at most to ``most`` unless it is a single item."""
     part: list[int] = []
     for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
         if part and sizes[place] * (len(part) + 1) > most:
@@ -80,13 +62,7 @@ def flattened(nested: Sequence[Sequence[Segment]]) -> list[Segment]:
 class TokenTable:
     """Layout of sampled tokens: concatenated, or one padded row per episode.
 
-    Args:
-        said: the segments of each episode. B of them.
-        device: of the tensors.
-
-    Attributes:
-        days: day of each sampled token, by episode. B of them.
-        log_prob: sampling log-probabilities of all tokens, concatenated.
+    ``days`` are those of each episode's tokens, ``log_prob`` of all, concatenated, as sampled.
     """
 
     def __init__(self, said: list[list[Segment]], device: torch.device) -> None:

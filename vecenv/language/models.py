@@ -51,12 +51,9 @@ def load_model(
 
 
 def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
-    """Return the model with low-rank adapters on all its linear layers; only the adapters are trained.
+    """Return the model with low-rank adapters on all its linear layers; only they are trained.
 
     Hu et al., "LoRA", arXiv 2106.09685, 2021, with alpha twice the rank and without dropout.
-
-    Raises:
-        ImportError: ``peft`` is not installed.
     """
     try:
         from peft import LoraConfig, get_peft_model
@@ -96,13 +93,7 @@ def without_adapters(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a model, adapters merged, with its tokenizer in the Hugging Face format.
-
-    An existing model is replaced only when the new one is complete.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a model, adapters merged, with its tokenizer; an existing one is replaced when the new one is complete."""
     if hasattr(model, "merge_and_unload"):
         model = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
     partial = folder / ".partial"
@@ -123,7 +114,6 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Disable the library's progress bars within the context."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -38,15 +38,7 @@ class SupervisedConfig:
 
 
 def checked_messages(messages: object, name: str) -> Messages:
-    """Validate and return a conversation: an optional system message, then alternating users and assistants.
-
-    Args:
-        messages: of the conversation.
-        name: of the conversation, for error messages.
-
-    Raises:
-        ValueError: it is not such a conversation.
-    """
+    """Return a conversation: an optional system message, then alternating users and assistants; else ValueError."""
     if not isinstance(messages, list) or not all(
         isinstance(said, dict) and isinstance(said.get("role"), str) and isinstance(said.get("content"), str)
         for said in messages

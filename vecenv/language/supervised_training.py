@@ -22,11 +22,6 @@ RATE = 1e-5
 def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: AnswerConfig) -> list[list[Segment]]:
     """Return conversations as the contexts of an agent, with answers marked as sampled.
 
-    Args:
-        conversations: of `checked_messages`.
-        chat: token form.
-        config: budget of a context.
-
     Raises:
         ValueError: a question does not fit into the budget, or an answer is longer than ``answer_tokens``.
     """
@@ -53,15 +48,9 @@ def fine_tune(
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> dict[str, float]:
-    """Train a model on the answers of conversations.
+    """Train a model on the answers of conversations, in place, parameters with ``requires_grad`` only.
 
-    Args:
-        model: trained in place, parameters with ``requires_grad`` only.
-        segments: of each conversation.
-        pad: padding token.
-        config: settings.
-        seed: of the shuffling.
-        on_step: called after every optimiser step with its number, the total number, and its mean loss.
+    ``on_step`` is called after every optimiser step with its number, the total number, and its mean loss.
 
     Returns:
         ``loss``, the mean over the last epoch, and ``held_out_loss``, NaN where nothing is held out: mean negative

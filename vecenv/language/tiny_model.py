@@ -1,7 +1,4 @@
-"""A tiny causal language model without downloads: random weights, and a tokenizer trained on given texts.
-
-It tests that learning works, in minutes on a laptop.
-"""
+"""A tiny causal language model without downloads, to test in minutes on a laptop that learning works."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ TEMPLATE = (
 
 
 def tiny_tokenizer(texts: Iterable[str], config: TinyConfig) -> PreTrainedTokenizerFast:
-    """Return a byte-level tokenizer trained on texts; it can encode any other text too.
-
-    Each digit is a token; other pieces may span words.
-    """
+    """Return a byte-level tokenizer trained on texts, for any text; each digit is a token, others may span words."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -58,14 +52,7 @@ def tiny_tokenizer(texts: Iterable[str], config: TinyConfig) -> PreTrainedTokeni
 def tiny_model(
     texts: Iterable[str], config: TinyConfig, seed: int, device: torch.device | str = "cpu"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return a model of the Llama kind (Touvron et al., arXiv 2302.13971, 2023) with random weights, and its tokenizer.
-
-    Args:
-        texts: training texts of the tokenizer.
-        config: sizes.
-        seed: of the weights.
-        device: device of the model.
-    """
+    """Return a Llama (Touvron et al., arXiv 2302.13971, 2023) with random weights, and its tokenizer."""
     tokenizer = tiny_tokenizer(texts, config)
     settings = LlamaConfig(
         vocab_size=len(tokenizer),

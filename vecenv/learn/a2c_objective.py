@@ -43,15 +43,5 @@ class Losses(NamedTuple):
 
 
 def a2c_losses(log_prob: Tensor, entropy: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> Losses:
-    """Return the loss whose gradient is the policy gradient, the critic's squared error and the mean entropy.
-
-    Section 4 of Mnih et al. (2016), with advantages that are constants.
-
-    Args:
-        log_prob: of the actions under the policy. Shape: (B,).
-        entropy: of the policy. Shape: (B,).
-        value: of the critic. Shape: (B,).
-        advantage: Shape: (B,).
-        target: of the critic. Shape: (B,).
-    """
+    """Return the losses of section 4 of Mnih et al. (2016), with constant advantages. Shape of all arguments: (B,)."""
     return Losses(policy=-(log_prob * advantage).mean(), value=(value - target).square().mean(), entropy=entropy.mean())

@@ -28,7 +28,6 @@ _LOG_SCALE_RATIO = 2.0
 
 
 def _title(evaluation: Evaluation, subject: str) -> str:
-    """Return two lines: the subject; task, market and dates of the episodes."""
     market = evaluation.market
     first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
     return f"{subject}\n{task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
@@ -43,9 +42,8 @@ def _end_day(evaluation: Evaluation) -> torch.Tensor:
 def equity_figure(evaluation: Evaluation) -> Figure:
     """Plot the equity of every agent in % of the start and, below, its log-return above the reference's.
 
-    Equity with median and 5-95% of the episodes; the agent that knows the future would flatten the others, so its
-    median at the end is told in words. The excess with the mean over all episodes and its 95% interval, for agents that
-    ever invest: that of another one is the reference's loss.
+    The agent that knows the future would flatten the others, so its median at the end is told in words. The excess of
+    an agent that never invests is left out: it is the reference's loss.
     """
     shown, known = _without_hindsight(evaluation)
     curves = {name: 100.0 * record.curves.equity / record.curves.equity[0] for name, record in shown.items()}
@@ -101,10 +99,7 @@ def drawdown_figure(evaluation: Evaluation) -> Figure:
 
 
 def exposure_figure(evaluation: Evaluation) -> Figure:
-    """Plot the invested share of every agent's equity: median and 5-95% of the episodes.
-
-    Without the agent that knows the future, which is all in or all out from day to day and would hide the others.
-    """
+    """Plot the invested share of equity, without the agent that knows the future: it is all in or all out each day."""
     shown, _ = _without_hindsight(evaluation)
     curves = {name: 100.0 * record.curves.exposure for name, record in shown.items()}
     return _one_panel(evaluation, curves, "Invested, % of the portfolio value", "Exposure")
@@ -117,7 +112,6 @@ def _without_hindsight(evaluation: Evaluation) -> tuple[dict[str, AgentRecord], 
 
 
 def _one_panel(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
-    """Plot curves over the days of an episode, in one panel with a title."""
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
     _bands(axis, evaluation, curves, label)
     axis.set_xlabel("Day of the episode")
@@ -175,7 +169,7 @@ def _of_currency(evaluation: Evaluation) -> str:
 
 
 def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
-    """Return cash, the positions largest by mean, and the sum of the rest, if any. Shape: (layers, days)."""
+    """Return cash, the positions largest by mean, and the sum of the rest. Shape: (layers, days)."""
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
     shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]

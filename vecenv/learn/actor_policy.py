@@ -21,14 +21,9 @@ from vecenv.learn.tanh_normal import TanhNormalHead
 def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     """Return the actor and critic architecture for an environment.
 
-    Args:
-        env: determines sizes, head, items and action mask.
-        config: settings.
-
     Raises:
         TypeError: there is no head for the environment's actions.
-        ValueError: the policy is one of items, and the task has none, or its actions are not one per item; or the head
-            is for target weights, or for numbers within bounds, and the task has other actions.
+        ValueError: the policy of items or the head that the settings name does not fit the task's actions.
     """
     scenario = env.scenario
     size = sum(env.block_widths)
@@ -59,14 +54,7 @@ def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) 
 
 
 class ActorPolicy:
-    """The actor as the collector's policy; its parameters include the inputs' moments.
-
-    Args:
-        network: architecture.
-        moments: mean and standard deviation of the inputs. Shape of each: (M,).
-        actor: parameters of the actor.
-        deterministic: return the most probable action instead of a sample, without log-probability.
-    """
+    """The actor as the collector's policy; ``moments`` are mean and deviation of the inputs. Shape of each: (M,)."""
 
     def __init__(
         self, network: Network, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False

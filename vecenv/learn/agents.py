@@ -1,8 +1,4 @@
-"""Agents: the protocol, a policy as an agent, and uniform random actions.
-
-An agent takes an environment and returns an action for every row. It is stateless: all that it needs is in the
-environment's state, so one agent may play any number of environments, in any order.
-"""
+"""Agents: stateless, so that one may play any number of environments, in any order; policies, and random actions."""
 
 from __future__ import annotations
 
@@ -25,18 +21,13 @@ class Agent(Protocol):
 
 
 class PolicyAgent:
-    """A policy of the fused collector as an agent.
-
-    Args:
-        policy: deterministic, or random by the episodes' keys.
-    """
+    """A policy of the fused collector, deterministic or random by the episodes' keys, as an agent."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
     @torch.no_grad()
     def act(self, env: VecEnv) -> Tensor:
-        """Return the policy's actions for the current observations. Shape: (N, *action)."""
         return self.policy.act(self.policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)[0]
 
 
@@ -44,5 +35,4 @@ class Random:
     """Draws uniform actions, reproducible by the episodes' keys."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return random actions. Shape: (N, K)."""
         return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)

@@ -35,24 +35,12 @@ def clamp_inward(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
     The gradient of a plain clamp is zero outside of the bounds altogether: an action that has left them stays there,
     whatever it costs. See the inverting gradients of Hausknecht and Stone, arXiv 1511.04143, 2016.
-
-    Args:
-        values: Shape: any.
-        low: lower bounds, of a shape that broadcasts.
-        high: upper bounds, likewise.
     """
     return _InwardClamp.apply(values, low, high)
 
 
 class Bounds:
-    """Finite bounds of an action, and its unit: half their width, from the centre.
-
-    Args:
-        spec: of one agent's action, on the device of the actions.
-
-    Raises:
-        ValueError: actions are no numbers within finite bounds.
-    """
+    """Finite bounds of an action, and its unit: half their width, from the centre. Others raise a ValueError."""
 
     def __init__(self, spec: TensorSpec) -> None:
         numbers = isinstance(spec, Bounded) and spec.dtype.is_floating_point

@@ -21,7 +21,6 @@ class _Target:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write, and record a failure."""
         try:
             return self.file.write(data)
         except OSError as error:
@@ -33,15 +32,7 @@ class _Target:
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint atomically: an interruption or a full disk leaves the previous file.
-
-    Args:
-        state: tensors, numbers and strings in dicts and lists.
-        path: of the file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a checkpoint atomically: an interruption or a full disk (OSError) leaves the previous file."""
     with replacing(path) as partial, partial.open("wb") as file:
         target = _Target(file)
         try:
@@ -81,13 +72,8 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 def check_same_form(saved: object, own: object, where: str) -> None:
     """Check that a saved state has the names, shapes and types of the state that it replaces.
 
-    Args:
-        saved: tensors, numbers and strings in dicts and lists.
-        own: the state to be replaced, likewise.
-        where: name of the state, for the message.
-
     Raises:
-        ValueError: naming the first difference.
+        ValueError: naming the first difference, within the state named ``where``.
     """
     if isinstance(own, Mapping) and isinstance(saved, Mapping):
         lacking, further = [sorted(map(str, {*one} - {*other})) for one, other in ((own, saved), (saved, own))]
@@ -106,11 +92,7 @@ def check_same_form(saved: object, own: object, where: str) -> None:
 
 
 def check_optimiser(saved: object, optimiser: torch.optim.Optimizer) -> None:
-    """Check that a saved state of Adam, before or after its first step, fits the optimiser's parameters.
-
-    Raises:
-        ValueError: naming the first difference.
-    """
+    """Raise ValueError unless a state of Adam, before or after its first step, fits the optimiser's parameters."""
     own = optimiser.state_dict()
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     known = saved.get("state") if isinstance(saved, Mapping) else None

@@ -48,11 +48,7 @@ def best_of(ratios: Sequence[float]) -> int:
 
 
 def validation_sharpes(paths: Sequence[Path]) -> list[float]:
-    """Return the Sharpe ratio that the kept policy of each checkpoint had in its validation.
-
-    Raises:
-        ValueError: naming a checkpoint of a run without validation, or of a task without accounts.
-    """
+    """Return the Sharpe ratio of each checkpoint's validation; ValueError without validation or accounts."""
     return [_validation_sharpe(load_checkpoint(path, torch.device("cpu")), path) for path in paths]
 
 

@@ -1,8 +1,4 @@
-"""Base class of learners of continuous actions from replay: an actor, and critics of what is seen and done.
-
-Critics see actions in half widths of their bounds, from the centre, as the environment takes them: clamped. The losses
-of DDPG, TD3 and SAC are made of the pieces in this file and of `vecenv.learn.advantages`.
-"""
+"""Base class of learners of continuous actions from replay: an actor, and critics of what is seen and done."""
 
 from __future__ import annotations
 
@@ -47,14 +43,7 @@ Config = TypeVar("Config", bound=ContinuousConfig)
 
 
 class CriticLosses(NamedTuple):
-    """Loss of the critics and diagnostics; all of shape ().
-
-    Attributes:
-        loss: sum over the critics of the mean squared error.
-        error: mean absolute error of all critics.
-        value: mean value of all critics.
-        target: mean target.
-    """
+    """The critics' summed mean squared error; mean absolute error, value and target of all. Shape of each: ()."""
 
     loss: Tensor
     error: Tensor
@@ -63,12 +52,7 @@ class CriticLosses(NamedTuple):
 
 
 def critic_losses(values: Sequence[Tensor], target: Tensor) -> CriticLosses:
-    """Return the critics' squared errors.
-
-    Args:
-        values: of the actions taken, by each critic. Shape of each: (B,).
-        target: constants. Shape: (B,).
-    """
+    """Return the losses of each critic's values against a constant target. Shape of values and target: (B,)."""
     errors = torch.stack(list(values)) - target
     return CriticLosses(
         loss=errors.square().mean(-1).sum(),
@@ -81,12 +65,8 @@ def critic_losses(values: Sequence[Tensor], target: Tensor) -> CriticLosses:
 class ContinuousLearner(OffPolicyLearner[Config], Generic[Config]):
     """A learner of an actor and of critics of its actions, from replay; `run` runs it.
 
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-
-    Attributes:
-        num_critics: one, or two whose smaller value counts.
+    Critics see actions in half widths of their bounds, from the centre, as the environment takes them: clamped. Of two
+    critics the smaller value counts.
 
     Raises:
         ValueError: actions are no numbers within finite bounds, the buffer does not hold a rollout or does not fit into
@@ -100,7 +80,6 @@ class ContinuousLearner(OffPolicyLearner[Config], Generic[Config]):
         super().__init__(env, config, with_critic=True)
 
     def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters of the actor, and of all critics, one after the other."""
         network, config = self.network, self.config
         actor, _ = network.initial_parameters(generator, self.env.device)
         size = network.moments_size + self.bounds.size
@@ -116,20 +95,10 @@ class ContinuousLearner(OffPolicyLearner[Config], Generic[Config]):
         return [len(self.actor), len(self.critic)]
 
     def parted(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the parameters of the actor, and of the critics."""
         return parameters[: len(self.actor)], parameters[len(self.actor) :]
 
     def values(self, critics: Sequence[Tensor], inputs: Tensor, units: Tensor) -> list[Tensor]:
-        """Return the values of actions by each critic.
-
-        Args:
-            critics: parameters of all critics.
-            inputs: normalised observations. Shape: (B, D).
-            units: actions in half widths. Shape: (B, A).
-
-        Returns:
-            Shape of each: (B,).
-        """
+        """Return each critic's values of actions in half widths. Shapes: (B, D), (B, A) -> (B,) each."""
         seen, count = torch.cat([inputs, units], dim=-1), len(critics) // self.num_critics
         each = (critics[first : first + count] for first in range(0, count * self.num_critics, count))
         return [self.critics.value(critic, seen) for critic in each]

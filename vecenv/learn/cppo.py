@@ -59,10 +59,9 @@ _STATE = ("nu", "multiplier", "carried_return")
 
 
 def check_risk_levels(env: VecEnv) -> None:
-    """Check that the task has risk levels, and that those of a rollout can be had.
+    """Raise ValueError unless a rollout's risk levels can be had.
 
-    Raises:
-        ValueError: it has none, or in its rewards already, or a warm-up, which would be repeated at every step.
+    A task may have none, or have them in its rewards already, or a warm-up, which would be repeated at every step.
     """
     scenario = env.scenario
     if not scenario.has_risk_level:
@@ -89,13 +88,7 @@ def risk_levels(collector: FusedCollector) -> Tensor:
 
 
 class _TailsPenalised(PPO):
-    """What learns with penalised tails: one learner, or several of one batch, each with numbers of its own.
-
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-        *members: further arguments of the learner.
-    """
+    """What learns with penalised tails: one learner, or several of one batch, each with numbers of its own."""
 
     config: CPPOConfig
 
@@ -135,7 +128,6 @@ class _TailsPenalised(PPO):
         return metrics | self.told_metrics()
 
     def told_metrics(self) -> Metrics:
-        """Return `CVAR_METRICS` of the update."""
         return dict(zip(CVAR_METRICS, self.told.tolist(), strict=True))
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
@@ -161,10 +153,6 @@ class _TailsPenalised(PPO):
 class CPPO(_TailsPenalised):
     """CVaR-PPO learner; `train` runs it.
 
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-
     Raises:
         ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
         TypeError: there is no head for the environment's actions.
@@ -172,17 +160,7 @@ class CPPO(_TailsPenalised):
 
 
 class EnsembleCPPO(_TailsPenalised, EnsemblePPO):
-    """CVaR-PPO of S members of one batch; see `EnsemblePPO`. Each has its own threshold and multiplier.
-
-    Args:
-        env: rows of all members, by `row_seeds`; its rows advance.
-        config: settings of each.
-        seeds: of the members, S.
-
-    Raises:
-        ValueError: as `EnsemblePPO` and `CPPO`.
-        TypeError: there is no head for the environment's actions.
-    """
+    """CVaR-PPO of S members of one batch, each with its own threshold and multiplier; see `EnsemblePPO`."""
 
     def told_metrics(self) -> Metrics:
         metrics: Metrics = {}
@@ -191,7 +169,6 @@ class EnsembleCPPO(_TailsPenalised, EnsemblePPO):
         return metrics
 
     def member_state(self, number: int) -> dict[str, Any]:
-        """Return the state of a member as `CPPO.state_dict` of a single run has it."""
         each = self.env.num_envs // self.num_members
         own = {name: getattr(self, name)[number].clone() for name in ("nu", "multiplier")}
         carried = self.carried_return[number * each : (number + 1) * each].clone()

@@ -70,15 +70,10 @@ class Penalty(NamedTuple):
 
 
 def trajectory_returns(so_far: Tensor, done: Tensor, following: Tensor) -> Tensor:
-    """Return of each step the return of its whole trajectory, as far as the rollout tells.
+    """Return of each step the return of its whole trajectory, as far as the rollout tells. Shape: (T, N).
 
-    Args:
-        so_far: sum of the trajectory's rewards up to each step, of earlier rollouts too. Shape: (T, N).
-        done: whether the step ended the trajectory. Shape: (T, N), bool.
-        following: what is expected after the last step where the rollout cuts a trajectory. Shape: (N,).
-
-    Returns:
-        The sum of a trajectory that ended, else the sum so far and what follows. Shape: (T, N).
+    It is the sum of rewards of a trajectory that ended; where the rollout cuts one, the sum so far (of earlier rollouts
+    too) and what is expected to follow, of shape (N,).
     """
     returns = torch.empty_like(so_far)
     whole = so_far[-1] + following
@@ -97,19 +92,12 @@ def mean_return(returns: Tensor, done: Tensor) -> Tensor:
 def shortfall_penalty(
     returns: Tensor, nu: Tensor, multiplier: Tensor, alpha: float, unit: Tensor, cap: Tensor
 ) -> Penalty:
-    """Return the penalty lambda / (1 - alpha) (nu - D)^+ of each step, at most ``cap``.
+    """Return the penalty lambda / (1 - alpha) (nu - D)^+ of each step, at most ``cap``, of trajectory returns D (T, N).
 
     It is the derivative of the CVaR's term of the Lagrangian (Ying et al., "Towards safe reinforcement learning via
     constraining conditional value-at-risk", IJCAI 2022) by the log-probabilities of a trajectory's actions: each action
-    of a trajectory is charged with that trajectory's shortfall, and with no other's.
-
-    Args:
-        returns: D, of the trajectory of each step. Shape: (T, N).
-        nu: threshold, in the unit of ``returns``. Shape: ().
-        multiplier: lambda. Shape: ().
-        alpha: confidence level.
-        unit: what an advantage of 1 is in the unit of ``returns``. Shape: ().
-        cap: largest penalty, in the unit of advantages. Shape: (T, N).
+    of a trajectory is charged with that trajectory's shortfall, and with no other's. ``unit`` is what an advantage of
+    1, the unit of ``cap``, is in that of D and nu.
     """
     amount = multiplier / (1 - alpha) * (nu - returns).clamp(min=0) / unit
     return Penalty(torch.minimum(amount, cap), returns < nu, amount > cap)

@@ -63,7 +63,6 @@ class DirichletHead:
         return 1.0 + self.size * own[0].exp() * self._scores(outputs)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the most probable weights of the items."""
         return self._scores(outputs)[:, :-1].reshape(-1, *self.shape)
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
@@ -82,10 +81,7 @@ class DirichletHead:
         return weights[:, :-1].reshape(-1, *self.shape)
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-density and entropy.
-
-        In float64, because logarithms of gamma functions of some thousands cancel.
-        """
+        """Return log-density and entropy, in float64: logarithms of gamma functions of some thousands cancel."""
         alpha = self.concentrations(outputs, own).double()
         items = action.flatten(1).double()
         weights = torch.cat([items, 1.0 - items.sum(-1, keepdim=True)], dim=-1).clamp(min=SMALLEST)
@@ -110,15 +106,7 @@ def gamma_candidates(alpha: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[T
     """Return candidates for gamma numbers of scale 1, and which are accepted; the first accepted one is exact.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", ACM Transactions on Mathematical Software
-    26(3), 2000.
-
-    Args:
-        alpha: shape parameters, at least 1. Shape: (N, size).
-        key: of the episodes. Shape of each word: (N,).
-        elapsed: steps taken in the episode. Shape: (N,).
-
-    Returns:
-        Shape of each: (CANDIDATES, N, size).
+    26(3), 2000, for shape parameters ``alpha`` of at least 1. Shapes: (N, size) -> (CANDIDATES, N, size) each.
     """
     size = alpha.shape[-1]
     words = open_uniforms(key, elapsed, 2 * CANDIDATES * size)

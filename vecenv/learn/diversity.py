@@ -44,25 +44,16 @@ class Diversity:
         return sum(map(sum, self.divergence)) / (count * (count - 1))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures by name."""
         told = {"disagreement": self.disagreement, "distance": self.distance}
         return told | {"kl": self.divergence, "mean_kl": self.mean_divergence}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Diversity:
-        """Return the figures of `to_json`."""
         return cls(told["disagreement"], told["distance"], told["kl"])
 
 
 def held_out_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) -> Tensor:
-    """Return what a policy sees in its own episodes of a seed, from their start. Shape: (at most T N, D).
-
-    Args:
-        policy: that plays, such as an ensemble.
-        env: of the episodes; its rows are overwritten.
-        seed: of the episodes.
-        num_steps: T; nothing is taken of episodes that are over.
-    """
+    """Return what a policy sees in its own episodes of a seed, from their start, T steps. Shape: (at most T N, D)."""
     env.reset_groups(env.num_envs, 1, seed)
     seen = []
     for _ in range(num_steps):
@@ -76,18 +67,9 @@ def held_out_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int
 def diversity(
     policies: Sequence[ActorPolicy], played: Policy, env: VecEnv, seed: int, num_steps: int = 64, random: bool = True
 ) -> Diversity:
-    """Return how much policies differ on the observations of the episodes that one of them, or all together, play.
+    """Return how much at least two policies differ on the observations of the episodes that ``played`` plays.
 
-    Args:
-        policies: at least two, of the same environment.
-        played: plays the episodes.
-        env: of the episodes; its rows are overwritten.
-        seed: of the episodes.
-        num_steps: to play.
-        random: the policies draw their actions, so that their distributions can be compared.
-
-    Raises:
-        ValueError: there are fewer than two policies.
+    Unless they draw their actions (``random``), their distributions are not compared. ``env`` is overwritten.
     """
     if len(policies) < 2:
         raise ValueError(f"diversity needs at least two policies, got {len(policies)}")
@@ -125,7 +107,7 @@ def diversity_line(figures: Diversity) -> str:
 
 
 def _outputs(policy: ActorPolicy, observation: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return the inputs and the parameters of a policy's head. Shape of the former: (B, size)."""
+    """Return the inputs, shape (B, size), and the parameters of a policy's head."""
     mean, deviation, *actor = policy.parameters
     network = policy.network
     return network.outputs(actor, network.normalised(observation, mean, deviation), network.mask(observation))

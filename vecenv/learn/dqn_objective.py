@@ -58,13 +58,7 @@ def duelling_values(value: Tensor, advantages: Tensor) -> Tensor:
     """Return the values of all choices from those of the state and the advantages, eq. 9 of Wang et al. (2016).
 
     The mean over all choices is subtracted, allowed or not: it tells value and advantages apart, and nothing else.
-
-    Args:
-        value: Shape: (B,).
-        advantages: Shape: (B, K).
-
-    Returns:
-        Shape: (B, K).
+    Shapes: (B,), (B, K) -> (B, K).
     """
     return value.unsqueeze(-1) + advantages - advantages.mean(-1, keepdim=True)
 
@@ -72,21 +66,11 @@ def duelling_values(value: Tensor, advantages: Tensor) -> Tensor:
 def one_step_targets(
     reward: Tensor, terminated: Tensor, following: Tensor, judged: Tensor, allowed: Tensor | None, gamma: float
 ) -> Tensor:
-    """Return the targets of the values of the actions taken.
+    """Return the targets of the values of the actions taken. Shape: (B,).
 
-    Plain (Mnih et al. 2015) where ``judged`` is ``following``; double (van Hasselt et al. 2016, eq. 4) where ``judged``
-    are the learned network's.
-
-    Args:
-        reward: Shape: (B,).
-        terminated: whether the step terminated the episode. Shape: (B,), bool.
-        following: values of the choices after the step by the target network. Shape: (B, K).
-        judged: values by which the best of them is chosen. Shape: (B, K).
-        allowed: which choices are allowed after the step; None allows all. Shape: (B, K), bool.
-        gamma: discount per step.
-
-    Returns:
-        Shape: (B,).
+    ``following`` are the target network's values after the step, ``judged`` those by which the best choice is chosen.
+    Shape: (B, K). Plain targets (Mnih et al. 2015) have both the same; double ones (van Hasselt et al. 2016, eq. 4) are
+    judged by the learned network. ``allowed`` is None where all choices are.
     """
     if allowed is not None:
         judged = torch.where(allowed, judged, FORBIDDEN)
@@ -95,13 +79,7 @@ def one_step_targets(
 
 
 def dqn_losses(values: Tensor, action: Tensor, target: Tensor) -> Losses:
-    """Return the Huber loss of the actions' values, whose gradient is that of clipped errors (Mnih et al. 2015).
-
-    Args:
-        values: of all choices by the learned network. Shape: (B, K).
-        action: choices taken. Shape: (B, 1), integers.
-        target: constants. Shape: (B,).
-    """
+    """Return the Huber loss of the actions' values, whose gradient is that of clipped errors (Mnih et al. 2015)."""
     value = values.gather(-1, action.long()).squeeze(-1)
     return Losses(
         loss=smooth_l1_loss(value, target),

@@ -24,12 +24,7 @@ class NoEnsembleError(ValueError):
 
 
 class MeanPolicy:
-    """The mean of the actions of policies, each taken within the bounds of the spec, as the environment takes it.
-
-    Args:
-        policies: of the same environment, at least one.
-        spec: of one agent's action.
-        weights: of the policies, which add up to 1; equal ones by default.
+    """The weighted mean of the actions of policies, each taken within the bounds, as the environment takes it.
 
     Raises:
         ValueError: there is no policy.
@@ -45,7 +40,6 @@ class MeanPolicy:
     def act(
         self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return the mean actions. Shape: (N, *spec.shape)."""
         actions = self._members.actions(parameters, observation, key, elapsed)
         total = torch.zeros((), device=observation.device)
         for action, weight in zip(actions, self.weights or [1.0] * len(actions), strict=True):
@@ -55,11 +49,6 @@ class MeanPolicy:
 
 class VotePolicy:
     """The choice of most policies, of each component of an action; among equally many, that of the first of them.
-
-    Args:
-        policies: of the same environment, at least one.
-        spec: of one agent's action.
-        weights: of the policies' votes; one each by default.
 
     Raises:
         ValueError: there is no policy.
@@ -88,10 +77,6 @@ class SignVotePolicy:
 
     Of signs with equally many votes that of the first policy counts. 0 is a sign too: where it wins, the action is 0.
 
-    Args:
-        policies: of the same environment, at least one.
-        spec: of one agent's action.
-
     Raises:
         ValueError: there is no policy.
         NoEnsembleError: the actions are no numbers.
@@ -115,12 +100,7 @@ class SignVotePolicy:
 
 
 def first_of_most(actions: Tensor, weights: Sequence[float] | None = None) -> Tensor:
-    """Return the first policy whose value has most votes, of each component. Shapes: (P, N, ...) -> (N, ...), int64.
-
-    Args:
-        actions: of P policies.
-        weights: of their votes; one each by default.
-    """
+    """Return the first policy whose value has most votes, of each component. Shapes: (P, N, ...) -> (N, ...), int64."""
     votes = torch.zeros(actions.shape, device=actions.device)
     for action, weight in zip(actions, weights or [1.0] * len(actions), strict=True):
         votes = votes + weight * (actions == action)
@@ -131,22 +111,14 @@ def first_of_most(actions: Tensor, weights: Sequence[float] | None = None) -> Te
 
 
 def _numbers(spec: TensorSpec, what: str) -> Bounded:
-    """Return the spec of actions that are numbers.
-
-    Raises:
-        NoEnsembleError: they are none.
-    """
+    """Return the spec of actions that are numbers; of others raise `NoEnsembleError`."""
     if not isinstance(spec, Bounded) or not spec.dtype.is_floating_point:
         raise NoEnsembleError(f"actions of {type(spec).__name__} with dtype {spec.dtype} have no {what}")
     return spec
 
 
 class _Members:
-    """Policies whose parameters are one list.
-
-    Raises:
-        ValueError: there is no policy.
-    """
+    """Policies, at least one, whose parameters are one list."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         if not policies:
@@ -155,7 +127,6 @@ class _Members:
         self.parameters = [parameter for policy in self.policies for parameter in policy.parameters]
 
     def actions(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> list[Tensor]:
-        """Return the action of each policy. Shape of each: (N, *spec.shape)."""
         remaining, actions = list(parameters), []
         for policy in self.policies:
             own, remaining = remaining[: len(policy.parameters)], remaining[len(policy.parameters) :]
@@ -164,12 +135,7 @@ class _Members:
 
 
 def load_ensemble(paths: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Policy:
-    """Load the policy of one checkpoint, or the combination of the most probable actions of several.
-
-    Args:
-        paths: of the checkpoints, at least one.
-        env: an environment with the policies' action space; see `load_policy`.
-        combination: of the policies, by default the mean, of choices the vote.
+    """Load the policy of one checkpoint, or the combination of several: by default the mean, of choices the vote.
 
     Raises:
         ValueError: a checkpoint does not fit the environment, or lacks the Sharpe ratio that the combination needs.
@@ -191,14 +157,7 @@ def load_ensemble(paths: Sequence[Path], env: VecEnv, combination: Combination |
 
 @torch.no_grad()
 def disagreement(policy: VotePolicy, env: VecEnv, seed: int, num_steps: int = 256) -> float:
-    """Return the share of steps of the vote's own episodes at which its policies do not all choose the same.
-
-    Args:
-        policy: a vote.
-        env: whose episodes of a seed it plays from their start.
-        seed: of the episodes.
-        num_steps: most steps to play.
-    """
+    """Return the share of steps of the vote's own episodes at which its policies do not all choose the same."""
     env.reset_groups(env.num_envs, 1, seed)
     differ, counted = torch.zeros((), device=env.device), 0
     for _ in range(num_steps):

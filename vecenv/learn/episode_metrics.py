@@ -18,15 +18,9 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
 
 
 def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
-    """Return figures of the episodes that ended in a rollout.
+    """Return the number of ``episodes`` that ended within rows (T, N), and their `outcomes`.
 
-    Args:
-        env: of the rows.
-        rows: after every step, before auto-reset. Batch: (T, N).
-
-    Returns:
-        Number of ``episodes`` ended and their `outcomes`; of a trading task also ``market_rows``, the number of
-        distinct days of the market, of any path.
+    Of a trading task also ``market_rows``, the number of distinct days of the market, of any path.
     """
     step, ids = rows.done.nonzero(as_tuple=True)
     metrics: dict[str, float] = {"episodes": len(step)}
@@ -39,10 +33,7 @@ def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
 
-    Args:
-        env: of the rows.
-        ended: rows at the ends of the episodes. Batch: (E,).
-        ids: their indices in the environment. Shape: (E,), int64.
+    ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
     """
     if not len(ids):
         return dict.fromkeys(_outcome_names(env), math.nan)

@@ -23,10 +23,9 @@ from vecenv.registry import BEST_RULE, task_of
 
 @dataclass(frozen=True)
 class AccountRecord:
-    """Accounts of one agent in N episodes of at most T days, money in currency.
+    """Accounts of one agent in N episodes, money in currency.
 
     Attributes:
-        curves: equity, traded value, cash and length of every episode.
         positions: value of the holdings in the first episode. Shape: (T + 1, K), float64.
     """
 
@@ -43,7 +42,7 @@ class AgentRecord:
         outcomes: episode outcomes by name. Shape of each: (N,).
         reward: sum of the rewards of every episode. Shape: (N,), float64.
         length: steps of every episode. Shape: (N,), int64.
-        account: daily accounts of a trading task; else None.
+        account: of a trading task; else None.
     """
 
     grades: dict[str, Tensor]
@@ -54,11 +53,7 @@ class AgentRecord:
 
     @property
     def curves(self) -> EpisodeCurves:
-        """Equity, traded value, cash and length of every episode of a trading task.
-
-        Raises:
-            ValueError: the task does not trade.
-        """
+        """Equity, traded value, cash and length of every episode; ValueError of a task that does not trade."""
         if self.account is None:
             raise ValueError("the task has no accounts")
         return self.account.curves
@@ -69,7 +64,6 @@ class Traded:
     """Market positions of the episodes of a trading task.
 
     Attributes:
-        symbols: of the market.
         dates: of the market. Shape: (T,), datetime64.
         path: of each episode. Shape: (N,).
         start_day: of each episode. Shape: (N,).
@@ -89,9 +83,6 @@ class Evaluation:
 
     Attributes:
         metadata: of the task and its market, from the scenario.
-        seed: of the episodes.
-        num_episodes: number of episodes of each agent, N.
-        records: by agent.
         traded: market positions of the episodes; None for a task that does not trade.
         reference: name of the agent to which differences are taken, if it played.
         hindsight: name of the agent that sees the future.
@@ -113,11 +104,7 @@ class Evaluation:
 
     @property
     def market(self) -> Traded:
-        """Market positions of the episodes.
-
-        Raises:
-            ValueError: the task does not trade.
-        """
+        """Market positions of the episodes; ValueError of a task that does not trade."""
         if self.traded is None:
             raise ValueError(f"{self.metadata['task']} does not trade")
         return self.traded
@@ -185,9 +172,9 @@ class Evaluation:
 
     @cached_property
     def shares_of_best(self) -> dict[str, Interval]:
-        """Excess log-return as a share of the best rule's on the same episodes, with bootstrap intervals, by agent.
+        """Excess log-return as a share of the best rule's, a ratio of two means whose interval is linearised, by agent.
 
-        The interval is that of the ratio of two means, linearised. Empty if no best rule played, or it has no excess.
+        Empty if no best rule played, or it has no excess.
         """
         if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
             return {}
@@ -227,7 +214,6 @@ class Evaluation:
         return result
 
     def _outcomes_json(self, name: str) -> dict[str, Any]:
-        """Return reward and outcomes of an agent of a task that does not trade."""
         told = {outcome: _interval_json(interval) for outcome, interval in self.outcomes[name].items()}
         entry: dict[str, Any] = {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
         if name in self.reward_differences:
@@ -235,7 +221,6 @@ class Evaluation:
         return entry
 
     def _metrics(self, name: str) -> dict[str, Any]:
-        """Return the metrics of an agent's accounts."""
         summary, reference = self.summaries[name], self.summaries.get(self.reference)
         entry: dict[str, Any] = {metric: _interval_json(summary.interval(metric)) for metric in summary.mean}
         exposure = self.records[name].curves.mean_exposure()
@@ -263,14 +248,13 @@ def _bounds(interval: Interval) -> list[float | None]:
 
 
 def _interval_json(interval: Interval) -> dict[str, float | None]:
-    """Return an interval as JSON-able dict."""
     return {name: _or_none(value) for name, value in interval._asdict().items()}
 
 
 def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: bool = False) -> Evaluation:
-    """Play the same episodes with every agent, one per row of the environment.
+    """Play the same episodes with every agent, one per row of the environment, whose rows are overwritten.
 
-    The episodes are the first of each row under ``seed``, without auto-reset. The rows of ``env`` are overwritten.
+    The episodes are the first of each row under ``seed``, without auto-reset.
 
     Args:
         env: the environment; its task declares the episode outcomes.
@@ -338,6 +322,5 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
 
 
 def _account_record(views: list[AccountView], length: Tensor) -> AccountRecord:
-    """Stack the account views at the start and after every step."""
     equity, traded, cash, positions = (torch.stack(column) for column in zip(*views, strict=True))
     return AccountRecord(EpisodeCurves(equity, traded[1:], cash, length), positions)

@@ -55,13 +55,7 @@ class ExactConfig(NetworkConfig):
 
 
 class Window(NamedTuple):
-    """Steps that were played, T of N sub-environments.
-
-    Attributes:
-        reward: mean of each row's rewards, differentiable in the actor. Shape: (N,).
-        observation: before each step. Shape: (T * N, D).
-        rows: after each step. Batch size: (T, N).
-    """
+    """Steps that were played, T of N sub-environments; each row's mean reward is differentiable in the actor."""
 
     reward: Tensor
     observation: Tensor
@@ -69,11 +63,7 @@ class Window(NamedTuple):
 
 
 class Exact(NetworkLearner[ExactConfig]):
-    """Learner by the exact gradient; `train` runs it.
-
-    Args:
-        env: the training environment of a smooth task; its rows advance.
-        config: settings.
+    """Learner by the exact gradient; `train` runs it. `vecenv.registry.Task.smooth` returns the config that it needs.
 
     Raises:
         ValueError: the task is not smooth.
@@ -111,7 +101,6 @@ class Exact(NetworkLearner[ExactConfig]):
         return clamp_inward(action, spec.space.low, spec.space.high) if isinstance(spec, Bounded) else action
 
     def _stepped(self, *arguments: Any) -> tuple[list[Tensor], Tensor, Tensor]:  # noqa: ANN401
-        """Return `_one_step`, compiled if the environment is."""
         with warnings.catch_warnings():
             # Tracing locks tensorclasses, which nothing here unlocks.
             warnings.filterwarnings("ignore", message="Using lock_")
@@ -123,7 +112,6 @@ class Exact(NetworkLearner[ExactConfig]):
         return self._step(*arguments)
 
     def _window(self, actor: list[Tensor]) -> Window:
-        """Play T steps."""
         tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
         rewards, seen, played = [], [], []
         for _ in range(self.config.num_steps):

@@ -25,17 +25,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with the Agg canvas, without a window.
-
-    Args:
-        rows: of panels.
-        columns: of panels.
-        size: width and height in inches.
-        share: the axis that all panels share, ``x`` or ``y``.
-
-    Returns:
-        The figure and its panels, row by row.
-    """
+    """Return a figure with the Agg canvas, without a window, and its panels; ``share`` is ``x`` or ``y``."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -24,27 +24,15 @@ EPSILON = 1e-6
 
 
 def has_spread(returns: Tensor) -> Tensor:
-    """Return whether the returns within each group differ; groups of equal returns have no gradient.
-
-    Shape: (num_groups, group_size) -> (num_groups,), bool.
-    """
+    """Return whether the returns within each group differ; equal ones have no gradient. Shape: (num_groups,)."""
     return returns.amax(-1) > returns.amin(-1)
 
 
 def group_advantages(returns: Tensor, scaled: bool) -> Tensor:
     """Return the group-relative advantage of each episode: R - mean, over std + `EPSILON` if scaled.
 
-    The variance estimate is unbiased. Groups of equal returns get exactly 0.
-
-    Args:
-        returns: of the episodes. Shape: (num_groups, group_size).
-        scaled: divide by the group's standard deviation, as GRPO does and Dr. GRPO does not.
-
-    Returns:
-        Shape: (num_groups, group_size).
-
-    Raises:
-        ValueError: a group has fewer than two members.
+    GRPO scales, Dr. GRPO does not. The variance estimate is unbiased. Groups of equal returns get exactly 0.
+    Shapes: (num_groups, group_size), of at least two members.
     """
     if returns.shape[-1] < 2:
         raise ValueError(f"a group needs at least 2 members to compare, got {returns.shape[-1]}")
@@ -55,18 +43,9 @@ def group_advantages(returns: Tensor, scaled: bool) -> Tensor:
 
 
 def step_advantages(returns: Tensor, anchor: Tensor, mask: Tensor, scaled: bool) -> Tensor:
-    """Return the advantage of each step's return-to-go over the mean of the steps with the same anchor.
+    """Return the advantage of each step's return-to-go over the mean of the steps with the same anchor. Shape: any.
 
-    Steps with an anchor of their own get 0.
-
-    Args:
-        returns: discounted returns-to-go. Shape: (...).
-        anchor: id of the step's group, day and position; steps of equal ids are compared. Shape: (...), int64.
-        mask: valid steps; the others get 0. Shape: (...), bool.
-        scaled: divide by the standard deviation, as in `group_advantages`.
-
-    Returns:
-        Shape: (...).
+    Steps with an anchor of their own, or outside of the mask, get 0. Scaled as in `group_advantages`.
     """
     here = returns[mask].double()
     _, place, count = anchor[mask].unique(return_inverse=True, return_counts=True)
@@ -88,17 +67,7 @@ def group_returns(episodes: EpisodeAccounts, group_size: int) -> Tensor:
 
 
 def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int, progress: float) -> Tensor:
-    """Return the advantage of every step.
-
-    Args:
-        episodes: of whole groups, whose members are consecutive rows.
-        config: the variant.
-        group_size: members of a group.
-        progress: fraction of the run's updates done.
-
-    Returns:
-        Shape: (T, N), float32.
-    """
+    """Return the advantage of every step of whole groups, whose members are consecutive rows. Shape: (T, N)."""
     rules, mask = config.rules, episodes.mask
     advantages = group_advantages(group_returns(episodes, group_size), rules.scaled).view(-1).expand(mask.shape)
     if rules.compare_steps:
@@ -125,19 +94,10 @@ def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Te
 def refilled(
     episodes: Episodes, again: Callable[[], Episodes], config: GroupConfig, group_size: int
 ) -> tuple[Tensor, int]:
-    """Replace zero-variance groups by groups of further rollouts, if the variant refills.
+    """Replace zero-variance groups by groups of further rollouts in place, if the variant refills.
 
-    Steps of zero-variance groups that remain are masked out.
-
-    Args:
-        episodes: of the first rollout, changed in place.
-        again: makes another rollout and returns its episodes.
-        config: the variant, and the largest number of further rollouts.
-        group_size: members of a group.
-
-    Returns:
-        Which groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further
-        rollouts.
+    Steps of zero-variance groups that remain are masked out. Return which groups of the first rollout have non-zero
+    variance, shape (num_groups,), and the number of further rollouts.
     """
     with_spread = has_spread(group_returns(episodes, group_size))
     if not config.rules.refill:

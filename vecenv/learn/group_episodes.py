@@ -23,12 +23,10 @@ class EpisodeAccounts:
 
     Attributes:
         mask: which steps belong to the episode. Shape: (T, N), bool.
-        reward: of each step, the last including the terminal parts; their sum is the episode's return. Shape: (T, N),
-            float64.
+        reward: of each step, the last including the terminal parts; their sum is the episode's return. Shape: (T, N).
         parts: weighted parts of the return, by name. Shape of each: (N,), float64.
         exposure: invested share of the account before each step, None without an account. Shape: (T, N).
-        flow: sign of the net purchases of each step: 1 bought, -1 sold, 0 no trade; None without an account.
-            Shape: (T, N), int8.
+        flow: 1 where a step bought on balance, -1 sold, 0 no trade; None without an account. Shape: (T, N), int8.
         invalid: number of invalid actions. Shape: (N,).
     """
 
@@ -59,12 +57,9 @@ class EpisodeAccounts:
 
 @dataclass(frozen=True, eq=False)
 class GroupEpisodes(EpisodeAccounts):
-    """Episodes with observations, actions and log-probabilities: views of buffers that the next rollout overwrites.
+    """Episodes with observations, actions and log-probabilities under the policy that played.
 
-    Attributes:
-        observation: Shape: (T, N, D).
-        action: Shape: (T, N, *spec.shape).
-        log_prob: of the actions under the behaviour policy. Shape: (T, N).
+    They are views of buffers that the next rollout overwrites. Shape of each: (T, N, ...).
     """
 
     observation: Tensor
@@ -90,17 +85,7 @@ def rollout_seed(first_seed: int, rollouts: int) -> int:
 def played_accounts(
     env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, ids: Sequence[int]
 ) -> EpisodeAccounts:
-    """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of some rows.
-
-    Args:
-        env: with all rows at the start of an episode.
-        act: returns the actions of all rows. Shape: (N, *action).
-        worth: weights of the reward.
-        ids: indices of the B rows.
-
-    Raises:
-        ValueError: as `episode_accounts`.
-    """
+    """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of some rows."""
     donated = env.scenario.donated
     rows, rewards = [hollow(env.rows_of(ids)[0], donated)], []
     while not bool(rows[-1].done.all()):
@@ -113,16 +98,7 @@ def played_accounts(
 
 
 def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the terminal parts of the episode reward.
-
-    Args:
-        bound: the task's functions for the rows.
-        ended: rows at the end of their episodes. Batch: (N,).
-        worth: weights of the reward.
-
-    Returns:
-        The weighted parts ``grade``, ``return`` and ``invalid``, and the number of invalid actions. Shape of each:
-        (N,), float64.
+    """Return the terminal parts ``grade``, ``return`` and ``invalid``, weighted, and the number of invalid actions.
 
     Raises:
         ValueError: the task's info lacks an entry of non-zero weight.
@@ -149,13 +125,7 @@ def episode_accounts(
 ) -> EpisodeAccounts:
     """Return the `EpisodeAccounts` of the episodes that start at the first of T steps.
 
-    Args:
-        env: of the rows.
-        before: the rows before every step. Batch: (T, N).
-        after: the rows after every step, before auto-reset. Batch: (T, N).
-        reward: of the steps. Shape: (T, N).
-        worth: weights of the reward.
-        ids: indices of the rows in the environment, by default all. Shape: (N,), int64.
+    Rows are those before each step, and after it before auto-reset, of shape (T, N); ``ids`` their indices.
 
     Raises:
         ValueError: an episode does not end within the steps, or as `episode_outcome`.
@@ -183,11 +153,7 @@ def episode_accounts(
 
 
 def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
-    """Return the episodes of a rollout at whose start every row was reset.
-
-    Raises:
-        ValueError: as `episode_accounts`.
-    """
+    """Return the episodes of a rollout at whose start every row was reset; errors as `episode_accounts`."""
     before, after = collector.rows(after=False), collector.rows()
     accounts = episode_accounts(collector.env, before, after, collector.reward, worth)
     assert collector.observation is not None
@@ -198,14 +164,9 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
 def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
     """Return metrics that reveal reward hacking.
 
-    Args:
-        episodes: of the update.
-        with_spread: whether the returns within each group differ. Shape: (num_groups,), bool.
-
-    Returns:
-        Mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts; with an account,
-        the shares of steps without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``);
-        ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps.
+    They are the mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts; with an
+    account, the shares of steps without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``);
+    ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps.
     """
     days = episodes.mask.sum()
     amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}

@@ -23,13 +23,10 @@ maximum sequence length, which removes the length bias (Dr. GRPO)."""
 
 @dataclass(frozen=True)
 class GroupObjective:
-    """Settings of the clipped surrogate.
+    """Settings of the clipped surrogate: see `Ratio` and `Aggregation`.
 
-    Attributes:
-        ratio: see `Ratio`.
-        aggregation: see `Aggregation`.
-        clip_low: a ratio below 1 - clip_low gets no gradient where the advantage is negative.
-        clip_high: a ratio above 1 + clip_high gets no gradient where the advantage is positive.
+    A ratio below 1 - clip_low gets no gradient where the advantage is negative, one above 1 + clip_high where it is
+    positive.
     """
 
     ratio: Ratio
@@ -39,15 +36,11 @@ class GroupObjective:
 
 
 class GroupLosses(NamedTuple):
-    """Terms of the objective and diagnostics; all of shape ().
+    """Surrogate to be minimised, and diagnostics; all of shape ().
 
-    Attributes:
-        policy: the clipped surrogate, to be minimised.
-        reference_kl: estimate of the KL divergence to the reference policy, averaged as the surrogate; 0 without a
-            reference. It is (r - 1) - log r, r = reference probability / policy probability (Schulman, "Approximating
-            KL divergence", 2020, k3).
-        approx_kl: the same estimate of the divergence from the old policy, averaged over all tokens.
-        clip_fraction: fraction of tokens whose ratio is outside the clipping bounds.
+    ``reference_kl``, averaged as the surrogate, is (r - 1) - log r, r = reference probability / policy probability
+    (Schulman, "Approximating KL divergence", 2020, k3), 0 without a reference. ``approx_kl`` is the same of the old
+    policy, averaged over all tokens.
     """
 
     policy: Tensor
@@ -65,16 +58,10 @@ def group_losses(
     longest: int,
     reference_log_prob: Tensor | None = None,
 ) -> GroupLosses:
-    """Return the loss of a batch of sequences and its diagnostics.
+    """Return the loss of a batch of sequences and its diagnostics. Shape of log-probabilities and mask: (B, L).
 
-    Args:
-        log_prob: of the tokens under the current policy. Shape: (B, L).
-        old_log_prob: of the tokens under the behaviour policy. Shape: (B, L).
-        advantage: of each token. Shape: (B, L), or (B, 1) if constant within sequences.
-        mask: tokens sampled by the policy; the others are ignored, whatever their values. Shape: (B, L), bool.
-        objective: the variant.
-        longest: maximum sequence length, for the ``fixed_length`` aggregation.
-        reference_log_prob: of the tokens under the reference policy. Shape: (B, L).
+    The advantage has shape (B, L), or (B, 1) if constant within sequences. Tokens outside of the mask are ignored,
+    whatever their values. ``longest`` is the maximum sequence length, for the ``fixed_length`` aggregation.
     """
     token = (log_prob - old_log_prob).where(mask, 0.0)
     log_ratio = token

@@ -27,11 +27,7 @@ __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
 
 
 def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
-    """Check that the rows split into whole groups and equal minibatches.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Raise ValueError unless the rows split into whole groups and equal minibatches."""
     if group_size < 2 or num_envs % group_size:
         raise ValueError(f"group_size must be at least 2 and divide the {num_envs} sub-environments, got {group_size}")
     if num_envs % config.minibatches:
@@ -39,22 +35,14 @@ def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
 
 
 def check_whole_worlds(env: VecEnv, group_size: int) -> None:
-    """Check that groups consist of whole worlds.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Raise ValueError unless groups consist of whole worlds."""
     agents = env.scenario.num_agents
     if group_size % agents:
         raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
 
 
 def check_same_rules(env: VecEnv) -> int:
-    """Check that the episodes of a group are comparable, and return the steps of the longest episode.
-
-    Raises:
-        ValueError: the task sets no longest episode, or parameters differ between sub-environments.
-    """
+    """Return the steps of the longest episode; ValueError if there is none, or parameters differ between rows."""
     scenario = env.scenario
     if scenario.longest is None:
         raise ValueError(f"{scenario.name} does not say how long an episode may be")
@@ -67,12 +55,7 @@ def check_same_rules(env: VecEnv) -> int:
 
 
 class GRPO(Learner[GRPOConfig]):
-    """GRPO learner; `train` runs it.
-
-    Args:
-        env: the training environment; all its rows are reset at every rollout.
-        config: settings.
-        group_size: rows of a group, a divisor of N.
+    """GRPO learner; `train` runs it. Every rollout resets all rows of ``env``; ``group_size`` divides their number.
 
     Raises:
         ValueError: the rows do not split into whole groups or equal minibatches, groups divide worlds, parameters
@@ -94,7 +77,6 @@ class GRPO(Learner[GRPOConfig]):
 
     @property
     def num_groups(self) -> int:
-        """Number of groups of an update."""
         return self.env.num_envs // self.group_size
 
     def start_from(
@@ -110,11 +92,6 @@ class GRPO(Learner[GRPOConfig]):
         return super().state_dict() | own | {"reference": [tensor.clone() for tensor in self.reference]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
-
-        Raises:
-            ValueError: it has another group size, or does not fit otherwise.
-        """
         if state.get("group_size") != self.group_size:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         super().load_state_dict(state)

@@ -15,7 +15,6 @@ class VariantRules(NamedTuple):
     """Differences between the variants of GRPO.
 
     Attributes:
-        objective: probability ratios, clipping bounds and averaging of tokens.
         scaled: divide advantages by the group's standard deviation.
         refill: replace zero-variance groups by new ones (dynamic sampling).
         compare_steps: add each step's advantage over the steps of its group in a similar position.
@@ -114,7 +113,6 @@ class GroupConfig(RunConfig):
 
     @property
     def rules(self) -> VariantRules:
-        """The variant's rules, with ``clip_low`` and ``clip_high`` if set."""
         rules = VARIANTS[self.variant]
         bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
         return rules._replace(objective=replace(rules.objective, **bounds))

@@ -18,16 +18,7 @@ FORBIDDEN = -1e9
 
 
 def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Draw uniform numbers for one step, all four words of ceil(count / 4) Philox blocks.
-
-    Args:
-        key: of the episodes. Shape of each word: (N,).
-        elapsed: steps taken in the episode. Shape: (N,).
-        count: numbers per row.
-
-    Returns:
-        Four tensors in (0, 1), float32. Shape of each: (N, ceil(count / 4)).
-    """
+    """Draw numbers in (0, 1) for one step: four tensors, the words of Philox. Shape: (N, ceil(count / 4))."""
     words = step_bits(key, EpisodeStream.POLICY, elapsed, -(-count // 4))
     return tuple(open_uniform(word, torch.float32) for word in words)
 
@@ -39,11 +30,7 @@ def standard_normals(key: EpisodeKey, elapsed: Tensor, count: int) -> Tensor:
 
 
 class Head(Protocol):
-    """Distribution of actions, parametrised by the actor's outputs.
-
-    Attributes:
-        size: number of outputs.
-    """
+    """Distribution of actions, parametrised by the actor's ``size`` outputs."""
 
     size: int
 
@@ -74,12 +61,8 @@ class GaussianHead:
     """Independent normal distributions with a state-independent standard deviation.
 
     Samples are unbounded; the environment clamps them. The initial mean is the centre of the bounds, the initial
-    deviation ``initial_std`` times half their width.
-
-    Args:
-        spec: of one agent's action.
-        initial_std: initial standard deviation relative to half the width of the bounds.
-        shared_std: one deviation for all components, so that the parameters do not depend on their number.
+    deviation ``initial_std`` times half their width. With ``shared_std`` there is one deviation for all components, so
+    that the parameters do not depend on their number.
     """
 
     def __init__(self, spec: Bounded, initial_std: float, shared_std: bool = False) -> None:
@@ -94,16 +77,13 @@ class GaussianHead:
         return centre.to(device), [(log_std[:1] if self.shared_std else log_std).to(device)]
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the means."""
         return outputs.reshape(-1, *self.shape)
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
-        """Draw actions."""
         noise = standard_normals(key, elapsed, self.size)
         return (outputs + own[0].exp() * noise).reshape(-1, *self.shape)
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-density and entropy."""
         log_std = own[0].expand(self.size)
         scaled = (action.flatten(1) - outputs) * torch.exp(-log_std)
         constant = log_std.sum() + 0.5 * self.size * math.log(2 * math.pi)
@@ -128,9 +108,6 @@ class CategoricalHead:
     """One categorical distribution per component of the action.
 
     Choices whose logit is `FORBIDDEN` have probability 0: they are never drawn and add nothing to the entropy.
-
-    Args:
-        spec: of one agent's action.
     """
 
     def __init__(self, spec: Categorical | MultiCategorical) -> None:
@@ -142,7 +119,6 @@ class CategoricalHead:
         self.pattern = shortest_pattern(self.choices)
 
     def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
-        """Return zero logits and no further parameters."""
         return torch.zeros(self.size, device=device), []
 
     def _logits(self, outputs: Tensor) -> tuple[Tensor, ...]:
@@ -153,11 +129,9 @@ class CategoricalHead:
         return torch.stack(components, dim=-1).to(self.dtype).reshape(-1, *self.shape)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the most probable choices."""
         return self._stack([logits.argmax(-1) for logits in self._logits(outputs)])
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
-        """Draw choices by inverting the cumulative distribution functions."""
         count = len(self.choices)
         uniforms = torch.cat(open_uniforms(key, elapsed, count), dim=-1)[:, :count]
         drawn = []
@@ -205,16 +179,7 @@ def shortest_pattern(counts: Sequence[int]) -> list[int]:
 
 
 def make_head(spec: TensorSpec, initial_std: float, shared_std: bool = False) -> Head:
-    """Return the head for an action spec.
-
-    Args:
-        spec: of one agent's action.
-        initial_std: as `GaussianHead`.
-        shared_std: as `GaussianHead`.
-
-    Raises:
-        TypeError: the kind of spec is not supported.
-    """
+    """Return the head for an action spec, with the settings of `GaussianHead`; TypeError of an unknown kind."""
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         return GaussianHead(spec, initial_std, shared_std)
     if isinstance(spec, Categorical | MultiCategorical):

@@ -18,16 +18,7 @@ SAME = ("policy", "head", "hidden", "normalise_observations")
 
 
 def check_same_network(saved: Mapping[str, Any], own: Any, path: Path | str) -> None:  # noqa: ANN401
-    """Check that a checkpoint's learner had the network that a new one is to have.
-
-    Args:
-        saved: config in the checkpoint.
-        own: config of the new learner.
-        path: of the checkpoint, for the message.
-
-    Raises:
-        ValueError: naming the settings that differ, or the meanings of the outputs.
-    """
+    """Raise ValueError naming what differs in network or outputs between a checkpoint's config and one's own."""
     for name in SAME:
         # Checkpoints from before there was a choice name none.
         before, now = saved.get(name, getattr(NetworkConfig, name)), getattr(own, name)
@@ -52,10 +43,6 @@ def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
     same shape. The running moments go on from those after its last update with their count, as if the new rollouts
     followed that run's: the more it has seen, the slower they adapt to the new market. Optimiser, counters and the
     scale of the rewards start new.
-
-    Args:
-        learner: before its first update.
-        path: of the checkpoint.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -24,16 +24,8 @@ class ItemNetwork(Network):
 
     The context of a row is the mean of its items' features and the features of the whole. The actor's hidden layer sees
     an item's features and the context; a last layer without a bias per item scores the item. Outputs beyond one per
-    item, such as that of cash, are scored from the mean of the hidden layer. The critic is an MLP on the context.
-
-    Args:
-        items: splits observations, `vecenv.core.scenario.Scenario.items`.
-        example: items of some observations, for their sizes.
-        head: of the actor, with at least one output per item.
-        hidden: widths of the critic's hidden layers; the first is also that of the actor's only one.
-        attention: let items attend to each other.
-        bf16: as `Network`.
-        mask: as `Network`.
+    item, such as that of cash, are scored from the mean of the hidden layer. The critic is an MLP on the context. The
+    first width of ``hidden``, the critic's layers, is also that of the actor's only one.
 
     Raises:
         ValueError: the actions are not one per item and some of the whole.
@@ -123,7 +115,6 @@ class ItemNetwork(Network):
         return torch.cat([scores, of_whole], dim=-1)
 
     def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        """Return values. Shapes: (B, inputs) -> (B,)."""
         values = self._parts(inputs)[1]
         for layer in range(len(self.hidden)):
             values = self.hidden_layer(values, *critic[2 * layer : 2 * layer + 2])

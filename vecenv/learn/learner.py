@@ -1,8 +1,4 @@
-"""Base class of learners on the fused collector: rollouts and minibatch optimisation.
-
-One update: collect T steps of N sub-environments, make some epochs of minibatch steps on them, and add the
-observations to the running moments that scale those of the next update.
-"""
+"""Base class of learners on the fused collector: rollouts and minibatch optimisation."""
 
 from __future__ import annotations
 
@@ -27,18 +23,11 @@ Config = TypeVar("Config", bound=NetworkConfig)
 
 
 class Learner(NetworkLearner[Config], Generic[Config]):
-    """A learner that samples actions; `run` runs it.
+    """A learner that samples actions; `run` runs it. Errors are those of `NetworkLearner`.
 
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-        num_steps: of a rollout, T.
-        units: number of steps or episodes by which the batch is shuffled and split; a multiple of the minibatches.
-        with_critic: train a critic beside the actor.
-
-    Raises:
-        TypeError: there is no head for the environment's actions.
-        ValueError: the network does not fit the task.
+    An update collects T steps of N sub-environments, makes some epochs of minibatch steps on them, and adds the
+    observations to the running moments that scale those of the next one. ``units`` is the number of steps or episodes
+    by which the batch is shuffled and split; a multiple of the minibatches.
     """
 
     loss_metrics: Sequence[str]
@@ -57,7 +46,6 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
     def collecting_policy(self) -> Policy:
-        """Return the policy that collects, bound to the parameters."""
         return ActorPolicy(self.network, self.moments, self.actor)
 
     def constants(self) -> list[Tensor]:
@@ -69,7 +57,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         return [len(self.parameters)]
 
     def before_step(self, number: int) -> None:
-        """Choose what an optimiser step changes, with its number in the run, from 1; mostly all, and nothing to do.
+        """Choose what an optimiser step changes, with its number in the run, from 1; mostly all.
 
         A parameter without ``grad`` keeps its value and the optimiser's moments of it.
         """
@@ -126,7 +114,6 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         return metrics
 
     def episode_metrics(self) -> Metrics:
-        """Return the figures of the episodes in the rollout."""
         return episode_metrics(self.collector)
 
     def update_moments(self) -> None:
@@ -144,12 +131,9 @@ class Learner(NetworkLearner[Config], Generic[Config]):
     def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
-        Args:
-            batch: of the update: what was seen, as in the collector's `seen`, then the further tensors of `objective`.
-            largest_kl: early stopping: no further epochs once the mean ``approx_kl`` of an epoch exceeds this.
-
-        Raises:
-            FloatingPointError: a loss is not finite.
+        The batch is what was seen, as in the collector's `seen`, then the further tensors of `objective`. No further
+        epoch is made once the mean ``approx_kl`` of one exceeds ``largest_kl``. A loss that is not finite raises a
+        FloatingPointError.
         """
         means = checked_losses(self, self.optimise(batch, largest_kl).tolist())
         return dict(zip(self.loss_metrics, means, strict=True))
@@ -172,11 +156,9 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         return steps[: epoch + 1].mean((0, 1))
 
     def losses_shape(self) -> tuple[int, ...]:
-        """Return the shape of the metrics of a minibatch."""
         return (len(self.loss_metrics),)
 
     def seed_shuffles(self) -> None:
-        """Seed the shuffles of an update."""
         self.generator.manual_seed(update_seed(self.config.seed, self.update_number))
 
     def shuffled(self) -> Tensor:
@@ -215,16 +197,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         others: list[Tensor],
         constants: list[Tensor],
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the clipped gradients and the metrics of a minibatch.
-
-        Args:
-            parameters: of actor and critic.
-            mean: of the inputs. Shape: (M,).
-            deviation: of the inputs. Shape: (M,).
-            observation: Shape: (..., D).
-            others: tensors of the minibatch that `objective` takes.
-            constants: `constants`.
-        """
+        """Return the clipped gradients and the metrics of a minibatch; ``others`` are what `objective` takes of it."""
         observation = observation.flatten(0, -2)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(

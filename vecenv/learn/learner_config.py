@@ -148,11 +148,7 @@ class OffPolicyConfig(NetworkConfig):
         return {"epochs": "a learner that reuses its batch"}
 
     def check_rollout(self, num_envs: int) -> None:
-        """Check that the buffer holds a rollout.
-
-        Raises:
-            ValueError: it does not.
-        """
+        """Raise ValueError unless the buffer holds a rollout."""
         if self.buffer_size < self.num_steps * num_envs:
             raise ValueError(
                 f"buffer_size must be at least a rollout, num_steps {self.num_steps} x num_envs {num_envs}, "

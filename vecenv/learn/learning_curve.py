@@ -29,16 +29,10 @@ PANELS = {
 
 
 def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
-    """Plot validation, return, grade and samples per second of the updates over environment steps.
+    """Plot validation, return, grade and samples per second of the updates over environment steps (``frames``).
 
     Of several runs it shows each, and at the steps at which all are measured their median and the band from the lowest
-    to the highest: the band ends where the first run stopped early.
-
-    Args:
-        histories: of each run, rows with ``frames`` and any of ``validation_excess_percent`` (with its interval and the
-            best rule's ``validation_attainable_percent``), ``validation_grade``, ``return_percent``, ``grade`` and
-            ``samples_per_second``; NaN where not measured.
-        title: of the figure.
+    to the highest: the band ends where the first run stopped early. NaN is not measured.
     """
     from matplotlib.ticker import EngFormatter
 

@@ -1,7 +1,7 @@
-"""Trading metrics (Sharpe, drawdown, turnover, CVaR, ...) batched over episodes, with jackknife intervals of means.
+"""Trading metrics batched over episodes, with jackknife intervals of means.
 
-Every metric is a function of an episode's daily returns and a mask of the counted days, so episodes may end early, and
-the jackknife, which leaves days out, uses the same code.
+A metric is a function of daily returns and a mask of the counted days, so that episodes may end early, and the
+jackknife, which leaves days out, uses the same code.
 """
 
 from __future__ import annotations
@@ -51,16 +51,11 @@ class EpisodeCurves:
 
     @classmethod
     def of_returns(cls, returns: Tensor) -> EpisodeCurves:
-        """Return the curves of one account of 1 at the start, of which the daily returns alone are known.
-
-        Args:
-            returns: simple. Shape: (T,), float64.
-        """
+        """Return the curves of an account of 1 at the start, of simple daily returns alone. Shape: (T,), float64."""
         equity = torch.cat([returns.new_ones(1), (1.0 + returns).cumprod(0)]).unsqueeze(1)
         return cls(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), torch.tensor([len(returns)]))
 
     def of_episodes(self, ids: Tensor) -> EpisodeCurves:
-        """Return the curves of some episodes. Shape: (M,), int64."""
         return EpisodeCurves(self.equity[:, ids], self.traded[:, ids], self.cash[:, ids], self.length[ids])
 
     @property
@@ -76,10 +71,7 @@ class EpisodeCurves:
 
     @property
     def exposure(self) -> Tensor:
-        """Share of equity that is invested, 0 where equity is not positive. Shape: (T + 1, N).
-
-        Shorts count as negative: it may be below 0 or above 1.
-        """
+        """Invested share of equity, below 0 with shorts; 0 where equity is not positive. Shape: (T + 1, N)."""
         return torch.where(self.equity > 0, 1.0 - self.cash / torch.where(self.equity > 0, self.equity, 1.0), 0.0)
 
     @property
@@ -88,10 +80,7 @@ class EpisodeCurves:
         return torch.log((self.equity / self.equity[0]).clamp(min=1e-6))
 
     def mean_exposure(self) -> Tensor:
-        """Return the mean exposure of the episodes that run until each day or longer. Shape: (T + 1,).
-
-        Without such an episode it is NaN.
-        """
+        """Return the mean exposure of the episodes that run until each day; NaN without any. Shape: (T + 1,)."""
         running = torch.cat([torch.ones_like(self.lived[:1]), self.lived])
         return torch.where(running, self.exposure, 0.0).sum(1) / running.sum(1)
 
@@ -181,21 +170,13 @@ class Interval(NamedTuple):
 
 
 def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor:
-    """Assign the days of episodes to groups of nearly independent returns.
+    """Assign the days of episodes to groups of nearly independent returns, from 0. Shapes: (N,), (N,) -> (T, N), int64.
 
     Episodes are not independent: on one real path those that start within a year share most of their days, and
     treating 250 of them as a sample of 250 makes an interval several times too narrow. The market is what is random,
     so a group is one block of days on one path, for all episodes that ran on them. Generated paths are independent: if
     there are `MIN_GROUPS` of them, each is one block; fewer are cut into blocks of equal length, of at least
     `MIN_BLOCK_DAYS`. Correlation of returns beyond a block, as in a long regime, still makes the interval too narrow.
-
-    Args:
-        path: path of each episode. Shape: (N,), int64.
-        start_day: first day of each episode. Shape: (N,), int64.
-        num_days: days of the longest episode, T.
-
-    Returns:
-        Group of each day of each episode, from 0. Shape: (T, N), int64.
     """
     paths, rank = path.unique(return_inverse=True)
     first = int(start_day.min())
@@ -208,12 +189,7 @@ def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor
 
 @dataclass(frozen=True)
 class Summary:
-    """Means over episodes, and leave-one-group-out means.
-
-    Attributes:
-        mean: by metric.
-        without: by metric, one mean per group. Shape of each: (G,), float64.
-    """
+    """Means over episodes by metric, and those without each group. Shape of the latter: (G,), float64."""
 
     mean: dict[str, float]
     without: dict[str, Tensor]
@@ -249,12 +225,7 @@ def student_quantile(degrees: float) -> float:
 
 
 def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:
-    """Average the metrics over episodes, with all groups and leaving out each one.
-
-    Args:
-        curves: the episodes.
-        groups: from `independent_groups`, the same for all compared agents. Shape: (T or more, N).
-    """
+    """Average the metrics over episodes, with all groups of `independent_groups` and leaving out each one."""
     values = episode_metrics(curves)
     without: dict[str, list[Tensor]] = {name: [] for name in values}
     for group in range(int(groups.max()) + 1):

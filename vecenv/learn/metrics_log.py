@@ -15,9 +15,7 @@ METRICS = "metrics.csv"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Read a CSV file of metrics, one row per update.
-
-    A truncated last row, of a process killed while writing, is skipped with a warning.
+    """Read a CSV file of metrics; a truncated last row, of a process killed while writing, is skipped with a warning.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -62,11 +60,7 @@ def _number(text: str, where: str) -> float:
 class MetricsLog:
     """Appends metrics to ``metrics.csv`` in a folder and optionally to TensorBoard event files there.
 
-    Args:
-        folder: of the run.
-        after: update of the checkpoint from which a run resumes; rows of later updates are dropped. 0 starts a new
-            file.
-        tensorboard: write event files too.
+    A resumed run drops the rows of updates ``after`` that of its checkpoint; 0 starts a new file.
 
     Raises:
         ImportError: TensorBoard is requested and not installed.
@@ -89,7 +83,6 @@ class MetricsLog:
         self._file = path.open("a" if self._names else "w", newline="", encoding="utf-8")
 
     def _truncate(self, path: Path, after: int) -> None:
-        """Truncate the file to the rows up to an update."""
         kept = sum(row["update"] <= after for row in read_metrics(path))
         if not kept:
             return
@@ -100,13 +93,12 @@ class MetricsLog:
         self._names = lines[0].split(",")
 
     def close(self) -> None:
-        """Close the files."""
         self._file.close()
         if self._events is not None:
             self._events.close()
 
     def write(self, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of one update; ``"update"`` is its number.
+        """Log the metrics of update ``"update"``.
 
         Raises:
             ValueError: the names of the metrics have changed.

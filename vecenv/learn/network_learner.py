@@ -23,13 +23,7 @@ Config = TypeVar("Config", bound=NetworkConfig)
 
 
 class NetworkLearner(ABC, Generic[Config]):
-    """A learner with an actor network, and its state; `run` runs it.
-
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-        num_steps: steps per update and sub-environment, T.
-        with_critic: train a critic beside the actor.
+    """A learner with an actor network, and its state; `run` runs it, which advances the rows of ``env``.
 
     Raises:
         TypeError: there is no head for the environment's actions.
@@ -61,11 +55,9 @@ class NetworkLearner(ABC, Generic[Config]):
         self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
 
     def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the parameters of actor and critic that the seed determines."""
         return self.initial_parameters(torch.Generator().manual_seed(self.config.seed))
 
     def moments_shape(self) -> tuple[int, ...]:
-        """Return the shape of the moments that scale the inputs."""
         return (self.network.moments_size,)
 
     def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
@@ -84,11 +76,7 @@ class NetworkLearner(ABC, Generic[Config]):
     ) -> None:
         """Copy an initial policy, of the forms of one's own; `vecenv.learn.initial_policy.start_from` checks them.
 
-        Args:
-            actor: parameters.
-            critic: parameters, empty without a critic.
-            moments: mean and standard deviation that scale the inputs of the policy. Shape of each: (M,).
-            running: state of the `RunningMoments` that the first rollout is added to.
+        The first rollout is added to the running moments.
         """
         own, given = [*self.parameters, *self.moments], [*actor, *critic, *moments]
         for tensor, initial in zip(own, given, strict=True):
@@ -159,12 +147,7 @@ AnyLearner = TypeVar("AnyLearner", bound=NetworkLearner[Any])
 
 @dataclass(frozen=True)
 class Trained(Generic[AnyLearner]):
-    """A learner of a tensor policy after `run`.
-
-    Attributes:
-        learner: with the final parameters, optimiser and environment.
-        metrics: of every update of this call.
-    """
+    """A learner of a tensor policy after `run`, and the metrics of every update of that call."""
 
     learner: AnyLearner
     metrics: list[Metrics]

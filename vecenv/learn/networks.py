@@ -28,8 +28,7 @@ class Network(ABC):
 
     Args:
         head: of the actor.
-        mask: action mask of categorical actions as a function of the raw observation, such as
-            `vecenv.core.scenario.Scenario.action_mask`.
+        mask: of categorical actions, from the raw observation, as `vecenv.core.scenario.Scenario.action_mask`.
         bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
 
     Attributes:
@@ -70,16 +69,7 @@ class Network(ABC):
     def outputs(
         self, actor: Sequence[Tensor], inputs: Tensor, allowed: Tensor | None = None
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the inputs of the head, shape (B, size), and the head's parameters.
-
-        Args:
-            actor: parameters of the actor.
-            inputs: normalised. Shape: (B, inputs).
-            allowed: result of ``mask``; None allows all. Shape: (B, size), bool.
-
-        Raises:
-            ValueError: the mask has another shape.
-        """
+        """Return the inputs of the head, shape (B, size), and its parameters; ``allowed`` is what ``mask`` returns."""
         outputs = self.actor_outputs(actor, inputs)
         if allowed is not None:
             if allowed.shape != outputs.shape:
@@ -117,10 +107,7 @@ class _Tanh(torch.autograd.Function):
 
 
 def tanh(values: Tensor) -> Tensor:
-    """Return the hyperbolic tangent with an absolute error below 3e-7. Shape: any, float32.
-
-    The vectorised tanh of a CPU takes twice the time, which is most of a policy that scores every symbol.
-    """
+    """Return tanh, float32, within 3e-7: the CPU's is twice as slow, and most of a policy that scores every symbol."""
     return _Tanh.apply(values)
 
 
@@ -139,17 +126,7 @@ def scaled(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 class FlatNetwork(Network):
-    """Two separate tanh MLPs on the whole observation.
-
-    Parameters are a weight and a bias per layer; for the actor, then those of the head.
-
-    Args:
-        observation_size: D.
-        head: of the actor.
-        hidden: widths of the hidden layers.
-        bf16: as `Network`.
-        mask: as `Network`.
-    """
+    """Two tanh MLPs on the whole observation; parameters are a weight and a bias per layer, then those of the head."""
 
     def __init__(
         self,
@@ -164,7 +141,6 @@ class FlatNetwork(Network):
         self.layers = len(self.hidden) + 1
 
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters of actor and critic: orthogonal, biases zero or of the head."""
         bias, own = self.head.initial_parameters(device)
         actor = [*self._orthogonal(self.head.size, LAST_GAIN, generator, device)[:-1], bias, *own]
         return actor, self._orthogonal(1, 1.0, generator, device)
@@ -193,15 +169,12 @@ class FlatNetwork(Network):
         return observation
 
     def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-        """Return the scaled observations. Shape: (B, D)."""
         return scaled(observation, mean, deviation)
 
     def actor_outputs(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        """Return the inputs of the head. Shapes: (B, D) -> (B, head.size)."""
         return self._network(actor, inputs)
 
     def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        """Return values. Shapes: (B, D) -> (B,)."""
         return self._network(critic, inputs).squeeze(-1)
 
     def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:

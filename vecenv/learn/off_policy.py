@@ -1,8 +1,4 @@
-"""Base class of learners from a replay buffer: transitions, scaled rewards and target networks.
-
-One update: collect T steps of N sub-environments, add them to TorchRL's replay buffer on the device, and make optimiser
-steps on minibatches drawn from all that it holds. The target networks follow the learned ones.
-"""
+"""Base class of learners from a replay buffer: transitions, scaled rewards and target networks."""
 
 from __future__ import annotations
 
@@ -27,12 +23,7 @@ Config = TypeVar("Config", bound=OffPolicyConfig)
 
 
 class OffPolicyLearner(Learner[Config], Generic[Config]):
-    """A learner from a replay buffer, with target networks; `run` runs it.
-
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-        with_critic: train a critic beside the actor.
+    """A learner from TorchRL's replay buffer, with target networks that follow the learned ones; `run` runs it.
 
     Raises:
         ValueError: the buffer does not hold a rollout or does not fit into memory, or the network does not fit the

@@ -25,10 +25,6 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     Observations and rewards are scaled by running moments that are constant from the rollout to the end of the update.
 
-    Args:
-        env: the training environment; its rows advance.
-        config: settings.
-
     Raises:
         ValueError: the batch cannot be split into equal minibatches, or ``by_reference`` is given with a policy or a
             task that cannot.
@@ -46,11 +42,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
 
     def collecting_policy(self) -> Policy:
-        """Return the policy that collects, by reference where that is asked for or pays.
-
-        Raises:
-            ValueError: it is asked for, and the policy cannot.
-        """
+        """Return the policy, by reference where that pays or is asked for; ValueError if it is and cannot be."""
         asked, (env, network) = self.config.by_reference, (self.env, self.network)
         if asked is None:
             pays = WORTHWHILE * env.scenario.num_references <= self.batch_size
@@ -83,10 +75,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return None
 
     def collected(self) -> list[Tensor]:
-        """Return what `objective` takes of the rollout between actions and advantages: mostly nothing.
-
-        Shape of each: (T, N, ...).
-        """
+        """Return what `objective` takes between actions and advantages: mostly nothing. Shape of each: (T, N, ...)."""
         return []
 
     def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
@@ -95,7 +84,6 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return [tensor.flatten(0, 1) for tensor in batch]
 
     def _values(self, observation: Tensor) -> Tensor:
-        """Return values. Shapes: (B, D) -> (B,)."""
         chunk, network = self.batch_size // self.config.minibatches, self.network
         parts = observation.split(chunk)
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
@@ -136,13 +124,9 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return values, advantages, targets
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
-        """Return the advantages that the policy learns from, before they are normalised: those given.
+        """Return the advantages that the policy learns from, before they are normalised: those given. Shape: (T, N).
 
-        Args:
-            advantages: Shape: (T, N).
-            values: of the observations acted on. Shape: (T, N).
-            next_values: of the observations after each step, before auto-reset; 0 with a gamma of 0 where an episode or
-                the rollout ends. Shape: (T, N).
+        With a gamma of 0 ``next_values`` are 0 where an episode or the rollout ends.
         """
         return advantages
 

@@ -27,15 +27,8 @@ COLUMNS = 4
 def partial_dependence(policy: ActorPolicy, observation: Tensor) -> Tensor:
     """Return the mean action for an item above that for the others, against each feature of it (Friedman 2001).
 
-    Args:
-        policy: of an `ItemNetwork`.
-        observation: of rows over which the other features are averaged; each row's first item is varied. Shape: (B, D).
-
-    Returns:
-        Shape: (F, number of values in `GRID`).
-
-    Raises:
-        ValueError: the policy is not one of items, or there are fewer than two.
+    Each row's first item is varied, of observations (B, D), over which the other features are averaged.
+    Shape: (F, number of values in `GRID`).
     """
     network = policy.network
     if not isinstance(network, ItemNetwork) or network.num_items < 2:
@@ -53,13 +46,7 @@ def partial_dependence(policy: ActorPolicy, observation: Tensor) -> Tensor:
 
 
 def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: Sequence[str]) -> Figure:
-    """Plot `partial_dependence` of policies on the current observations of an environment, a panel per feature.
-
-    Args:
-        policies: by name, of the same network.
-        env: an environment of the policies' task.
-        names: of the features.
-    """
+    """Plot `partial_dependence` of policies on an environment's current observations, a panel per feature."""
     observation = env.observations()
     rows = -(-len(names) // COLUMNS)
     figure, axes = empty_figure(rows, COLUMNS, (12.0, 1.0 + 2.6 * rows), "y")

@@ -15,17 +15,7 @@ from vecenv.learn.learner_config import NetworkConfig
 
 
 def check_policy_of(state: Mapping[str, Any], path: Path | str, task: str, version: str) -> None:
-    """Check that a checkpoint holds a policy of a task.
-
-    Args:
-        state: in the checkpoint.
-        path: of it, for the message.
-        task: name.
-        version: of the task.
-
-    Raises:
-        ValueError: it holds none, several in one batch, or one of another task or version.
-    """
+    """Raise ValueError unless a checkpoint holds one policy, of a task's name and version."""
     if "actor" not in state:
         raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
     if "members" in state:

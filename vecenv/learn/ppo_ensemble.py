@@ -25,15 +25,7 @@ from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 
 
 def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
-    """Return seed and identity of every row of an ensemble's environment, as arguments of `vecenv.make`.
-
-    Args:
-        seeds: of the members' episodes, S.
-        num_envs: rows of each member, N.
-
-    Returns:
-        ``seed`` and ``env_ids``: a member's rows are those of an environment of its seed. Shape of each: (S N,).
-    """
+    """Return ``seed`` and ``env_ids`` for `vecenv.make`: each member has N rows, as an environment of its seed."""
     return {
         "seed": torch.tensor(seeds).repeat_interleave(num_envs),
         "env_ids": torch.arange(num_envs).repeat(len(seeds)),
@@ -46,18 +38,11 @@ def member_metric(name: str, seed: int) -> str:
 
 
 class MembersPolicy(ActorPolicy):
-    """Actors of S members as the collector's policy, each for its own rows.
-
-    Args:
-        network: architecture of all.
-        moments: mean and standard deviation of the inputs. Shape of each: (S, M).
-        actor: stacked parameters. Shape of each: (S, ...).
-    """
+    """Actors of S members as the collector's policy, each for its own rows; all tensors are stacked: (S, ...)."""
 
     def act(
         self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return actions and log-probabilities. Shapes: (S N, *spec.shape), (S N,)."""
         count = len(parameters[0])
         by_member = [tensor.unflatten(0, (count, -1)) for tensor in (observation, *key, elapsed)]
 
@@ -70,18 +55,10 @@ class MembersPolicy(ActorPolicy):
 
 
 class EnsemblePPO(PPO):
-    """PPO of S members; `vecenv.learn.runs.run` runs it.
+    """PPO of S members, by their seeds, on the rows of `row_seeds`; `vecenv.learn.runs.run` runs it.
 
     Its metrics are the means over the members, and those of each by `member_metric`; ``frames`` and
-    ``total_frames`` are those of one member.
-
-    Args:
-        env: rows of all members, by `row_seeds`; its rows advance.
-        config: settings of each; its seed is that of the first member.
-        seeds: of the members' weights and shuffles, S.
-
-    Attributes:
-        seeds: of the members.
+    ``total_frames`` are those of one member. The seed of its config is that of the first member.
 
     Raises:
         ValueError: there are fewer than two members, they do not share the rows evenly, the task has a schedule, or a
@@ -116,12 +93,7 @@ class EnsemblePPO(PPO):
         return MembersPolicy(self.network, self.moments, self.actor)
 
     def member_policy(self, number: int, network: Network | None = None) -> ActorPolicy:
-        """Return the most probable actions of a member as a policy, with the parameters as they are now.
-
-        Args:
-            number: of the member.
-            network: as `ActorPolicy.with_network`; by default its own.
-        """
+        """Return the most probable actions of a member as a policy, with the parameters as they are now."""
         moments, actor = ([tensor[number] for tensor in kept] for kept in (self.moments, self.actor))
         return ActorPolicy(network or self.network, moments, actor, deterministic=True)
 
@@ -194,7 +166,6 @@ class EnsemblePPO(PPO):
         return torch.cat(parts)
 
     def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
-        """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
         observation = self.collector.final_observations(step, ids)
         member = ids // (self.env.num_envs // self.num_members)
         values = observation.new_empty(len(ids))
@@ -209,7 +180,6 @@ class EnsemblePPO(PPO):
         return self.network.value(critic, self.network.normalised(observation, *moments))
 
     def standardised(self, advantages: Tensor) -> Tensor:
-        """Return each member's advantages with mean 0 and standard deviation 1. Shape: (T, S N)."""
         own = self._by_member(advantages)
         mean, deviation = (figure(dim=(0, 2), keepdim=True) for figure in (own.mean, own.std))
         return ((own - mean) / (deviation + 1e-8)).flatten(1, 2)
@@ -222,17 +192,12 @@ class EnsemblePPO(PPO):
         return super().state_dict() | {"members": list(self.seeds)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
-
-        Raises:
-            ValueError: it is of other members, or does not fit.
-        """
         if state.get("members") != list(self.seeds):
             raise ValueError(f"the checkpoint has the members {state.get('members')}, not {list(self.seeds)}")
         super().load_state_dict(state)
 
     def member_state(self, number: int) -> dict[str, Any]:
-        """Return the state of a member as `PPO.state_dict` of a single run has it, which may resume from it."""
+        """Return the state of a member as that of a single run, which may resume from it."""
         state, each = self.state_dict(), self.env.num_envs // self.num_members
         own = slice(number * each, (number + 1) * each)
         environment = state["environment"]
@@ -264,11 +229,7 @@ class EnsemblePPO(PPO):
 
 
 def check_stackable(config: PPOConfig) -> None:
-    """Check that the settings are of a kind that members of one batch can have.
-
-    Raises:
-        ValueError: naming the setting.
-    """
+    """Raise ValueError naming a setting that members of one batch cannot have."""
     if config.target_kl is not None:
         raise ValueError("target_kl stops one learner's epochs: it must be none for an ensemble in one batch")
     if config.by_reference:

@@ -53,15 +53,6 @@ def ppo_losses(
     """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
 
     ``approx_kl`` is the mean of (r - 1) - log r over the ratios r, an unbiased, non-negative estimator.
-
-    Args:
-        log_prob: of the actions under the current policy. Shape: (B,).
-        entropy: of the current policy. Shape: (B,).
-        value: of the current critic. Shape: (B,).
-        old_log_prob: of the actions under the behaviour policy. Shape: (B,).
-        advantage: Shape: (B,).
-        target: of the critic. Shape: (B,).
-        clip: largest distance of the ratio from 1.
     """
     log_ratio = log_prob - old_log_prob
     ratio = log_ratio.exp()

@@ -24,12 +24,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Quarter:
-    """Windows of one quarter.
+    """Windows of one quarter, one after the other; training starts with the market.
 
-    Attributes:
-        training: from the first day of the market on.
-        validation: after it.
-        trading: after that; its first day is the last of the quarter before, whose close both accounts share.
+    The first day of trading is the last of the quarter before, whose close both accounts share.
     """
 
     training: Span
@@ -61,16 +58,7 @@ class QuarterConfig:
 
 
 def quarters(first_day: int, num_days: int, config: QuarterConfig) -> list[Quarter]:
-    """Return the windows of all whole quarters of a market.
-
-    Args:
-        first_day: of the market after its warm-up.
-        num_days: of the market.
-        config: lengths.
-
-    Raises:
-        ValueError: there is no whole quarter.
-    """
+    """Return the windows of all whole quarters of a market from its first day after the warm-up; ValueError of none."""
     found: list[Quarter] = []
     before = config.embargo + config.validation + 1 + config.embargo
     start = first_day + config.min_training + before
@@ -87,14 +75,9 @@ def quarters(first_day: int, num_days: int, config: QuarterConfig) -> list[Quart
 
 
 def turbulence_threshold(turbulence: Tensor, config: QuarterConfig) -> float:
-    """Return the threshold of liquidation: a quantile of the index in a training window.
+    """Return the threshold of liquidation: a quantile of the index in a training window; ValueError without values.
 
-    Args:
-        turbulence: of the days after the warm-up; 0 where the index has no full window. Shape: (T,).
-        config: names the quantile.
-
-    Raises:
-        ValueError: the index has no value in the window.
+    The index is 0 on days on which it has no full window. Shape: (T,).
     """
     known = turbulence[turbulence > 0].double()
     if not len(known):

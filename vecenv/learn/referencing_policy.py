@@ -36,20 +36,8 @@ def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
 class ReferencingActorPolicy(ActorPolicy):
     """Actor that reads observations by reference; see `vecenv.core.collector_inputs.ReferencingPolicy`.
 
-    Equal to `ActorPolicy` on the whole observations, up to the rounding of the first layer's sums.
-
-    Args:
-        env: its observations are split.
-        network: architecture.
-        moments: mean and standard deviation of the inputs. Shape of each: (D,).
-        actor: parameters of the actor.
-
-    Attributes:
-        references: the split of the observations.
-        table: of the first layer without what is a row's own. Shape: (R, width of the first hidden layer).
-
-    Raises:
-        ValueError: the network cannot read observations by reference.
+    Equal to `ActorPolicy` on the whole observations, up to the rounding of the first layer's sums, whose ``table`` has
+    the shape (R, width of the first hidden layer). A network that cannot raises a ValueError.
     """
 
     def __init__(self, env: VecEnv, network: Network, moments: list[Tensor], actor: list[Tensor]) -> None:
@@ -72,7 +60,6 @@ class ReferencingActorPolicy(ActorPolicy):
     def act_by_reference(
         self, parameters: list[Tensor], own: Tensor, reference: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return actions and log-probabilities. Shapes: (N, *spec.shape), (N,)."""
         mean, deviation, *actor, table = parameters
         columns, head = self.references.own_columns, self._flat.head
         inputs = scaled(own, columns(mean), columns(deviation))

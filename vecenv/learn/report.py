@@ -29,18 +29,10 @@ def write_run_folder(
     agent: str | None = None,
     beside: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write ``metrics.json`` and the plots of a run; accounts are plotted for trading tasks.
+    """Write ``metrics.json`` and the plots of a run, and return the content of the former.
 
-    Args:
-        folder: created if missing; files of an earlier run are replaced.
-        metadata: of the run, JSON-able, such as its settings and seed.
-        evaluation: of the agents.
-        histories: metrics of every update of each run, for the learning curve; if empty, none is plotted.
-        agent: whose holdings and worst days are told, the first by default.
-        beside: agents shown on those days beside the reference.
-
-    Returns:
-        The content of ``metrics.json``.
+    Files of an earlier run are replaced. Holdings and worst days are those of ``agent``, by default the first; the
+    agents ``beside`` are shown on those days too. Without histories there is no learning curve.
 
     Raises:
         ValueError: the evaluation has no such agent.

@@ -16,11 +16,7 @@ from vecenv.learn.running_moments import RunningMoments
 class RewardScale:
     """Divides rewards by the deviation of the discounted sums of those so far; 1 before the first rollout.
 
-    Args:
-        num_envs: N.
-        gamma: discount per step.
-        device: of the moments.
-        num_members: policies to each of which as many consecutive rows belong, and a scale of its own, S.
+    Each of ``num_members`` policies, to which as many consecutive rows belong, has a scale of its own.
     """
 
     def __init__(self, num_envs: int, gamma: float, device: torch.device, num_members: int = 1) -> None:
@@ -29,7 +25,6 @@ class RewardScale:
         self.discounted_return = torch.zeros(num_envs, device=device)
 
     def update(self, collector: FusedCollector) -> None:
-        """Add the rewards of a rollout."""
         done = collector.terminated | collector.truncated
         sums, self.discounted_return = discounted_sums(
             collector.reward.float(), done, self.discounted_return, self.gamma
@@ -51,7 +46,6 @@ class RewardScale:
         return self.return_moments.deviation().float()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state needed to resume."""
         return {"return_moments": self.return_moments.state_dict(), "discounted_return": self.discounted_return.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

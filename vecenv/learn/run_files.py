@@ -20,15 +20,7 @@ class RunStoppedError(OSError):
 
 @contextlib.contextmanager
 def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]:
-    """Convert an `OSError` into an error that names the run's folder and its last checkpoint.
-
-    Args:
-        checkpoint: of the run.
-        update: of the checkpoint, in words; None if this run has written none.
-
-    Raises:
-        RunStoppedError: the context raised an `OSError`.
-    """
+    """Convert an `OSError` into a `RunStoppedError` that names the run's folder and its last checkpoint, if any."""
     try:
         yield
     except RunStoppedError:
@@ -46,22 +38,13 @@ class Resumable(Protocol):
     config: Any
 
     @property
-    def update_number(self) -> int:
-        """Updates done."""
-        ...
+    def update_number(self) -> int: ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state needed to resume."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
 
 class RunFiles:
     """Checkpoint and log of a run.
-
-    Args:
-        folder: of the run, existing.
-        learner: before its first update, or loaded from the checkpoint in the folder.
-        resumed: whether it was loaded.
 
     Raises:
         ValueError: the log to resume is corrupted.
@@ -79,11 +62,7 @@ class RunFiles:
         self._state = learner.state_dict()
 
     def after_update(self, metrics: Mapping[str, float]) -> None:
-        """Log an update and, every ``checkpoint_every`` updates, write a checkpoint.
-
-        Raises:
-            RunStoppedError: the folder cannot be written.
-        """
+        """Log an update and, every ``checkpoint_every`` updates, write a checkpoint."""
         # The row first: a resumed run drops rows after its checkpoint, but could not restore a missing one.
         with self._told():
             self.log.write(metrics)
@@ -92,11 +71,7 @@ class RunFiles:
             self._save()
 
     def close(self) -> None:
-        """Write the checkpoint of the last update, unless written, and close the log.
-
-        Raises:
-            RunStoppedError: the folder cannot be written.
-        """
+        """Write the checkpoint of the last update, unless written, and close the log."""
         try:
             if self._saved != self._update:
                 self._save()
@@ -112,7 +87,6 @@ class RunFiles:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Convert write errors as `telling_what_is_kept`."""
         kept = None if self._saved is None else f"update {self._saved}"
         with telling_what_is_kept(self.path, kept):
             yield

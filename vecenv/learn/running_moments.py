@@ -28,12 +28,7 @@ def batch_moments(samples: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def table_moments(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `batch_moments` of rows of a table, each perhaps many times, without copying them.
-
-    Args:
-        table: Shape: (R, M).
-        rows: Shape: (B,), int64.
-    """
+    """Return `batch_moments` of rows (B,) of a table (R, M), each perhaps many times, without copying them."""
     # Exact in any order, and unlike bincount without a meeting of host and device.
     times = table.new_zeros(len(table), dtype=torch.float64).index_add_(0, rows, torch.ones_like(rows).double())
     origin = table[rows[:1]].squeeze(0)
@@ -47,12 +42,7 @@ def table_moments(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RunningMoments:
-    """Merges the moments of batches: Chan, Golub and LeVeque, "Updating formulae ... for sample variances", 1979.
-
-    Args:
-        shape: of one sample.
-        device: where the moments live.
-    """
+    """Merges the moments of batches: Chan, Golub and LeVeque, "Updating formulae ... for sample variances", 1979."""
 
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         self.count = torch.zeros((), dtype=torch.float64, device=device)
@@ -64,13 +54,7 @@ class RunningMoments:
         self.merge(len(samples), *batch_moments(samples))
 
     def merge(self, number: int, mean: Tensor, squares: Tensor) -> None:
-        """Add a batch given by its moments.
-
-        Args:
-            number: of its samples.
-            mean: of them. Shape: ``shape``, float64.
-            squares: sum of the squared distances from the mean, likewise.
-        """
+        """Add a batch given by its number, mean and sum of squared distances from the mean, float64."""
         count, difference = self.count + number, mean - self.mean
         self.squares += squares.clamp(min=0.0) + difference.square() * (self.count * number / count)
         self.mean += difference * (number / count)
@@ -83,10 +67,8 @@ class RunningMoments:
         return torch.where(varies, deviation, 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the moments."""
         return {name: getattr(self, name).clone() for name in ("count", "mean", "squares")}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Resume from a `state_dict`."""
         for name, value in state_dict.items():
             getattr(self, name).copy_(value)

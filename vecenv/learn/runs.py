@@ -62,14 +62,7 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, config: RunConfig, progr
 
 
 def progress_metrics(learner: Runnable, batch_size: int, seconds: float, rate: float) -> Metrics:
-    """Return the metrics that every learner tells of an update it has made.
-
-    Args:
-        learner: after the update.
-        batch_size: steps of an update.
-        seconds: of this one.
-        rate: its learning rate.
-    """
+    """Return the metrics that every learner tells of an update it has made."""
     return {
         "update": learner.update_number,
         "frames": learner.update_number * batch_size,
@@ -79,11 +72,7 @@ def progress_metrics(learner: Runnable, batch_size: int, seconds: float, rate: f
 
 
 def checked_losses(learner: Runnable, losses: list[float]) -> list[float]:
-    """Return the losses of an update under way.
-
-    Raises:
-        FloatingPointError: one is not finite.
-    """
+    """Return the losses of an update under way; FloatingPointError of one that is not finite."""
     if not all(math.isfinite(loss) for loss in losses):
         raise FloatingPointError(f"update {learner.update_number + 1}: losses are not finite: {losses}")
     return losses
@@ -101,9 +90,7 @@ class Runnable(Protocol):
     config: Any
 
     @property
-    def update_number(self) -> int:
-        """Updates done."""
-        ...
+    def update_number(self) -> int: ...
 
     @property
     def num_updates(self) -> int:
@@ -114,13 +101,9 @@ class Runnable(Protocol):
         """Collect, learn and return metrics, ``frames`` among them."""
         ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state needed to resume."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`."""
-        ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 def run(
@@ -167,12 +150,7 @@ def run(
 
 
 def load_run(learner: Runnable, path: Path) -> None:
-    """Load a checkpoint into a learner.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is corrupted, or of another run.
-    """
+    """Load a checkpoint into a learner; errors are those of `load_checkpoint` and the learner's `load_state_dict`."""
     state = load_checkpoint(path, learner.env.device)
     try:
         learner.load_state_dict(state)
@@ -186,7 +164,6 @@ def _updates(
     on_update: Callable[[Metrics], None] | None,
     before_update: Callable[[int], None] | None,
 ) -> list[Metrics]:
-    """Make the remaining updates."""
     history: list[Metrics] = []
     while learner.update_number < learner.num_updates:
         if before_update:

@@ -21,19 +21,11 @@ _NO_DEVIATION = 1e-12
 
 
 def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interval:
-    """Return the mean with the 95% percentile interval of a cluster bootstrap over groups.
+    """Return the mean with the 95% percentile interval of a cluster bootstrap over groups. Shape of both: (N,).
 
     Efron, "Bootstrap methods", Annals of Statistics 7(1), 1979; Künsch, "The jackknife and the bootstrap for general
-    stationary observations", Annals of Statistics 17(3), 1989.
-
-    Args:
-        values: one per episode. Shape: (N,).
-        groups: episodes of a group share market days; from `vecenv.learn.metrics.independent_groups`. Shape: (N,),
-            int64.
-        seed: of the resampling.
-
-    Returns:
-        NaN bounds with fewer than three groups.
+    stationary observations", Annals of Statistics 17(3), 1989. Episodes of a group share market days; see
+    `vecenv.learn.metrics.independent_groups`. Bounds are NaN with fewer than three groups.
     """
     numbered = groups.cpu().unique(return_inverse=True)[1]
     rows = torch.stack([values.double().cpu(), torch.ones(len(values), dtype=torch.float64)], 1)
@@ -42,15 +34,9 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
 
 
 def bootstrap_of_sums(sums: Tensor, statistic: Callable[[Tensor], Tensor], seed: int = 0) -> Interval:
-    """Return a statistic of sums over groups, with the 95% percentile interval of a bootstrap over the groups.
+    """Return a statistic of sums (G, K) over groups, with the 95% percentile interval of a bootstrap over the groups.
 
-    Args:
-        sums: of each group. Shape: (G, K), float64.
-        statistic: of the K sums over all groups, shape (..., K); returns shape (...).
-        seed: of the resampling.
-
-    Returns:
-        NaN bounds with fewer than three groups.
+    The statistic maps (..., K) to (...). Bounds are NaN with fewer than three groups.
     """
     count, value = len(sums), float(statistic(sums.sum(0)))
     if count < 3:
@@ -72,14 +58,7 @@ def correlation_of_sums(sums: Tensor) -> Tensor:
 def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tensor) -> Tensor:
     """Average returns over the episodes that ran on the same day of the same path, so that each day counts once.
 
-    Args:
-        returns: simple daily returns. Shape: (T, N).
-        lived: whether the episode ran on the day. Shape: (T, N), bool.
-        path: of each episode. Shape: (N,).
-        start_day: of each episode. Shape: (N,).
-
-    Returns:
-        One return per day on which an episode ran. Shape: (days,), float64.
+    Shapes: (T, N), (T, N), (N,), (N,) -> (days,), float64.
     """
     day = start_day + torch.arange(len(returns), device=path.device)[:, None]
     place = (path * (int(day.max()) + 1) + day)[lived].unique(return_inverse=True)[1]
@@ -93,12 +72,7 @@ def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
 
     Bailey and López de Prado, "The Deflated Sharpe Ratio", Journal of Portfolio Management 40(5), 2014: the
     `probabilistic_sharpe` ratio against the `expected_maximum_sharpe` of as many trials as agents whose returns vary.
-
-    Args:
-        returns: by agent, daily returns of distinct days. Shape of each: (days,).
-
-    Returns:
-        By agent; NaN for constant returns.
+    Returns are of distinct days; those that are constant get NaN.
     """
     ratios = {name: _sharpe(series) for name, series in returns.items()}
     known = torch.tensor([ratio for ratio in ratios.values() if not math.isnan(ratio)], dtype=torch.float64)
@@ -114,9 +88,7 @@ def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
 def expected_maximum_sharpe(num_trials: int, deviation: float) -> float:
     """Return the expected maximum Sharpe ratio of trials without skill (eq. 1 of Bailey and López de Prado).
 
-    Args:
-        num_trials: number of independent trials; fewer than two give 0.
-        deviation: standard deviation of the trials' ratios.
+    Fewer than two independent trials give 0. ``deviation`` is that of the trials' ratios.
     """
     if num_trials < 2:
         return 0.0
@@ -128,19 +100,13 @@ def expected_maximum_sharpe(num_trials: int, deviation: float) -> float:
 def probabilistic_sharpe(ratio: float, benchmark: float, num_days: int, skewness: float, kurtosis: float) -> float:
     """Return the probability that the true Sharpe ratio exceeds a benchmark (eq. 2 of Bailey and López de Prado).
 
-    Args:
-        ratio: observed Sharpe ratio of daily returns, not annualised.
-        benchmark: Sharpe ratio of daily returns.
-        num_days: number of returns.
-        skewness: of the returns.
-        kurtosis: of the returns, 3 for a normal distribution.
+    Ratios are of daily returns, not annualised; the kurtosis of a normal distribution is 3.
     """
     variance = 1 - skewness * ratio + (kurtosis - 1) / 4 * ratio**2
     return NormalDist().cdf((ratio - benchmark) * math.sqrt(num_days - 1) / math.sqrt(max(variance, 1e-12)))
 
 
 def _sharpe(returns: Tensor) -> float:
-    """Return mean / standard deviation, NaN for constant returns."""
     deviation = float(returns.std()) if len(returns) > 1 else 0.0
     return float(returns.mean()) / deviation if deviation > _NO_DEVIATION else math.nan
 

@@ -22,16 +22,9 @@ LARGEST = 1 - 1e-6
 
 
 class TanhNormalHead:
-    """Normal distributions with a deviation of their own in every state, squashed into the bounds by tanh.
+    """Normal distributions with a deviation of their own in every state, squashed into finite bounds by tanh.
 
     Haarnoja et al., "Soft actor-critic", ICML 2018, appendix C. The outputs are means, then deviations before softplus.
-
-    Args:
-        spec: of one agent's action.
-        initial_std: initial deviation before squashing.
-
-    Raises:
-        ValueError: actions are no numbers within finite bounds.
     """
 
     def __init__(self, spec: TensorSpec, initial_std: float) -> None:
@@ -50,23 +43,16 @@ class TanhNormalHead:
         return mean, softplus(deviation) + LEAST_STD
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the squashed means."""
         return self.bounds.action(torch.tanh(self.parts(outputs)[0]))
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
-        """Draw actions."""
         noise = standard_normals(key, elapsed, self.bounds.size)
         return self.bounds.action(self.units(outputs, noise)[0])
 
     def units(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions in half widths, differentiable in the outputs, and their log-density in that unit.
 
-        Args:
-            outputs: of the actor. Shape: (B, size).
-            noise: standard normal. Shape: (B, size / 2).
-
-        Returns:
-            Shapes: (B, size / 2), (B,).
+        Shapes: (B, size), standard normal noise (B, size / 2) -> (B, size / 2), (B,).
         """
         mean, deviation = self.parts(outputs)
         raw = mean + deviation * noise

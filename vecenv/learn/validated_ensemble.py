@@ -15,19 +15,11 @@ class ValidatedEnsemble(ValidatedLearner):
     """An ensemble in one batch whose members are validated on the same episodes, as single runs are.
 
     A member whose patience is at its end keeps its best policy, and goes on in the batch until that of all is.
-
-    Args:
-        learner: to train.
-        validation: of a member's policy.
-        evaluations: as `ValidatedLearner`.
-        patience: as `ValidatedLearner`, of each member.
+    Arguments and errors are those of `ValidatedLearner`.
 
     Attributes:
         bests: what each member keeps, as `ValidatedLearner.best`.
         counts: validations of each member since its best one.
-
-    Raises:
-        ValueError: ``evaluations`` or ``patience`` is below one.
     """
 
     learner: EnsemblePPO
@@ -54,7 +46,6 @@ class ValidatedEnsemble(ValidatedLearner):
         return means_of_members(metrics, self.learner.seeds) | metrics
 
     def _judge(self, number: int, score: float, sharpe: float) -> None:
-        """Keep a member's policy if it is better than those before."""
         if score > self.bests[number]["score"]:
             self.bests[number], self.counts[number] = self._kept_of(number, score, self.update_number, sharpe), 0
         else:
@@ -69,16 +60,10 @@ class ValidatedEnsemble(ValidatedLearner):
         return self.learner.state_dict() | {"bests": [dict(best) for best in self.bests], "counts": list(self.counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`.
-
-        Raises:
-            ValueError: it does not fit the learner, or was trained without validation.
-        """
         if "bests" not in state:
             raise ValueError("the checkpoint was trained without validation")
         self.learner.load_state_dict({name: value for name, value in state.items() if name not in ("bests", "counts")})
         self.bests, self.counts = [dict(best) for best in state["bests"]], list(state["counts"])
 
     def member_state(self, number: int) -> dict[str, Any]:
-        """Return the state of a member as `ValidatedLearner.state_dict` of a single run has it."""
         return self.learner.member_state(number) | {"best": dict(self.bests[number]), "failures": self.counts[number]}

@@ -32,12 +32,9 @@ where there is none."""
 
 
 class Validation:
-    """Plays the same held-out episodes with a policy at every call.
+    """Plays the same held-out episodes, one per row of ``env``, with a policy at every call.
 
-    Args:
-        env: the held-out environment, one row per episode; its rows are overwritten.
-        seed: of the episodes.
-        network: of the policies in this environment, where they train on another number of symbols.
+    The network is that of the policies in this environment, where they train on another number of symbols.
     """
 
     def __init__(self, env: VecEnv, seed: int, network: Network | None = None) -> None:
@@ -103,7 +100,6 @@ class ValidatedLearner:
 
     @property
     def update_number(self) -> int:
-        """Updates done."""
         return self.learner.update_number
 
     @property
@@ -125,7 +121,6 @@ class ValidatedLearner:
         return metrics | self.validate()
 
     def metric_names(self) -> Sequence[str]:
-        """Return the names of the metrics of `validate`."""
         return METRICS
 
     def validate(self) -> Metrics:
@@ -150,11 +145,6 @@ class ValidatedLearner:
         return self.learner.state_dict() | {"best": dict(self.best), "failures": self.failures}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`.
-
-        Raises:
-            ValueError: it does not fit the learner, or was trained without validation.
-        """
         if "best" not in state:
             raise ValueError("the checkpoint was trained without validation")
         own = {name: value for name, value in state.items() if name not in ("best", "failures")}

@@ -24,13 +24,8 @@ COUNT = 10
 class WorstDay(NamedTuple):
     """A day of one path of the market, averaged over the episodes that ran on it.
 
-    Attributes:
-        date: of the close at which the day ends.
-        path: of the market; one of real data has path 0 alone.
-        episodes: of the agent that ran on the day.
-        log_returns: from the close before, by agent, the agent whose days these are first; None if none of its episodes
-            ran.
-        turnover: purchases plus sales of that agent between the two closes, as a share of the value before.
+    Log-returns are from the close before, by agent, the one whose days these are first; None if none of its episodes
+    ran. The turnover, purchases plus sales between the two closes, is a share of the value before.
     """
 
     date: str
@@ -43,16 +38,8 @@ class WorstDay(NamedTuple):
 def worst_days(evaluation: Evaluation, agent: str, beside: Sequence[str] = (), count: int = COUNT) -> list[WorstDay]:
     """Return the days on which an agent's mean log-return is lowest, the worst first.
 
-    A day of a path counts once, however many episodes ran on it. Growth of a day counts as at least 1e-6.
-
-    Args:
-        evaluation: of a trading task.
-        agent: whose days.
-        beside: agents to show beside it and the reference; those that did not play are left out.
-        count: largest number of days.
-
-    Raises:
-        ValueError: the task does not trade.
+    A day of a path counts once, however many episodes ran on it. Growth of a day counts as at least 1e-6. Agents
+    ``beside`` it and the reference that did not play are left out. A task that does not trade raises a ValueError.
     """
     market = evaluation.market
     names = dict.fromkeys(name for name in (agent, evaluation.reference, *beside) if name in evaluation.records)
@@ -76,7 +63,6 @@ def worst_days(evaluation: Evaluation, agent: str, beside: Sequence[str] = (), c
 
 
 def _log_returns(curves: EpisodeCurves) -> Tensor:
-    """Return daily log-returns. Shape: (T, N)."""
     return torch.log((1.0 + curves.returns).clamp(min=1e-6))
 
 
@@ -87,13 +73,7 @@ def _turnover(curves: EpisodeCurves) -> Tensor:
 
 
 def _mean_by_place(curves: EpisodeCurves, values: Tensor, start: Tensor) -> dict[int, tuple[float, int]]:
-    """Return the mean of values over the episodes that ran on a day, and their number.
-
-    Args:
-        curves: of the episodes.
-        values: Shape: (T, N).
-        start: number of the place, path times days plus day, where each episode begins. Shape: (N,).
-    """
+    """Return mean and number of values (T, N) by place, path times days plus day; ``start`` is that of each episode."""
     place = start + torch.arange(len(values), device=start.device)[:, None]
     lived = curves.lived
     places, rank = place[lived].unique(return_inverse=True)
@@ -109,12 +89,7 @@ def worst_days_json(days: Sequence[WorstDay]) -> list[dict[str, Any]]:
 
 
 def worst_days_figure(days: Sequence[WorstDay], title: str) -> Figure:
-    """Plot the log-returns of all agents on the worst days of the first one, and its turnover.
-
-    Args:
-        days: from `worst_days`, at least one.
-        title: of the figure.
-    """
+    """Plot the log-returns of all agents on the worst days of the first one, and its turnover."""
     figure, (returns, turnover) = empty_figure(1, 2, (11.0, 1.8 + 0.5 * len(days)), "y")
     grid = returns.get_gridspec()
     assert grid is not None

@@ -15,12 +15,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
     On an error the target is unchanged and the temporary file removed. A killed process leaves ``NAME.partial``, which
     the next write overwrites.
-
-    Args:
-        path: of the target, in an existing folder.
-
-    Raises:
-        OSError: it cannot be written.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -45,7 +39,6 @@ def why_unwritten(error: OSError) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Sync a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

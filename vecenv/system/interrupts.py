@@ -18,13 +18,10 @@ INTERRUPTED = 130
 
 @contextlib.contextmanager
 def interrupts_held(what: str) -> Iterator[None]:
-    """Defer Ctrl+C within the context: print a line on the standard error, and raise at the end.
+    """Defer Ctrl+C within the context: tell ``what`` goes on, on the standard error, and raise at the end.
 
     If an exception, such as that of a first Ctrl+C, is already being handled, nothing is raised. Only the main thread
     handles signals; in other threads this does nothing.
-
-    Args:
-        what: the deferring activity, a sentence without its end.
     """
     handled, held = sys.exception(), False
 
@@ -50,13 +47,8 @@ def interrupts_held(what: str) -> Iterator[None]:
 def first_interrupt_asks(what: str) -> Iterator[Callable[[], bool]]:
     """Within the context, a first Ctrl+C only asks to stop; later ones act as outside of it.
 
-    Only the main thread handles signals; in other threads this does nothing.
-
-    Args:
-        what: what follows a first Ctrl+C, a sentence without its end, for the standard error.
-
-    Yields:
-        Whether there was one.
+    It tells ``what`` follows, on the standard error; the function that is yielded tells whether there was one. Only the
+    main thread handles signals; in other threads this does nothing.
     """
     asked = False
 

@@ -19,11 +19,7 @@ Settings = TypeVar("Settings")
 
 
 def preset_path(kind: str, name: str) -> Path:
-    """Return the file of a preset.
-
-    Args:
-        kind: folder of the shipped presets, such as ``train``.
-        name: of a shipped preset, or the path of a file that ends in ``.yaml`` or ``.yml``.
+    """Return the file of a preset: a shipped one of folder ``kind``, or a path that ends in ``.yaml`` or ``.yml``.
 
     Raises:
         ValueError: there is no such preset.
@@ -47,11 +43,7 @@ def shipped_presets(kind: str) -> dict[str, Path]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Read a YAML file whose top level is a mapping, or empty.
-
-    Raises:
-        ValueError: the file is not YAML, or not a mapping.
-    """
+    """Read a YAML file; ValueError unless its top level is a mapping, or it is empty."""
     try:
         values = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
@@ -64,16 +56,10 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], source: str, without: Collection[str] = ()) -> Settings:
-    """Return settings with some values replaced, converted as on the command line.
-
-    Args:
-        settings: a dataclass instance; fields that are dataclasses themselves take mappings.
-        values: by field.
-        source: file, for error messages.
-        without: fields that a file must not set.
+    """Return settings with some values replaced, converted as on the command line; nested dataclasses take mappings.
 
     Raises:
-        ValueError: a key is not a field, or a value is not of the field's type or refused by the settings.
+        ValueError: a key is no field, or one of ``without``, or a value is not of its type or refused by the settings.
     """
     assert is_dataclass(settings) and not isinstance(settings, type)
     hints = get_type_hints(type(settings))
@@ -111,7 +97,6 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
-    """Convert a YAML value to the type of its field."""
     mapping = get_origin(kind) is dict
     if isinstance(value, dict) and mapping:
         items = [part for pair in value.items() for part in pair]

@@ -32,14 +32,7 @@ pre.action { background: #eaf3fa; } .wrong { color: #b54708; font-weight: 600; }
 
 
 def page(title: str, subtitle: str, cards: Iterable[tuple[str, str]], sections: Mapping[str, str]) -> str:
-    """Return a page.
-
-    Args:
-        title: of it.
-        subtitle: below the title.
-        cards: values and what they are.
-        sections: HTML by heading; a heading that begins with an underscore is not shown.
-    """
+    """Return a page: cards are values and what they are; a heading that begins with an underscore is not shown."""
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="sub">{escape(subtitle)}</p>', _cards(cards)]
     for heading, content in sections.items():
         shown = "" if heading.startswith("_") else f"<h2>{escape(heading)}</h2>"
@@ -56,14 +49,7 @@ def _cards(cards: Iterable[tuple[str, str]]) -> str:
 
 
 def conversation(heading: str, marks: Sequence[str], messages: Sequence[Mapping[str, str]], result: str) -> str:
-    """Return the texts of a step, collapsed.
-
-    Args:
-        heading: shown when it is closed.
-        marks: what was wrong.
-        messages: of a chat; those of role ``assistant`` are set off.
-        result: what came of it.
-    """
+    """Return the texts of a step, collapsed, with ``marks`` of what was wrong and what came of it."""
     wrong = f' <span class="wrong">{escape(", ".join(marks))}</span>' if marks else ""
     texts = "".join(
         f'<pre class="{"action" if message["role"] == "assistant" else ""}">{escape(message["content"])}</pre>'
@@ -84,12 +70,7 @@ def values(summary: str, entries: Mapping[str, Any]) -> str:
 
 
 def number_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[float]]]) -> str:
-    """Return a table of words and signed numbers, whose last row is set off.
-
-    Args:
-        heads: of the columns.
-        rows: words of the first columns, numbers of the others.
-    """
+    """Return a table of words, then signed numbers, whose last row is set off."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(word)}</td>' for word in words)}{''.join(map(_cell, numbers))}</tr>"

@@ -20,12 +20,8 @@ class WriteLock:
     """Context manager that excludes a second writer of a folder or file.
 
     The lock is the operating system's (``flock``), so a killed process leaves no lock, at most the file. If the system
-    or the file system has no locks, a warning is issued and nothing is refused.
-
-    Args:
-        target: written folder or, with ``file``, file.
-        file: the locked file, ``.lock`` in the folder by default. It is removed after the context, with folders that
-            were made for it and stayed empty.
+    or the file system has no locks, a warning is issued and nothing is refused. The locked file, ``.lock`` in the
+    folder by default, is removed after the context, with folders that were made for it and stayed empty.
     """
 
     def __init__(self, target: Path, file: Path | None = None) -> None:
@@ -39,12 +35,7 @@ class WriteLock:
         return cls(target, target.with_name(target.name + ".lock"))
 
     def __enter__(self) -> WriteLock:
-        """Take the lock.
-
-        Raises:
-            BlockingIOError: another process, or another writer of this process, has it.
-            OSError: the file cannot be created.
-        """
+        """Take the lock; BlockingIOError if another process, or another writer of this process, has it."""
         while self._descriptor < 0:
             folder = self.file.parent
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -63,7 +54,6 @@ class WriteLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Release the lock."""
         with contextlib.suppress(OSError):
             self.file.unlink(missing_ok=True)
         os.close(self._descriptor)

@@ -34,23 +34,16 @@ class Play(Protocol):
         """Give each row's answer: a text, or an action."""
         ...
 
-    def close(self) -> None:
-        """End it."""
-        ...
+    def close(self) -> None: ...
 
 
 class NumberPlay:
-    """Rows of an environment, stepped by itself.
-
-    Args:
-        env: at the start of its episodes.
-    """
+    """Rows of an environment at the start of its episodes, stepped by itself."""
 
     def __init__(self, env: VecEnv) -> None:
         self._env, self.shown = env, list(env.observations())
 
     def act(self, answers: Sequence[Any]) -> Turn:
-        """Step every row."""
         reward = self._env.advance(torch.stack([torch.as_tensor(answer) for answer in answers]))
         return Turn(list(self._env.observations()), reward.tolist(), self._env.rows.done.tolist())
 
@@ -59,18 +52,13 @@ class NumberPlay:
 
 
 class TextPlay:
-    """Text agents of an environment.
-
-    Args:
-        rows: at the start of their episodes.
-    """
+    """Text agents of an environment at the start of their episodes."""
 
     def __init__(self, rows: TextRows) -> None:
         self._rows, self._ids = rows, range(rows.env.num_envs)
         self.shown = [shown for shown, _ in rows.begin(self._ids)]
 
     def act(self, answers: Sequence[Any]) -> Turn:
-        """Take every row's turn."""
         turns = self._rows.answer(self._ids, answers)
         columns = zip(*((turn.shown, turn.reward, turn.done) for turn in turns), strict=True)
         return Turn(*columns)

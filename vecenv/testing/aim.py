@@ -30,14 +30,11 @@ class AimState(TensorClass):
 
 
 class Aim(Scenario[AimState]):
-    """Every step earns less, the further the place is from the target.
+    """Every step earns less, the further the place is from the target; ``actions`` are ``numbers`` or ``choices``.
 
     Episodes of odd length terminate, those of even length are truncated. Two numbers move the place, of unequal bounds
     and weights, so that rewards are smooth in them; or one of three choices: down, nothing, up. Of the choices one is
     always masked, which depends on the place. The risk level grows with the steps.
-
-    Args:
-        actions: ``numbers`` or ``choices``.
     """
 
     name, version = "aim", "1"

@@ -92,7 +92,6 @@ def _shown(env: VecEnv) -> list[list[str]]:
 
 
 def _answer(env: VecEnv, draw: Random) -> list[str]:
-    """Let every row give a random answer, and return the answers."""
     door = TextDoor(env)
     said = [door.text.random_answer(draw) for _ in range(env.num_envs)]
     env.advance(env.checked_action(door.parse(said, range(env.num_envs))[0]))
@@ -273,7 +272,6 @@ class _Recorded:
         self._play(steps)
 
     def _play(self, steps: int) -> None:
-        """Play some steps of the episodes, and note what the records should hold and do not."""
         env, door, draw, ids = self.env, TextDoor(self.env), Random(6), self.ids
         recorder = self.recording.recorder(env, ids, self.market)
         step, wrong = 0, list(self.texts)

@@ -19,11 +19,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def run_checks(name: str, checks: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """Run checks by name, and raise the first fault, with the name of what is checked and of the check.
-
-    Raises:
-        TaskFault: a check found a fault, or could not be run.
-    """
+    """Run checks by name, and raise the first `TaskFault`, with the name of what is checked and of the check."""
     for what, check in checks:
         try:
             check()

@@ -54,7 +54,6 @@ class LearnerCase:
     scratch: frozenset[str] = field(default=frozenset({"gradients"}))
 
     def new(self, env_seed: int = 3, num_envs: int = ROWS, compiled: bool = False, **settings: Any) -> Any:  # noqa: ANN401
-        """Return the learner before its first update, with some settings replaced."""
         return self.make(self.env(env_seed, num_envs, compiled), replace(self.config, **settings))
 
 
@@ -105,16 +104,13 @@ def _stranger(env: VecEnv, name: str) -> Any:  # noqa: ANN401
 
 
 def learner_case(name: str, actions: str | None = None, ensemble: bool = False, **settings: Any) -> LearnerCase:  # noqa: ANN401
-    """Return a learner of the package as a case.
+    """Return a learner of the package, such as ``ppo``, as a case; KeyError of an unknown name.
 
     Args:
         name: ``ppo``, ``cppo``, ``a2c``, ``dqn``, ``sac``, ``td3``, ``ddpg``, ``exact`` or ``grpo``.
         actions: ``numbers`` or ``choices``, of which some are masked; by default numbers, and choices for ``dqn``.
         ensemble: two members in one batch, of ``ppo`` or ``cppo``; their loss is not compared.
         **settings: of the learner.
-
-    Raises:
-        KeyError: there is no such learner.
     """
     kind, config, loss = _KINDS[name]
     given = actions or ("choices" if name == "dqn" else "numbers")

@@ -99,14 +99,11 @@ class _Step(NamedTuple):
 
 
 class _Checks:
-    """The checks of a case."""
-
     def __init__(self, case: LearnerCase) -> None:
         self.case = case
 
     @cached_property
     def whole(self) -> _Run:
-        """A run from its start to its end."""
         torch.manual_seed(1)
         learner, metrics, states, steps = self.case.new(), [], [], []
         with _stepping(learner, lambda: steps.append(1)):
@@ -337,7 +334,6 @@ def _told(learner: Any) -> dict[str, float]:  # noqa: ANN401
 
 
 def _finish(learner: Any) -> list[dict[str, float]]:  # noqa: ANN401
-    """Make the remaining updates and return their metrics."""
     told = []
     while learner.update_number < learner.num_updates:
         told.append(_told(learner))
@@ -376,7 +372,6 @@ def _forms(state: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def _stepping(learner: Any, before: Callable[[], object]) -> Iterator[None]:  # noqa: ANN401
-    """Call a function before every optimiser step."""
     step = learner.optimiser.step
 
     def stepped() -> None:

@@ -1,7 +1,6 @@
 """Losses that `check_learner` compares learners with: TorchRL's over the same networks, and finite differences.
 
-Each takes a learner as it was before its first update, the parameters of a step, and what its `objective` was given;
-and returns the loss with its gradients by the parameters.
+Each takes a learner before its first update, a step's parameters, and what its `objective` was given.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ def _actor(learner: Any, actor: list[Tensor], allowed: Tensor | None) -> Probabi
 
 
 def _critic(learner: Any, critic: list[Tensor]) -> TensorDictModule:  # noqa: ANN401
-    """Return a learner's critic of states as TorchRL's."""
     value = _Weights(critic, lambda weights, seen: learner.network.value(weights, seen).unsqueeze(-1))
     return TensorDictModule(value, ["observation"], ["state_value"])
 
