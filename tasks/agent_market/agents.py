@@ -42,7 +42,7 @@ class BuyAndHold:
 
 
 class FairValue:
-    """Holds the largest position on the side of the public estimate, where it is over ``threshold`` ticks off the mid."""
+    """Holds the largest position on the side of the public estimate, if it is over ``threshold`` ticks off the mid."""
 
     def __init__(self, threshold: float = 20.0) -> None:
         self.threshold = threshold

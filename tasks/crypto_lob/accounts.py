@@ -9,20 +9,7 @@ from torch import Tensor
 
 
 class Account(NamedTuple):
-    """What fills change. Shape of each: (), int64.
-
-    Attributes:
-        position: lots.
-        cash: money.
-        trade_cost: paid less received for the open trade.
-        entry: doubled mid at which the position began.
-        best: most favourable doubled mid since.
-        age: steps since.
-        won: closed trades with a profit.
-        lost: closed trades with a loss.
-        traded: value bought and sold.
-        costs: fees and slippage.
-    """
+    """What fills change, as in `LobState`. Shape of each: (), int64."""
 
     position: Tensor
     cash: Tensor
@@ -37,15 +24,7 @@ class Account(NamedTuple):
 
 
 def after_fill(account: Account, filled: Tensor, value: Tensor, cost: Tensor, doubled_mid: Tensor) -> Account:
-    """Return an account after an order of some lots was filled.
-
-    Args:
-        account: before.
-        filled: lots, negative if sold. Shape: (), int64.
-        value: of the lots, not negative. Shape: (), int64.
-        cost: fees and slippage. Shape: (), int64.
-        doubled_mid: at the fill. Shape: (), int64.
-    """
+    """Return an account after an order of ``filled`` lots, negative if sold; ``cost`` is fees and slippage."""
     paid = torch.where(filled < 0, -value, value) + cost
     position = account.position + filled
     was, now = account.position.sign(), position.sign()

@@ -25,11 +25,7 @@ def config_of_env(env: VecEnv) -> CryptoLobConfig:
 
 
 class Constant:
-    """Holds one position all the time.
-
-    Args:
-        share: of the largest position, from -1 to 1.
-    """
+    """Holds one share of the largest position, from -1 to 1, all the time."""
 
     def __init__(self, share: int) -> None:
         self.share = share
@@ -39,11 +35,7 @@ class Constant:
 
 
 class Imbalance:
-    """Holds the largest position on the side of the imbalance of the best five levels, where it is large.
-
-    Args:
-        threshold: imbalance below which the position is kept, from 0 to 1.
-    """
+    """Holds the largest position on the side of the best five levels' imbalance, if above ``threshold``, 0 to 1."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
@@ -80,15 +72,9 @@ def _units(env: VecEnv) -> Tensor:
 
 
 def position_action(env: VecEnv, units: Tensor, before: Tensor | None = None) -> Tensor:
-    """Return the actions that come nearest to positions.
+    """Return the actions that come nearest to positions in units. Shapes: (N,), int64 -> (N, *action).
 
-    Args:
-        env: of the task.
-        units: to hold. Shape: (N,), int64.
-        before: units held when the action is heard, by default those held now. Shape: (N,), int64.
-
-    Returns:
-        Shape: (N, *action).
+    ``before`` are the units held when the action is heard, by default those held now.
     """
     config = config_of_env(env)
     if config.action == "target":
@@ -110,4 +96,3 @@ BASELINES: dict[str, Callable[[], Agent]] = {
     "imbalance": lambda: Imbalance(0.5),
     "oracle": Oracle,
 }
-"""Agents by name."""

@@ -14,15 +14,9 @@ from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 class ClockedBooks:
     """Books at T times of a regular clock; a hole repeats the prices of the last row before that is none.
 
-    Attributes:
-        time: milliseconds since 1970. Shape: (T,), int64.
-        open: whether the row has a fresh book, and is no hole. Shape: (T,), bool.
-        bid_price: NaN where there is no level. Shape: (T, L), float64.
-        bid_size: 0 in holes. Shape: (T, L), float64.
-        ask_price: Shape: (T, L), float64.
-        ask_size: Shape: (T, L), float64.
-        bought: coins taken by buyers since the row before, 0 in holes and where unknown. Shape: (T,), float64.
-        sold: Shape: (T,), float64.
+    ``time`` is milliseconds since 1970, ``open`` whether the row has a fresh book, and is no hole. Prices and sizes,
+    (T, L), are NaN and 0 where there is no level; sizes are 0 in holes. ``bought`` and ``sold`` are coins taken since
+    the row before, 0 in holes and where unknown.
     """
 
     time: np.ndarray
@@ -36,17 +30,10 @@ class ClockedBooks:
 
 
 def clocked(snapshots: Snapshots, step_gap: float, max_age: float) -> ClockedBooks:
-    """Read the last book at or before each time of a clock.
+    """Read the last book at or before each time of a clock of ``step_gap`` seconds.
 
-    The clock starts at the first multiple of ``step_gap`` that is not before the first fresh snapshot.
-
-    Args:
-        snapshots: of one coin.
-        step_gap: seconds from one time to the next.
-        max_age: seconds that a book may be old.
-
-    Raises:
-        MarketDataError: fewer than two times of the clock have a fresh book.
+    The clock starts at the first multiple of ``step_gap`` that is not before the first fresh snapshot, one at most
+    ``max_age`` seconds old. Raises MarketDataError if fewer than two times have a fresh book.
     """
     gap, oldest = round(step_gap * 1000), max_age * 1000
     if not (gap > 0 and abs(gap - step_gap * 1000) < 1e-9):

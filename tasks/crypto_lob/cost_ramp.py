@@ -19,10 +19,7 @@ COSTS = ("taker_fee", "slippage")
 class CostRamp:
     """Schedule of fee and slippage in proportion to the episodes that have ended, the same for all sub-environments.
 
-    Args:
-        full: the costs of the rules, by name, of `COSTS`. Shape of each: (), int64.
-        num_envs: N.
-        episodes: of each sub-environment until costs are full.
+    They reach ``full``, the costs of the rules by name, after so many ``episodes`` of each sub-environment.
     """
 
     def __init__(self, full: Mapping[str, Tensor], num_envs: int, episodes: int) -> None:
@@ -40,7 +37,6 @@ class CostRamp:
         }
 
     def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
-        """Count E ended episodes; see `Schedule.update`."""
         self.ended += len(ids)
         return {"cost_share": self.share}
 

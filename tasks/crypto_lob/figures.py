@@ -25,11 +25,8 @@ BASIS_POINTS = 1e4
 class Played(NamedTuple):
     """What an agent did; T + 1 rows of N episodes, that of the first episode alone for the last three.
 
-    Attributes:
-        equity: change since the start in basis points of the initial cash, NaN after the end. Shape: (T + 1, N).
-        row: of the tape. Shape: (T + 1,).
-        position: in coins. Shape: (T + 1,).
-        filled: lots bought and sold on the way to the row. Shape: (T + 1, 2).
+    ``equity`` is the change since the start in basis points of the initial cash, (T + 1, N), NaN after the end,
+    ``position`` in coins, ``filled`` lots bought and sold on the way to the row, (T + 1, 2).
     """
 
     equity: np.ndarray

@@ -14,18 +14,12 @@ IMPOSSIBLE = -(2**60)
 
 
 def best_positions(scenario: CryptoLob, starts: Tensor) -> Tensor:
-    """Return the units to hold after each step so that the equity at the end is highest.
+    """Return the units to hold after each of n steps so that the equity at the end is highest. Shapes: (N,) -> (N, n).
 
     Exact among positions of whole units that are traded at the market and in full, as long as no stop, holding time or
     margin closes positions: positions, rows and costs are all there is, one coin moves no book, so that the best that
-    can still be had from a row on depends on the position alone (Bellman, "Dynamic programming", 1957).
-
-    Args:
-        scenario: the task; its parameters must not differ by sub-environment.
-        starts: first rows of the episodes. Shape: (N,).
-
-    Returns:
-        Shape: (N, n), int64, of episodes of n steps.
+    can still be had from a row on depends on the position alone (Bellman, "Dynamic programming", 1957). The scenario's
+    parameters must not differ by sub-environment.
     """
     config, device = scenario.config, starts.device
     most, steps, first = config.max_position, config.episode_steps, starts.to(torch.int64)

@@ -11,13 +11,7 @@ from vecenv.tasks.crypto_lob.tape import BookTape
 
 
 class Walked(NamedTuple):
-    """What a market order has traded.
-
-    Attributes:
-        filled: lots, negative if sold. Shape: (), int64.
-        value: price times lots in money, not negative. Shape: (), int64.
-        uncovered: lots beyond the levels. Shape: (), int64.
-    """
+    """A market order's lots, negative if sold, their value, not negative, and lots beyond the levels. Shapes: ()."""
 
     filled: Tensor
     value: Tensor
@@ -29,14 +23,8 @@ def depth_table(tape: BookTape, largest: int) -> Tensor:
 
     The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a
     level that is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the
-    last one. Levels that no order reaches in any row are left out: the table has M of the L levels.
-
-    Args:
-        tape: of the books.
-        largest: lots of the largest order.
-
-    Returns:
-        Of side 0 (asks) and 1 (bids) of each row and level the lots and the weight. Shape: (2 T, M, 2), int32.
+    last one. Levels that no order reaches in any row are left out: the table has M of the L levels. Shape: (2 T, M, 2),
+    int32, of side 0 (asks) and 1 (bids) of each row.
     """
     there = tape.price > 0
     # Levels that do not exist repeat the last one that does.
@@ -55,13 +43,9 @@ def depth_table(tape: BookTape, largest: int) -> Tensor:
 
 
 def walked(order: Tensor, row: Tensor, depth: Tensor, closes: Tensor) -> Walked:
-    """Fill a market order at the levels of the side it hits.
+    """Fill a market order, lots, negative to sell, at most the table's largest, at the levels of the side it hits.
 
-    Args:
-        order: lots, negative to sell, at most the table's largest. Shape: (), int64.
-        row: of the tape. Shape: (), int64.
-        depth: from `depth_table`.
-        closes: whether lots beyond the levels are filled too, at the price of the deepest. Shape: (), bool.
+    With ``closes`` lots beyond the levels are filled too, at the price of the deepest. Shapes: ().
     """
     side = (order < 0).to(torch.int64)
     place = 2 * row + side

@@ -68,17 +68,11 @@ def observed(
 
 
 def outcomes(state: LobState, doubled_mid: Tensor, initial: int, tape: BookTape) -> dict[str, Tensor]:
-    """Return the outcomes of the episode so far, by name.
+    """Return the outcomes of the episode so far, by name, of one account or of a batch of them.
 
     The Sharpe ratio of a step is the mean change of equity over its standard deviation, both over all steps of the
     episode; 0 without any change. A year's is that times the square root of the steps of a year. RoMaD is the return
     over the largest drawdown, 0 without one.
-
-    Args:
-        state: of one account, or of a batch of them.
-        doubled_mid: at its row. Shape: that of the batch, int64.
-        initial: initial cash in money.
-        tape: of the books.
     """
     currency = tape.money_size
     steps = (state.row - state.start_row).double()

@@ -32,13 +32,9 @@ KEEP = -1
 
 
 class Choice(NamedTuple):
-    """A choice of one account.
+    """A choice of one account: kind and lots of a market order, and price in ticks and lots of bid and ask.
 
-    Attributes:
-        kind: of the market order, see `Order`. Shape: (), int64.
-        lots: of it. Shape: (), int64.
-        quotes: price in ticks and lots of bid and ask; 0 lots for no order, a price of `KEEP` for the one that rests.
-            Shape: (2, 2), int64.
+    Of ``quotes``, (2, 2), int64, 0 lots stand for no order, and a price of `KEEP` for the one that rests.
     """
 
     kind: Tensor
@@ -55,11 +51,7 @@ def choice_of_orders(orders: Tensor) -> Choice:
 def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: Tensor | None = None) -> Choice:
     """Return the choice of an action of the task's own space; see the rules.
 
-    Args:
-        action: of the config's space.
-        config: of the task.
-        unit: in lots.
-        best: best ask and bid where it was chosen, for limit orders. Shape: (2,), int64.
+    ``unit`` is in lots, ``best`` the best ask and bid where it was chosen, for limit orders, (2,), int64.
     """
     nothing = action.new_full((2, 2), KEEP, dtype=torch.int64)
     if config.action == "continuous":

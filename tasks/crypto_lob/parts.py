@@ -16,23 +16,14 @@ HOUR = 3600.0
 
 
 class Starts(NamedTuple):
-    """First rows of episodes.
-
-    Attributes:
-        any: all that are possible. Shape: (S,), int64.
-        disjoint: of episodes that share no step, one after the other. Shape: (W,), int64.
-    """
+    """First rows of episodes: all possible ones, (S,), and those of successive episodes that share no step, (W,)."""
 
     any: np.ndarray
     disjoint: np.ndarray
 
 
 def part_rows(tape: BookTape, config: CryptoLobConfig) -> tuple[int, int]:
-    """Return first row and end (exclusive) of the part of a config.
-
-    Raises:
-        MarketDataError: the parts do not fit into the tape.
-    """
+    """Return first row and end (exclusive) of a config's part; raises MarketDataError if the parts do not fit."""
     if config.part == "all":
         return 0, tape.num_rows
     embargo = round(config.embargo / tape.step_gap)
@@ -58,12 +49,9 @@ def part_rows(tape: BookTape, config: CryptoLobConfig) -> tuple[int, int]:
 
 
 def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
-    """Return the rows of a config's part at which an episode can begin.
+    """Return the rows of a config's part at which an episode can begin; raises MarketDataError if there is none.
 
     Its first row and the last at which orders are carried out are no holes, and it contains no long run of them.
-
-    Raises:
-        MarketDataError: there is none.
     """
     low, high = part_rows(tape, config)
     steps = config.episode_steps

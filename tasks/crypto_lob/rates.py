@@ -36,17 +36,9 @@ def part_up(money: Tensor, rate: Tensor) -> Tensor:
 
 
 def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: int, source: str) -> None:
-    """Check that no product of the accounts can overflow 64 bits.
+    """Raise a ValueError, naming the settings that make numbers smaller, if accounts can overflow 64 bits.
 
-    Args:
-        config: of the task.
-        doubled_mid: highest of the tape, in ticks.
-        unit: lots.
-        initial: initial cash in money.
-        source: for the message.
-
-    Raises:
-        ValueError: naming the settings that make numbers smaller.
+    ``doubled_mid`` is the highest of the tape, in ticks, ``unit`` in lots, ``initial`` the initial cash in money.
     """
     # Within an episode a price may be twice the mid at a deep level; an order may close one position and open another.
     value = 4 * doubled_mid * unit * config.max_position

@@ -17,18 +17,9 @@ BID, ASK = 0, 1
 def filled_on_the_way(
     resting: Tensor, row: Tensor, price: Tensor, size: Tensor, taken: Tensor, is_open: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fill resting orders on the way from a row to the next.
+    """Fill resting orders on the way from a row to the next; return them and the lots filled. Shapes: (2, 3), (2,).
 
-    Args:
-        resting: price, lots left and lots ahead of bid and ask. Shape: (2, 3), int64.
-        row: from which. Shape: (), int64.
-        price: of the tape. Shape: (T, 2, L), int32.
-        size: of the tape. Shape: (T, 2, L), int32.
-        taken: of the tape. Shape: (T, 2), int32.
-        is_open: of the tape. Shape: (T,), bool.
-
-    Returns:
-        The orders after it, and the lots filled of each. Shapes: (2, 3), (2,).
+    ``resting`` is price, lots left and lots ahead of bid and ask, (2, 3), int64; the last four are the tape's.
     """
     known, was_known = is_open[row + 1], is_open[row]
     orders, fills = [], []
@@ -53,14 +44,7 @@ def placed(
 ) -> Tensor:
     """Return the resting orders after those of a choice have been placed, kept or cancelled. Shape: (2, 3), int64.
 
-    Args:
-        resting: before. Shape: (2, 3), int64.
-        quotes: see `orders.Choice`. Shape: (2, 2), int64.
-        room: lots that may be bought and sold. Shape: (2,), int64.
-        row: at which. Shape: (), int64.
-        price: of the tape. Shape: (T, 2, L), int32.
-        size: of the tape. Shape: (T, 2, L), int32.
-        is_open: of the tape. Shape: (T,), bool.
+    ``quotes`` are those of `orders.Choice`, ``room`` the lots that may be bought and sold, (2,).
     """
     orders = []
     for side, sign in ((BID, 1), (ASK, -1)):

@@ -9,11 +9,7 @@ from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 
 
 def snapshots_of(source: BookSource) -> Snapshots:
-    """Read or generate the snapshots of one coin.
-
-    Raises:
-        MarketDataError: the file is missing or invalid.
-    """
+    """Read or generate the snapshots of one coin; raises MarketDataError if the file is missing or invalid."""
     if source.book == SYNTHETIC:
         return synthetic_snapshots(
             source.synthetic_hours,

@@ -9,34 +9,18 @@ from torch import Tensor
 class LobState(TensorClass, frozen=True):  # type: ignore[call-arg]
     """An account and its place on the tape. Money is in half ticks times lots, and begins at 0.
 
-    Attributes:
-        row: of the tape. Shape: (), int32.
-        start_row: in which the episode began. Shape: (), int32.
-        position: lots, negative if short. Shape: (), int32.
-        cash: received less paid. Shape: (), int64.
-        equity: cash and position at the mid. Shape: (), int64.
-        trade_cost: paid less received for the open trade. Shape: (), int64.
-        entry: doubled mid at which the position began. Shape: (), int32.
-        best: most favourable doubled mid since then. Shape: (), int32.
-        age: steps since then. Shape: (), int32.
-        pending: choices that are not heard yet, the oldest first: kind and lots of each, see `orders.Order`; empty with
-            a latency of at most one. Shape: (latency - 1, 2), int32.
-        pending_quotes: the resting orders chosen with them: price and lots of bid and ask. Shape: (latency - 1, 2, 2)
-            with action limit, else (0, 2, 2), int32.
-        resting: price, lots left and lots ahead of bid and ask. Shape: (2, 3) with action limit, else (0, 3), int32.
-        bought: lots bought in the last step. Shape: (), int32.
-        sold: lots sold in the last step. Shape: (), int32.
-        peak: highest equity. Shape: (), int64.
-        drawdown: largest drawdown from the peak as a share of it, initial cash included. Shape: (), float64.
-        squares: sum of the squared changes of equity, in currency. Shape: (), float64.
-        won: closed trades with a profit. Shape: (), int32.
-        lost: closed trades with a loss. Shape: (), int32.
-        traded: value bought and sold. Shape: (), int64.
-        costs: fees and slippage. Shape: (), int64.
-        exposed: steps that ended with a position. Shape: (), int32.
-        unfilled: lots of market orders that the levels did not cover. Shape: (), int64.
-        invalid: steps with an invalid action. Shape: (), int32.
-        liquidated: 1 if the margin ended the episode, else 0. Shape: (), int32.
+    Shape (), int32, where nothing else is said. ``position`` is in lots, negative if short, ``cash`` is received less
+    paid, ``equity`` that and the position at the mid. Of the open trade, ``trade_cost`` is paid less received,
+    ``entry`` the doubled mid at which the position began, ``best`` the most favourable one and ``age`` the steps since.
+    ``pending`` are choices that are not heard yet, the oldest first: kind and lots of each, see `orders.Order`,
+    (latency - 1, 2), empty with a latency of at most one, and ``pending_quotes`` price and lots of bid and ask chosen
+    with them, (latency - 1, 2, 2), or (0, 2, 2) where action is not limit. ``resting`` is price, lots left and lots
+    ahead of bid and ask, (2, 3), or (0, 3). ``bought`` and ``sold`` are lots of the last step. ``drawdown`` is the
+    largest from the ``peak`` as a share of it, initial cash included, and ``squares`` the sum of the squared changes of
+    equity, in currency, both float64. ``won`` and ``lost`` count closed trades with a profit and a loss; ``traded`` is
+    the value bought and sold, ``costs`` fees and slippage. ``exposed`` counts steps that ended with a position,
+    ``unfilled``, int64, lots of market orders that the levels did not cover. ``liquidated`` is 1 if the margin ended
+    the episode. All money is int64.
     """
 
     row: Tensor

@@ -38,21 +38,11 @@ _ON_TICK = 1e-3
 class BookTape:
     """Order books at T times, with L levels a side. Side 0 is the asks, which buyers hit, side 1 the bids.
 
-    Attributes:
-        source: of the books, for messages.
-        symbol: of the coin.
-        time: milliseconds since 1970. Shape: (T,), int64.
-        open: whether the row is no hole. Shape: (T,), bool.
-        price: of the levels in ticks, 0 where there is none. Shape: (T, 2, L), int32.
-        size: of the levels in lots, 0 in holes. Shape: (T, 2, L), int32.
-        taken: lots taken from each side since the row before. Shape: (T, 2), int32.
-        doubled_mid: sum of best bid and ask, in ticks. Shape: (T,), int32.
-        factors: Shape: (T, F), float32.
-        factor_names: of the F factors.
-        tick_size: currency per tick.
-        lot_size: coins per lot.
-        unit: lots of a unit.
-        step_gap: seconds between rows.
+    ``time`` is milliseconds since 1970, ``open`` whether the row is no hole. ``price`` in ticks, 0 where there is no
+    level, and ``size`` in lots, 0 in holes, have shape (T, 2, L), int32; ``taken`` are lots taken from each side since
+    the row before, (T, 2), int32; ``doubled_mid`` is the sum of best bid and ask in ticks, int32. ``factors`` have
+    shape (T, F), float32. ``tick_size`` is currency per tick, ``lot_size`` coins per lot, ``unit`` lots, ``step_gap``
+    seconds between rows.
     """
 
     source: str
@@ -122,19 +112,14 @@ class BookTape:
 def tape_of_options(options: BookOptions) -> BookTape:
     """Read or generate the books of some options, and make their tape; the last four are kept.
 
-    Raises:
-        MarketDataError: the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of other
-            books.
+    Raises MarketDataError if the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of
+    other books.
     """
     return tape_of_snapshots(snapshots_of(options.source), options)
 
 
 def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
-    """Put snapshots on the clock, and round them to ticks and lots.
-
-    Raises:
-        MarketDataError: prices are not on ticks, prices or sizes do not fit, or the forecasts are of other books.
-    """
+    """Put snapshots on the clock, and round them to ticks and lots; raises MarketDataError as `tape_of_options`."""
     books = clocked(snapshots, options.step_gap, options.max_age)
     tick = options.tick_size or _tick_of(snapshots)
     price = np.stack([books.ask_price, books.bid_price], 1)
@@ -173,15 +158,7 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
 
 
 def funding_times(tape: BookTape, hours: float) -> Tensor:
-    """Return the number of funding times after the row before and up to each row; 0 in the first.
-
-    Args:
-        tape: of the rows.
-        hours: from one to the next, from midnight UTC on.
-
-    Returns:
-        Shape: (T,), int32.
-    """
+    """Return the number of funding times, every ``hours`` from midnight UTC, since the row before. Shape: (T,)."""
     passed = tape.time // round(hours * 3_600_000)
     return torch.diff(passed, prepend=passed[:1]).to(torch.int32)
 
@@ -200,11 +177,7 @@ def _whole_lots(coins: np.ndarray, lot: float) -> np.ndarray:
 
 
 def _tick_of(snapshots: Snapshots) -> float:
-    """Return the largest power of ten of which all prices are multiples.
-
-    Raises:
-        MarketDataError: there is none down to 10^-9.
-    """
+    """Return the largest power of ten that divides all prices; raises MarketDataError if none down to 10^-9 does."""
     prices = np.unique(np.concatenate([snapshots.bid_price.ravel(), snapshots.ask_price.ravel()]))
     prices = prices[np.isfinite(prices)]
     for exponent in range(3, -10, -1):
@@ -215,11 +188,7 @@ def _tick_of(snapshots: Snapshots) -> float:
 
 
 def _whole_ticks(snapshots: Snapshots, price: np.ndarray, tick: float) -> np.ndarray:
-    """Return prices in ticks, 0 for missing levels. Shape: (T, 2, L), float64.
-
-    Raises:
-        MarketDataError: naming a price that is not on a tick, or too high.
-    """
+    """Return prices in whole ticks, (T, 2, L), 0 for missing levels; raises MarketDataError naming one that is not."""
     scaled = np.nan_to_num(price / tick)
     whole = np.round(scaled)
     wrong = (np.abs(scaled - whole) > _ON_TICK) | (whole >= LARGEST) | (np.isfinite(price) & (whole < 1))

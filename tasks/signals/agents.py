@@ -18,12 +18,9 @@ SENTIMENT, RISK = (SCORES.index(name) for name in ("sentiment", "risk"))
 
 
 class Unmoved:
-    """An agent whose orders are those that it means: its actions allow for the rule that sentiment moves them.
+    """An agent of stock trading whose orders are those that it means: its actions allow for being moved by sentiment.
 
     Bad news make a purchase smaller than the largest action, whatever the agent means.
-
-    Args:
-        agent: of stock trading.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -40,8 +37,7 @@ class Unmoved:
 class EqualPartsOf:
     """Holds the same value of every symbol whose score is good, restored daily; of all symbols on days without any.
 
-    Args:
-        good: whether scores are, of sentiment and risk. Shapes: (N, K, 2) -> (N, K), bool.
+    ``good`` tells which scores of sentiment and risk are. Shapes: (N, K, 2) -> (N, K), bool.
     """
 
     def __init__(self, good: Callable[[Tensor], Tensor]) -> None:

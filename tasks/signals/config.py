@@ -11,7 +11,6 @@ LARGEST_STRENGTH = 0.5
 """Bound of a strength: at 0.5 the most extreme score would turn an action, or a reward, to nothing."""
 
 STRENGTHS = ("sentiment_strength", "risk_strength")
-"""Names of the strengths."""
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,7 @@ DAYS_A_YEAR = 252
 class Worth(NamedTuple):
     """Mean log-return of an agent above buy and hold, in percent a year, for each of `STRENGTHS`.
 
-    Attributes:
-        scores: with the scores as they are.
-        shuffled: with the same scores in random order.
+    With the scores as they are, and with the same ones in random order.
     """
 
     scores: list[Interval]
@@ -52,13 +50,7 @@ def figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Fi
 
 @torch.no_grad()
 def worth_of_scores(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Worth]:
-    """Play the episodes of a seed with every strength, with scores and with shuffled ones.
-
-    Args:
-        env: of the task; its market and rules are used.
-        agents: by name.
-        seed: of the episodes.
-    """
+    """Play the episodes of a seed with every strength, with scores and with shuffled ones."""
     record, count = task_of(env), env.num_envs
     reference = _growth(env, record.agents[record.reference](), torch.arange(count), seed)
     groups = independent_groups(env.state.path, env.state.start_day, 1)[0]

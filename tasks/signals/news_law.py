@@ -24,17 +24,11 @@ from vecenv.market.planted_law import LARGEST_NORMAL
 class NewsLaw:
     """Parameters of the market of synthetic news.
 
-    Attributes:
-        strength: size of the mean return per day.
-        volatility: of a symbol's return per day, on average over the danger.
-        danger: relative distance of the volatilities in danger and without from the average, in [0, 1).
-        coverage: probability of a headline per symbol and day.
-        accuracy: probability that a headline tells the truth rather than anything.
-        flip: probability per day that the direction changes sign.
-        danger_flip: the same of the danger.
-
-    Raises:
-        ValueError: a parameter is out of range, or a price could reach zero.
+    ``strength`` is the size of the mean return per day, ``volatility`` that of a symbol's return per day, on average
+    over the danger; ``danger`` the relative distance of the volatilities in danger and without from the average, in [0,
+    1); ``coverage`` the probability of a headline per symbol and day, ``accuracy`` that it tells the truth rather than
+    anything; ``flip`` and ``danger_flip`` the probabilities per day that direction and danger change sign. Raises
+    ValueError if a parameter is out of range, or a price could reach zero.
     """
 
     strength: float
@@ -58,12 +52,7 @@ class NewsLaw:
             raise ValueError(f"a price could reach zero with strength {self.strength}, volatility {self.volatility}")
 
     def told(self, sign: Tensor, draw: Tensor) -> Tensor:
-        """Return what headlines tell of a hidden sign: -1, 0 or 1. Shape: that of both.
-
-        Args:
-            sign: hidden, -1 or 1.
-            draw: uniform in (0, 1).
-        """
+        """Return what headlines tell of a hidden sign: -1, 0 or 1; draws are uniform in (0, 1). Shape: that of both."""
         other = ((draw - self.accuracy) / max(1.0 - self.accuracy, 1e-12) * 3.0).floor().clamp(0.0, 2.0) - 1.0
         return torch.where(draw < self.accuracy, sign, other)
 
@@ -72,17 +61,8 @@ def known_of_signs(law: NewsLaw, returns: Tensor, tone: Tensor, risk: Tensor, th
     """Return the probabilities of the hidden signs at each close, given all returns and headlines up to it.
 
     The forward filter of a hidden Markov model (Rabiner, "A tutorial on hidden Markov models", 1989, eq. 19-20), exact
-    for this law.
-
-    Args:
-        law: of the market.
-        returns: simple returns of the days. Shape: (P, T, K), float64.
-        tone: of the day's headline, -1, 0 or 1. Shape: (P, T, K).
-        risk: of the day's headline, likewise. Shape: (P, T, K).
-        there: whether there is a headline. Shape: (P, T, K), bool.
-
-    Returns:
-        Probabilities of (direction, danger) = (-1, -1), (-1, 1), (1, -1), (1, 1). Shape: (P, T, K, 4), float64.
+    for this law. ``returns`` are simple, ``tone`` and ``risk`` -1, 0 or 1; all have shape (P, T, K). The probabilities
+    are of (direction, danger) = (-1, -1), (-1, 1), (1, -1), (1, 1). Shape: (P, T, K, 4), float64.
     """
     signs = returns.new_tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     direction, danger = signs.T
@@ -108,18 +88,11 @@ def known_of_signs(law: NewsLaw, returns: Tensor, tone: Tensor, risk: Tensor, th
 
 
 def growth_weights(law: NewsLaw, known: Tensor) -> Tensor:
-    """Return the long-only weights of largest expected log-growth to second order, given probabilities of the signs.
+    """Return the long-only weights of largest expected log-growth to second order, given `known_of_signs`.
 
     Maximises sum w m - sum w^2 q / 2 over w >= 0, sum w <= 1, with mean m and second moment q of the next return of
     each symbol, which are independent. The solution is w = max(m - l, 0) / q, with l >= 0 so that the sum is at most 1
-    (the Karush-Kuhn-Tucker conditions).
-
-    Args:
-        law: of the market.
-        known: probabilities by `known_of_signs`. Shape: (P, T, K, 4).
-
-    Returns:
-        Shape: (P, T, K), float64.
+    (the Karush-Kuhn-Tucker conditions). Shapes: (P, T, K, 4) -> (P, T, K), float64.
     """
     safe_down, danger_down, safe_up, danger_up = known.unbind(-1)
     mean = law.strength * (safe_up + danger_up - safe_down - danger_down)

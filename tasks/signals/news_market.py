@@ -38,30 +38,16 @@ def news_bars(
     flip: float = 0.1,
     danger_flip: float = 0.05,
 ) -> Bars:
-    """Generate bars with headlines and their scores.
+    """Generate bars of P histories of T business days and K independent symbols, with headlines and their scores.
 
-    Args:
-        num_paths: independent histories P; path p does not depend on their number.
-        num_days: business days T.
-        symbols: names of the K symbols, which are independent, or their number.
-        seed: integer in [0, 2^64).
-        device: where the tensors are made.
-        strength: size of the mean return per day; 0 leaves nothing to find in the tone.
-        volatility: as `NewsLaw`, as are the others.
-        danger: as there.
-        coverage: as there.
-        accuracy: as there; 0 makes news that tell nothing.
-        flip: as there.
-        danger_flip: as there.
+    Path p does not depend on the number of paths. The seed is in [0, 2^64). The parameters of the law are those of
+    `NewsLaw`: a ``strength`` of 0 leaves nothing to find in the tone, an ``accuracy`` of 0 makes news that tell
+    nothing.
 
-    Returns:
-        Bars with the columns ``sentiment`` and ``risk``, NaN without a headline or where the lexicon knows no word of
-        it, and ``text``, the position of the headline in ``texts``, NaN without one. Shape of each: (P, T, K). The best
-        weights are `growth_weights`, of a reader who reads all headlines right.
-
-    Raises:
-        ValueError: a count is below one, a parameter is out of range, a price could reach zero, or the seed is out of
-            range.
+    The bars have the columns ``sentiment`` and ``risk``, NaN without a headline or where the lexicon knows no word of
+    it, and ``text``, the position of the headline in ``texts``, NaN without one. Shape of each: (P, T, K). The best
+    weights are `growth_weights`, of a reader who reads all headlines right. Raises ValueError if a count is below one,
+    a parameter or the seed is out of range, or a price could reach zero.
     """
     law = NewsLaw(strength, volatility, danger, coverage, accuracy, flip, danger_flip)
     names, dates = symbol_names(symbols), business_days(num_days)

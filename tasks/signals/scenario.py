@@ -23,15 +23,7 @@ SHUFFLE_SEED = 0x5CA1E
 
 
 class SignalTrading(StockTrading):
-    """Scenario of stock trading on a `MarketTape` with panels of scores.
-
-    Args:
-        tape: the market.
-        config: the rules.
-
-    Raises:
-        ValueError: as `StockTrading`, or the tape has no panels.
-    """
+    """Scenario of stock trading on a `MarketTape` with panels of scores; raises ValueError for a tape without any."""
 
     name = "signals"
     version = "1"
@@ -63,11 +55,7 @@ class SignalTrading(StockTrading):
         self.item_features = (*self.shown_features, "weight")
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
-        """Replace parameters as `StockTrading.randomise` does.
-
-        Raises:
-            ValueError: as there, or a strength is out of its range.
-        """
+        """Replace parameters as `StockTrading.randomise`; raises ValueError also if a strength is out of its range."""
         for name in STRENGTHS:
             if name in params and not bool(((params[name] >= 0) & (params[name] < LARGEST_STRENGTH)).all()):
                 raise ValueError(f"{name} must be in [0, {LARGEST_STRENGTH}) in all sub-environments")
@@ -87,7 +75,6 @@ class SignalTrading(StockTrading):
         return torch.cat([own, shown.reshape(len(features), tape.num_symbols, -1)], dim=-1).flatten(1)
 
     def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
-        """Return the action moved by the day's sentiment."""
         if not self._uses("sentiment_strength"):
             return action
         symbols = self.tape.num_symbols
@@ -125,7 +112,6 @@ class SignalTrading(StockTrading):
     def _shaped(
         self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
-        """Return the reward weighed by the risk level."""
         if not self._risk_in_rewards:
             return reward
         return weighed(reward, self.risk_level(state, next_state, params, shared), self.config.risk_form == "published")

@@ -106,19 +106,10 @@ BASELINES: dict[str, Callable[[], Agent]] = {
     "buy_and_hold": BuyAndHold,
     "oracle": Oracle,
 }
-"""Agents by name."""
 
 
 def towards_equal_parts(env: VecEnv, held: Tensor) -> Tensor:
-    """Return the action towards the same value of some symbols and nothing of the others, costs allowed for.
-
-    Args:
-        env: a stock-trading environment.
-        held: whether a symbol is to be held. Shape: (N, K), bool.
-
-    Returns:
-        Shape: (N, K), float32.
-    """
+    """Return the action towards equal values of the held symbols alone, costs allowed for. Shape: (N, K)."""
     state, tape = env.state, tape_of(env)
     price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
     value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
@@ -139,14 +130,9 @@ def days_to_trade(env: VecEnv) -> float:
 
 
 def gain_ahead(env: VecEnv, days: float) -> Tensor:
-    """Return the sum of all future log-returns of each symbol, discounted by 1 - 1 / days a day.
+    """Return the sum of each symbol's future log-returns, discounted by 1 - 1 / days a day. Shape: (P, T, K).
 
-    Args:
-        env: a stock-trading environment.
-        days: mean horizon; 1 uses the next day only.
-
-    Returns:
-        For a position taken by an order of day t. Shape: (P, T, K), float64.
+    For a position taken by an order of day t; a mean horizon of 1 uses the next day only.
     """
     tape = tape_of(env)
     price = tape.ohlcv[..., CLOSE].double()
@@ -161,16 +147,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
 
 
 def fill_up(rank: Tensor, most: Tensor, available: Tensor) -> Tensor:
-    """Allocate money to the highest ranks first.
-
-    Args:
-        rank: higher is served first. Shape: (N, K).
-        most: largest amount for each. Shape: (N, K).
-        available: money. Shape: (N, 1).
-
-    Returns:
-        Amount for each. Shape: (N, K).
-    """
+    """Allocate money to the highest ranks first. Shapes: rank and most (N, K), available (N, 1) -> (N, K)."""
     order = rank.sort(dim=-1, descending=True).indices
     sorted_most = most.gather(-1, order)
     spent_before = sorted_most.cumsum(-1) - sorted_most
@@ -183,16 +160,8 @@ def return_bound(env: VecEnv) -> Tensor:
 
     Between successive fill or valuation prices the account moves, without costs, to the symbols that rise most. It
     holds at most the shares that it could have bought since the start, and never borrows. Dropping costs and the limit
-    on sales relaxes the problem, so no agent can exceed the bound; it is not tight.
-
-    Args:
-        env: a stock-trading environment, every row at the start of its episode.
-
-    Returns:
-        Cumulative return. Shape: (N,), float64.
-
-    Raises:
-        ValueError: the task allows short positions, to which the bound does not apply.
+    on sales relaxes the problem, so no agent can exceed the bound; it is not tight. Shape: (N,), float64. Raises
+    ValueError if the task allows short positions, to which the bound does not apply.
     """
     config, params, state, tape = config_of_env(env), env.scenario.params, env.state, tape_of(env)
     if config.shorting:
@@ -232,17 +201,10 @@ def cost_rate(env: VecEnv) -> Tensor:
 
 
 def order_action(env: VecEnv, order: Tensor) -> Tensor:
-    """Convert orders to the action that places them.
+    """Convert orders, positive to buy, to the action that places them; ``hmax`` cuts them. Shapes: (N, K).
 
-    With target weights the task reserves the costs of buying the whole position, so a fully invested account cannot
-    be held exactly: once, up to a commission's share of it is sold.
-
-    Args:
-        env: a stock-trading environment.
-        order: shares, positive to buy; more than ``hmax`` shares a day are cut to it. Shape: (N, K).
-
-    Returns:
-        Shape: (N, K), float32.
+    With target weights the task reserves the costs of buying the whole position, so a fully invested account cannot be
+    held exactly: once, up to a commission's share of it is sold.
     """
     state, config = env.state, config_of_env(env)
     # Half a share keeps a rounding error from costing a whole one.

@@ -18,15 +18,9 @@ def held_portfolio(close: Tensor, start_close: Tensor, start_tradable: Tensor) -
 
 
 def equal_weight_growth(close: Tensor, next_close: Tensor, tradable: Tensor) -> Tensor:
-    """Return the growth of one day of the equally weighted symbols that can trade; 1 without any.
+    """Return the growth of one day of equally weighted tradable symbols; 1 without any. Shapes: (..., K) -> (...).
 
-    Args:
-        close: Shape: (..., K).
-        next_close: of the day after. Shape: (..., K).
-        tradable: at the close. Shape: (..., K).
-
-    Returns:
-        Shape: (...), float64, so that eager and compiled results are equal after rounding to float32.
+    In float64, so that eager and compiled results are equal after rounding to float32.
     """
     change = torch.where(tradable, next_close.double() / close.double().clamp(min=1e-12), 0.0)
     count = tradable.sum(-1)

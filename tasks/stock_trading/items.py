@@ -14,19 +14,10 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 
 def split_symbols(observation: Tensor, config: StockTradingConfig, features: Sequence[str], num_symbols: int) -> Items:
-    """Return features of each symbol and of the account, free of prices and of the account's size.
+    """Return features of each symbol, (B, K, I + 1), and of the account, (B, 1), free of prices and the account's size.
 
-    A symbol has its indicators, those in units of price divided by the close, and its weight in the account times K.
-    The account has its share of cash.
-
-    Args:
-        observation: ``[b, p, h, f]``. Shape: (B, K (I + 2) + 1).
-        config: has the scales.
-        features: names of the I indicators and columns.
-        num_symbols: K.
-
-    Returns:
-        Shapes: (B, K, I + 1), (B, 1).
+    A symbol has its I indicators, those in units of price divided by the close, and its weight in the account times K.
+    The account has its share of cash. ``observation`` is ``[b, p, h, f]``, (B, K (I + 2) + 1).
     """
     widths = [1, num_symbols, num_symbols, num_symbols * len(features)]
     cash, prices, holdings, shown = observation.split(widths, dim=-1)

@@ -24,12 +24,8 @@ Tensors = Mapping[str, Tensor]
 class OrderRules(NamedTuple):
     """What determines orders beside the state.
 
-    Attributes:
-        config: of the task.
-        money: arithmetic.
-        num_symbols: K.
-        uses: whether a parameter has an effect, by name.
-        max_order: largest order of one symbol in shares; None if only cash bounds it.
+    ``uses`` tells whether a parameter has an effect, by name; ``max_order`` is the largest order of one symbol in
+    shares, None if only cash bounds it.
     """
 
     config: StockTradingConfig
@@ -64,13 +60,7 @@ def overruled(
 ) -> Tensor:
     """Return the orders after stop-loss, gate and margin call. Shape: (K,).
 
-    Args:
-        rules: of the orders.
-        order: as wanted. Shape: (K,).
-        state: before the orders.
-        close: ticks. Shape: (K,).
-        gate: the day's value of the gate's series; None without a gate. Shape: ().
-        params: of the task.
+    ``close`` is in ticks; ``gate`` is the day's value of the gate's series, None without a gate.
     """
     money = rules.money
     if rules.uses("stop_loss"):

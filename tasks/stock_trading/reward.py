@@ -15,14 +15,7 @@ from vecenv.tasks.stock_trading.state import StockState
 
 
 class RewardRules(NamedTuple):
-    """What a reward depends on beside states and parameters.
-
-    Attributes:
-        config: the rules.
-        money: arithmetic of the account.
-        tick_size: currency per tick.
-        uses: whether a parameter has an effect, by name.
-    """
+    """What a reward depends on beside states and parameters; ``uses`` tells by name whether one has an effect."""
 
     config: StockTradingConfig
     money: Money
@@ -41,14 +34,8 @@ def step_reward(
 ) -> Tensor:
     """Return the configured reward, less the cash penalty, plus the terminal bonus. Shape: ().
 
-    Args:
-        rules: of the task.
-        state: before the step.
-        next_state: after it.
-        ended: whether the episode has ended. Shape: (), bool.
-        growth: of the benchmark over the step, for the excess return. Shape: (), float64.
-        params: of the task.
-        shaped: change of the configured reward before penalty, scale and bonus.
+    ``growth`` is that of the benchmark over the step, for the excess return, ``shaped`` the change of the configured
+    reward before penalty, scale and bonus.
     """
     config, dtype = rules.config, rules.money.dtype
     value, next_value = state.portfolio_value, next_state.portfolio_value

@@ -62,13 +62,8 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 class StockTrading(Scenario[StockState]):
     """Scenario of daily stock trading on a `MarketTape`.
 
-    Args:
-        tape: the market.
-        config: the rules.
-
-    Raises:
-        ValueError: the tape lacks a series of the gate, is too short for the horizon, or an argument per symbol
-            does not match its symbols.
+    Raises ValueError if the tape lacks a series of the gate, is too short for the horizon, or an argument per symbol
+    does not match its symbols.
     """
 
     name = "stock_trading"
@@ -227,16 +222,9 @@ class StockTrading(Scenario[StockState]):
         )
 
     def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
-        """Return the action as the rules take it; subclasses may change it.
+        """Return the action, finite and in [-1, 1], as the rules take it; subclasses may change it.
 
-        Args:
-            action: finite, in [-1, 1]. Shape: that of the action.
-            row: day of the path. Shape: (), int64.
-            params: of the rules.
-            shared: of the market.
-
-        Returns:
-            At most `_largest_action` in size. Shape: as ``action``.
+        ``row`` is the day of the path. The result is at most `_largest_action` in size.
         """
         return action
 
@@ -302,7 +290,6 @@ class StockTrading(Scenario[StockState]):
         return rewards.updated_moments(step_return, state.moments, params["sharpe_decay"])
 
     def observation(self, state: StockState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return b (1,), p (K,), h (K,) and f (K·I,)."""
         config = self.config
         cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
         prices, features = self.referenced(self.reference(state), shared)
@@ -313,14 +300,12 @@ class StockTrading(Scenario[StockState]):
         return state.path * self.tape.num_days + state.day
 
     def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return p (K,) and f (K·I,) of a day."""
         prices = shared["close"][reference].to(torch.float32) * (self.config.price_scale * self.tape.tick_size)
         return prices, shared["features"][reference]
 
     def reward(
         self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
-        """Return the configured reward, less the cash penalty, plus the terminal bonus."""
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
         rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses)
         growth = self._benchmark_growth(state, shared) if self.config.reward == "excess_log_return" else None

@@ -9,21 +9,12 @@ from torch import Tensor
 class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
     """One account; K symbols. Money is in ticks, int64 in the exact arithmetic.
 
-    Attributes:
-        cash: Shape: ().
-        holdings: shares. Shape: (K,).
-        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
-        start_value: portfolio value at the start of the episode. Shape: ().
-        traded: value bought and sold in the last step. Shape: ().
-        costs: commissions, slippage and fees of the last step. Shape: ().
-        buy_ratio: share of the wanted purchases that cash covered, 1 before any, in the last step. Shape: (), float32.
-        invalid_actions: entries of actions that were NaN or infinite, in this episode. Shape: (), int64.
-        path: path of the market. Shape: (), int64.
-        day: day whose close the agent has seen. Shape: (), int64.
-        start_day: first day of the episode. Shape: (), int64.
-        end_day: day on which the episode is truncated. Shape: (), int64.
-        average_price: average purchase price, kept for the stop-loss only. Shape: (K,) or (0,).
-        moments: exponential moments, kept for the differential Sharpe ratio only. Shape: (2,) or (0,).
+    ``holdings`` are shares, (K,); ``portfolio_value`` is cash plus holdings at the close of ``day``, the one that the
+    agent has seen. ``traded``, ``costs`` (commissions, slippage and fees) and ``buy_ratio``, the share of the wanted
+    purchases that cash covered, 1 before any, are those of the last step. ``invalid_actions`` counts entries of actions
+    that were NaN or infinite, in this episode, which is truncated on ``end_day``. ``average_price``, of purchases, is
+    kept for the stop-loss only, (K,) or (0,), and ``moments``, exponential, for the differential Sharpe ratio only,
+    (2,) or (0,). The others have shape ().
     """
 
     cash: Tensor

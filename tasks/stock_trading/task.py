@@ -54,11 +54,7 @@ def best(env: VecEnv) -> BestRule | None:
 
 
 def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> None:
-    """Reject a config with another action type than a policy was trained on.
-
-    Raises:
-        ValueError: the action types differ.
-    """
+    """Raise a ValueError if a policy was trained on another action type than the config's."""
     if trained["action"] != config.action:
         raise ValueError(f"the checkpoint was trained on actions {trained['action']!r}, not {config.action!r}")
 

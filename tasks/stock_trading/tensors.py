@@ -24,16 +24,10 @@ _PARAMETERS: dict[str, torch.dtype] = dict.fromkeys(
 
 
 def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Flatten (path, day) to one row index and scale the features once.
+    """Flatten (path, day) to one row index and scale the features once. Shape of each: (P T, ...).
 
-    Args:
-        tape: the market.
-        config: names the series that the rules read.
-        dtype: of prices.
-
-    Returns:
-        Prices in ticks, features, tradable symbols and, where the rules need them, the gate's series and the growth of
-        the equally weighted benchmark from each day to the next. Shape of each: (P T, ...).
+    Prices in ticks, features, tradable symbols and, where the rules need them, the gate's series and the growth of the
+    equally weighted benchmark from each day to the next.
     """
     flat = tape.num_paths * tape.num_days
     tensors = {

@@ -168,4 +168,3 @@ ALPHAS: dict[str, Callable[[BookSeries], np.ndarray]] = {
         alpha_042, alpha_043, alpha_049, alpha_053, alpha_054, alpha_101,
     )
 }  # fmt: skip
-"""Alphas by name."""

@@ -118,4 +118,3 @@ BOOK_FACTORS: dict[str, Factor] = {
         for seconds in SECONDS
     },
 }
-"""Factors by name."""

@@ -19,15 +19,8 @@ BAR_SECONDS = 10.0
 class BookSeries:
     """Series of T rows. A hole has prices and sizes of the last row before that is none, and nothing is traded in it.
 
-    Attributes:
-        open: whether the row is no hole. Shape: (T,), bool.
-        bid_price: 0 where there is no level. Shape: (T, L), float64.
-        bid_size: in coins, 0 where there is no level. Shape: (T, L), float64.
-        ask_price: Shape: (T, L), float64.
-        ask_size: Shape: (T, L), float64.
-        bought: coins taken by buyers. Shape: (T,), float64.
-        sold: Shape: (T,), float64.
-        step_gap: seconds between rows.
+    Prices and sizes in coins, (T, L), are 0 where there is no level; ``bought`` and ``sold`` are coins taken, (T,);
+    ``open`` is whether the row is no hole, (T,); ``step_gap`` is the seconds between rows.
     """
 
     open: np.ndarray

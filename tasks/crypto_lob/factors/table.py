@@ -33,11 +33,7 @@ LARGEST_VALUE = 50.0
 
 
 def check_factors(names: Sequence[str]) -> None:
-    """Check names of factors.
-
-    Raises:
-        ValueError: one is unknown, or named twice.
-    """
+    """Raise a ValueError if a factor's name is unknown, or named twice."""
     unknown = [name for name in names if name not in FACTORS]
     if unknown:
         raise ValueError(f"unknown factors {', '.join(unknown)}; there are {', '.join(FACTORS)}")

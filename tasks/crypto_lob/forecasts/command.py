@@ -88,11 +88,7 @@ def main(settings: Settings) -> dict[str, Any]:
 class Rows:
     """What is read of books, and what happens next.
 
-    Attributes:
-        books: on the clock.
-        factors: all of `FACTORS`. Shape: (T, F), float32.
-        moves: smoothed, NaN where unknown. Shape: (T, H), float64.
-        description: source, first and last time.
+    ``factors`` are all of `FACTORS`, (T, F), float32, ``moves`` smoothed, (T, H), float64, NaN where unknown.
     """
 
     books: ClockedBooks
@@ -102,11 +98,7 @@ class Rows:
 
 
 def rows_of(source: BookSource) -> Rows:
-    """Read books, and compute factors and moves.
-
-    Raises:
-        MarketDataError: the file is missing or invalid.
-    """
+    """Read books, and compute factors and moves; raises MarketDataError if the file is missing or invalid."""
     snapshots = snapshots_of(source)
     books = clocked(snapshots, source.step_gap, source.max_age)
     first, last = (str(np.datetime64(int(books.time[row]), "ms").astype("datetime64[s]")) for row in (0, -1))
@@ -121,9 +113,7 @@ def rows_of(source: BookSource) -> Rows:
 def train(settings: TrainFactors) -> dict[str, Any]:
     """Train a network for each fold, forecast its block, and train a last one on all rows.
 
-    Raises:
-        ValueError: the rows are too few for the folds.
-        MarketDataError: the file is missing or invalid.
+    Raises ValueError if the rows are too few for the folds, MarketDataError if the file is missing or invalid.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -181,10 +171,8 @@ def train(settings: TrainFactors) -> dict[str, Any]:
 def apply(settings: ApplyFactors) -> dict[str, Any]:
     """Forecast the rows of books that are later than all that the network has seen.
 
-    Raises:
-        FileNotFoundError: there is no such model.
-        ValueError: it is no model, or of another clock, or all rows are earlier.
-        MarketDataError: the file of books is missing or invalid.
+    Raises FileNotFoundError without such a model, ValueError if it is no model, or of another clock, or all rows are
+    earlier, MarketDataError if the file of books is missing or invalid.
     """
     console = Console()
     model = ForecastModel.load(settings.model)

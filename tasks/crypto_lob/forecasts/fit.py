@@ -59,14 +59,9 @@ def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> F
 def fitted_network(
     factors: Tensor, moves: Tensor, fold: Fold, start: Regression, settings: FitSettings
 ) -> ForecastNetwork:
-    """Train a network, and keep the weights with the least error on the fold's rows to judge by.
+    """Train a network from a linear forecast, and keep the weights with the least error on the fold's rows to judge by.
 
-    Args:
-        factors: Shape: (T, F), float32.
-        moves: in basis points, NaN where unknown. Shape: (T, H), float32.
-        fold: nothing from its ``learned`` on is read.
-        start: linear forecast to start from.
-        settings: of the network and the training.
+    ``moves``, (T, H), float32, are in basis points, NaN where unknown; nothing from the fold's ``learned`` on is read.
     """
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=[]):
@@ -90,17 +85,7 @@ def fitted_network(
 
 
 def forecasts(network: ForecastNetwork, factors: Tensor, first: int, end: int) -> Tensor:
-    """Return the forecasts of rows, from the rows up to each.
-
-    Args:
-        network: that has seen only earlier rows.
-        factors: of all rows. Shape: (T, F), float32.
-        first: first row to forecast.
-        end: of the rows to forecast.
-
-    Returns:
-        In basis points. Shape: (end - first, H), float32.
-    """
+    """Return forecasts in basis points, each from the rows up to its own. Shapes: (T, F) -> (end - first, H)."""
     # Windows lie on a fixed grid: what a row's forecast has read does not depend on where the forecasts begin.
     starts = torch.arange(first // CHUNK * CHUNK, end, CHUNK)
     network.eval()

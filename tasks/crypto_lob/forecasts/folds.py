@@ -8,14 +8,10 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows of one model. A move of a row before ``learned`` ends before ``first``.
+    """Rows of one model. A move of a row before ``learned`` ends before ``first``, where the forecasts begin.
 
-    Attributes:
-        fitted: end of the rows that weights are fitted to.
-        judged: first row of those that choose among weights; rows between share moves with both.
-        learned: end of those; none of their moves reaches ``first``.
-        first: first row of the forecasts.
-        end: of the forecasts.
+    Weights are fitted to rows before ``fitted``; those from ``judged`` to ``learned`` choose among weights. Rows
+    between share moves with both.
     """
 
     fitted: int
@@ -28,11 +24,8 @@ class Fold:
 def fold_before(first: int, end: int, purge: int, judged_share: float) -> Fold:
     """Return the fold of a model that forecasts from a row on.
 
-    Args:
-        first: first row of the forecasts.
-        end: of the forecasts.
-        purge: rows of the longest horizon.
-        judged_share: share of the rows before, their end, that chooses among weights.
+    ``purge`` is the rows of the longest horizon, ``judged_share`` the share of the rows before, their end, that chooses
+    among weights.
     """
     learned = first - purge
     judged = learned - round(judged_share * learned)
@@ -42,8 +35,7 @@ def fold_before(first: int, end: int, purge: int, judged_share: float) -> Fold:
 def walk_forward(num_rows: int, count: int, first_share: float, purge: int, judged_share: float) -> list[Fold]:
     """Divide a tape: the first share is only learned from, the rest is forecast in blocks of equal length.
 
-    Raises:
-        ValueError: a fold has no rows to learn from, or to judge by.
+    Raises ValueError if a fold has no rows to learn from, or to judge by.
     """
     first = round(first_share * num_rows)
     edges = [first + (num_rows - first) * number // count for number in range(count + 1)]

@@ -32,17 +32,9 @@ def mids(books: ClockedBooks) -> np.ndarray:
 def write_forecasts(
     path: Path, books: ClockedBooks, forecasts: np.ndarray, seen_until: np.ndarray, record: Mapping[str, Any]
 ) -> None:
-    """Write a file of forecasts.
+    """Write forecasts in basis points, (T, H), NaN for none, and ``seen_until`` in milliseconds, (T,), 0 for none.
 
-    Args:
-        path: to write.
-        books: T rows.
-        forecasts: in basis points, NaN where there is none. Shape: (T, H), float32.
-        seen_until: in milliseconds, 0 where there is no forecast. Shape: (T,), int64.
-        record: where they come from, JSON-able.
-
-    Raises:
-        OSError: it cannot be written.
+    ``record`` says where they come from, JSON-able. Raises OSError if the file cannot be written.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -55,18 +47,10 @@ def write_forecasts(
 
 
 def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read the forecasts of the rows of a tape.
+    """Read the forecasts of the rows of a tape, (T, H), float32, 0 where there is none, and their names.
 
-    Args:
-        path: of the file.
-        books: T rows.
-
-    Returns:
-        The forecasts, 0 where there is none, shape (T, H), float32; and their names.
-
-    Raises:
-        MarketDataError: there is no such file, or it is of another kind, of other books or of another clock, or a
-            forecast's model has seen the row.
+    Raises MarketDataError if there is no such file, it is of another kind, of other books or of another clock, or a
+    forecast's model has seen the row.
     """
     import pandas as pd
 

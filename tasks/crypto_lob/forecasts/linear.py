@@ -15,19 +15,13 @@ LARGEST_DEVIATIONS = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Standardised:
-    """Means and deviations of factors over the rows that a model learns from.
-
-    Attributes:
-        mean: Shape: (F,), float64.
-        deviation: 1 for a constant factor. Shape: (F,), float64.
-    """
+    """Means and deviations (1 for a constant) of factors over the rows that a model learns from. Shapes: (F,)."""
 
     mean: np.ndarray
     deviation: np.ndarray
 
     @classmethod
     def of(cls, factors: np.ndarray) -> Standardised:
-        """Measure factors, shape (n, F)."""
         deviation = factors.std(0, dtype=np.float64)
         return cls(factors.mean(0, dtype=np.float64), np.where(deviation > 1e-9, deviation, 1.0))
 
@@ -38,14 +32,7 @@ class Standardised:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Linear forecasts of H moves.
-
-    Attributes:
-        scale: of the factors.
-        weights: Shape: (F, H), float64.
-        intercept: Shape: (H,), float64.
-        mean: mean move of the rows learned from. Shape: (H,), float64.
-    """
+    """Linear forecasts of H moves. Shapes: weights (F, H), intercept and mean move of the rows learned from (H,)."""
 
     scale: Standardised
     weights: np.ndarray
@@ -67,12 +54,9 @@ def deviations(moves: np.ndarray) -> np.ndarray:
 
 
 def least_squares(factors: np.ndarray, moves: np.ndarray, penalty: float = 0.0) -> Regression:
-    """Fit a ridge regression of each horizon to the rows whose move is known.
+    """Fit a ridge regression of each horizon to the rows whose move is known, not NaN. Shapes: (n, F), (n, H).
 
-    Args:
-        factors: Shape: (n, F).
-        moves: NaN where unknown. Shape: (n, H).
-        penalty: on squared weights of standardised factors, as a share of the number of rows.
+    ``penalty`` is on squared weights of standardised factors, as a share of the number of rows.
     """
     scale = Standardised.of(factors)
     standard = scale(factors)
@@ -93,14 +77,7 @@ def least_squares(factors: np.ndarray, moves: np.ndarray, penalty: float = 0.0) 
 
 
 def chosen_ridge(factors: np.ndarray, moves: np.ndarray, fitted: int, judged: slice) -> Regression:
-    """Fit with each penalty, and return the regression with the least squared error on the rows to judge by.
-
-    Args:
-        factors: Shape: (T, F).
-        moves: Shape: (T, H).
-        fitted: end of the rows to fit to.
-        judged: rows to judge by.
-    """
+    """Fit rows up to ``fitted`` with each penalty; return the one of least squared error on the rows to judge by."""
     outcome, deviation = moves[judged], deviations(moves[:fitted])
     known = np.isfinite(outcome)
 

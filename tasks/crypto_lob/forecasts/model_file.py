@@ -20,14 +20,9 @@ FORMAT = "vecenv-book-forecasts"
 
 @dataclass(frozen=True, eq=False)
 class ForecastModel:
-    """A network, and what it was fitted to.
+    """A network in evaluation mode, and what it was fitted to.
 
-    Attributes:
-        network: in evaluation mode.
-        settings: of the network and its training.
-        step_gap: seconds between rows.
-        seen_until: milliseconds of the latest price that it was fitted to.
-        source: description of the books.
+    ``seen_until`` is the time in milliseconds of the latest price that it was fitted to, ``step_gap`` in seconds.
     """
 
     network: ForecastNetwork
@@ -37,11 +32,7 @@ class ForecastModel:
     source: str
 
     def save(self, path: Path) -> None:
-        """Write the model; an interruption leaves the file before.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the model; an interruption leaves the file before."""
         record = {
             "settings": asdict(self.settings),
             "step_gap": self.step_gap,
@@ -59,9 +50,8 @@ class ForecastModel:
     def load(cls, path: Path) -> ForecastModel:
         """Read a model.
 
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is of another kind, damaged, or of other factors or horizons.
+        Raises FileNotFoundError if there is no such file, ValueError if it is of another kind, damaged, or of other
+        factors or horizons.
         """
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such model; vecenv factors train writes one")

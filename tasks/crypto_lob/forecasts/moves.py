@@ -24,11 +24,8 @@ def smoothed_moves(series: BookSeries) -> np.ndarray:
     """Return the mean logarithm of the mid over the rows of each horizon less that of the row, in basis points.
 
     Smoothed labels as in Zhang, Zohren and Roberts, "DeepLOB", IEEE Transactions on Signal Processing 67(11), 2019,
-    equation (3), from the row's own mid.
-
-    Returns:
-        NaN where the row is a hole, where the tape ends before the horizon, or where more than a quarter of its rows
-        are holes. Shape: (T, H), float64.
+    equation (3), from the row's own mid. NaN where the row is a hole, where the tape ends before the horizon, or where
+    more than a quarter of its rows are holes. Shape: (T, H), float64.
     """
     level = series.log_mid - series.log_mid[0]
     moves = np.full((len(level), len(HORIZONS)), np.nan)

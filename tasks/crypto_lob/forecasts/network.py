@@ -24,10 +24,6 @@ class CausalConvolution(nn.Module):
 
     Bai, Kolter and Koltun, "An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence
     Modeling", arXiv:1803.01271, 2018.
-
-    Args:
-        size: of inputs.
-        hidden: channels.
     """
 
     def __init__(self, size: int, hidden: int) -> None:
@@ -45,12 +41,7 @@ class CausalConvolution(nn.Module):
 class ForecastNetwork(nn.Module):
     """A linear forecast, which stays as it was fitted, and what a network adds to it, at first nothing.
 
-    Args:
-        kind: a gated recurrent unit, or causal convolutions.
-        num_factors: F.
-        num_horizons: H.
-        hidden: width of the network.
-        dropout: share of the factors' and the network's numbers that are dropped in training.
+    ``dropout`` is the share of the factors' and the network's numbers that are dropped in training.
     """
 
     mean: Tensor
@@ -89,14 +80,7 @@ class ForecastNetwork(nn.Module):
             getattr(self, name).copy_(torch.from_numpy(value))
 
     def forward(self, factors: Tensor) -> Tensor:
-        """Return forecasts in basis points.
-
-        Args:
-            factors: of successive rows. Shape: (B, T, F), float32.
-
-        Returns:
-            Each from its row and those before. Shape: (B, T, H).
-        """
+        """Return forecasts in basis points, each from its row and those before. Shapes: (B, T, F) -> (B, T, H)."""
         bound = LARGEST_DEVIATIONS
         standard = ((factors - self.mean) / self.deviation).clamp(-bound, bound)
         linear = standard @ self.weights + self.intercept

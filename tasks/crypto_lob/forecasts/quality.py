@@ -29,9 +29,8 @@ MEASURES = {"information_coefficient": "Information coefficient", "r_squared": "
 class Quality:
     """Quality of the forecasts of one horizon.
 
-    Attributes:
-        information_coefficient: Spearman's rank correlation of forecast and move, over all rows.
-        r_squared: one less the squared error over that of the mean move of the rows that the model learned from.
+    ``information_coefficient`` is Spearman's rank correlation of forecast and move, over all rows, ``r_squared`` one
+    less the squared error over that of the mean move of the rows that the model learned from.
     """
 
     information_coefficient: Interval
@@ -39,13 +38,9 @@ class Quality:
 
 
 def quality(forecast: np.ndarray, move: np.ndarray, mean: np.ndarray, block: np.ndarray) -> Quality:
-    """Measure forecasts of one horizon.
+    """Measure forecasts of one horizon, in basis points, against what happened. Shape of each: (n,).
 
-    Args:
-        forecast: in basis points. Shape: (n,).
-        move: what happened. Shape: (n,).
-        mean: mean move of the rows that each forecast's model learned from. Shape: (n,).
-        block: number of each row's block; blocks are resampled. Shape: (n,), int64.
+    ``mean`` is the mean move of the rows that each forecast's model learned from; blocks, by number, are resampled.
     """
     ranks = [_ranks(values) for values in (forecast, move)]
     x, y = (torch.from_numpy(rank - rank.mean()) for rank in ranks)
@@ -72,16 +67,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def quality_by_horizon(
     forecasts: Mapping[str, np.ndarray], moves: np.ndarray, mean: np.ndarray, seconds: np.ndarray
 ) -> dict[str, list[Quality | None]]:
-    """Measure several forecasters on the same rows.
+    """Measure several forecasters on the same rows; NaN is no forecast or an unknown move. Shapes: (T, H).
 
-    Args:
-        forecasts: by forecaster, NaN where there is none. Shape of each: (T, H).
-        moves: NaN where unknown. Shape: (T, H).
-        mean: mean moves of the rows learned from. Shape: (T, H).
-        seconds: time of each row. Shape: (T,).
-
-    Returns:
-        By forecaster, of each horizon; None where fewer than two rows have a forecast and a move.
+    A quality is None where fewer than two rows have a forecast and a move.
     """
     known = np.isfinite(moves) & np.all([np.isfinite(part) for part in forecasts.values()], axis=0)
     block = (seconds // BLOCK_SECONDS).astype(np.int64)

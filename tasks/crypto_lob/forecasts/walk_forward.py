@@ -23,12 +23,10 @@ FLOW_FACTORS = ("flow_10", "flow_30", "flow_60", "flow_300")
 
 @dataclass(frozen=True, eq=False)
 class WalkForward:
-    """Forecasts of a tape.
+    """Forecasts of a tape, (T, H), by forecaster; NaN before the first fold.
 
-    Attributes:
-        forecasts: by forecaster, NaN before the first fold. Shape of each: (T, H), float32.
-        mean: mean move of the rows that each row's models learned from. Shape: (T, H), float64.
-        learned: end of the rows whose moves each row's models have seen, 0 for none. Shape: (T,), int64.
+    For each row, ``mean`` is the mean move of the rows that its models learned from, (T, H), and ``learned`` the end of
+    the rows whose moves they have seen, 0 for none, (T,).
     """
 
     forecasts: dict[str, np.ndarray]
@@ -39,14 +37,9 @@ class WalkForward:
 def forecast_forward(
     factors: np.ndarray, moves: np.ndarray, folds: Sequence[Fold], settings: FitSettings, told: Callable[[Fold], None]
 ) -> WalkForward:
-    """Fit the models of each fold, and forecast its block.
+    """Fit the models of each fold, in order of time, and forecast its block; ``told`` is called after each.
 
-    Args:
-        factors: all of `FACTORS`, in its order. Shape: (T, F), float32.
-        moves: in basis points, NaN where unknown. Shape: (T, H), float64.
-        folds: in order of time.
-        settings: of the network.
-        told: called after each fold.
+    ``factors`` are all of `FACTORS`, in its order, (T, F), ``moves`` in basis points, NaN where unknown, (T, H).
     """
     flows = factors[:, [list(FACTORS).index(name) for name in FLOW_FACTORS]]
     made = {name: np.full(moves.shape, np.nan, np.float32) for name in (NETWORK, RIDGE, FLOW)}

@@ -32,16 +32,9 @@ def is_contest_table(table: pd.DataFrame) -> bool:
 def contest_snapshots(
     table: pd.DataFrame, source: str, tick: float | None = None, levels: int | None = None
 ) -> Snapshots:
-    """Return the snapshots of a contest's table.
+    """Return the snapshots of a contest's table; ``tick`` is that of the prices, by default `TICK`.
 
-    Args:
-        table: with the columns of this module.
-        source: for messages.
-        tick: of the prices, by default `TICK`.
-        levels: most to read, by default all.
-
-    Raises:
-        MarketDataError: a column is missing, a time or number cannot be read, or the books are invalid.
+    Raises MarketDataError if a column is missing, a time or number cannot be read, or the books are invalid.
     """
     import pandas as pd
 

@@ -12,16 +12,10 @@ from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 
 
 def read_snapshots(book: str, symbol: str = "", tick: float | None = None, levels: int | None = None) -> Snapshots:
-    """Read the snapshots of one coin from a file.
+    """Read the snapshots of one coin from a file; raises MarketDataError if it is missing or invalid.
 
-    Args:
-        book: a Parquet or CSV file of snapshots, a CSV file of the contests, or LOBSTER's file of order books.
-        symbol: of the coin, in a file of several.
-        tick: of the prices, for files that hide it.
-        levels: most to read, by default all.
-
-    Raises:
-        MarketDataError: the file is missing or invalid.
+    ``book`` is a Parquet or CSV file of snapshots, a CSV file of the contests, or LOBSTER's file of order books. In a
+    file of several coins ``symbol`` says which; ``tick`` is for files that hide it.
     """
     path = Path(book)
     if "orderbook" in path.name and path.suffix == ".csv":

@@ -26,12 +26,8 @@ _NO_LEVEL = 9_999_999_999
 def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
     """Return the snapshots after the last message of each millisecond.
 
-    Args:
-        book: the order-book file; the message file lies beside it, with ``message`` in its name for ``orderbook``.
-        levels: most to read, by default all.
-
-    Raises:
-        MarketDataError: a file is missing or cannot be read, the two do not fit, or the books are invalid.
+    The message file lies beside the order-book file, with ``message`` in its name for ``orderbook``. Raises
+    MarketDataError if a file is missing or cannot be read, the two do not fit, or the books are invalid.
     """
     messages = book.with_name(book.name.replace("orderbook", "message"))
     if messages == book or not messages.is_file():
@@ -82,11 +78,7 @@ def _between(volume: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def _numbers(path: Path) -> np.ndarray:
-    """Return the numbers of a file of comma-separated values without header.
-
-    Raises:
-        MarketDataError: it cannot be read.
-    """
+    """Return the numbers of a CSV file without header; raises MarketDataError if it cannot be read."""
     import pandas as pd
 
     try:

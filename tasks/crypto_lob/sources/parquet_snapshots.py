@@ -26,16 +26,9 @@ COLUMNS = {
 
 
 def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", levels: int | None = None) -> Snapshots:
-    """Return the snapshots of one coin.
+    """Return the snapshots of one coin; ``symbol`` may be left out where there is one.
 
-    Args:
-        table: with the columns of this module.
-        source: for messages.
-        symbol: of the coin; may be left out where there is one.
-        levels: most to read, by default all.
-
-    Raises:
-        MarketDataError: a column is missing, there are several coins and none is chosen, or the books are invalid.
+    Raises MarketDataError if a column is missing, there are several coins and none is chosen, or the books are invalid.
     """
     numbers = np.arange(len(table))
     if "symbol" in table:
@@ -75,11 +68,7 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
 
 
 def _milliseconds(table: pd.DataFrame, source: str, numbers: np.ndarray) -> np.ndarray:
-    """Return the times of the rows.
-
-    Raises:
-        MarketDataError: naming the first that is no whole number.
-    """
+    """Return the times of the rows; raises MarketDataError naming the first that is no whole number."""
     times = table["ts_ms"].to_numpy(np.float64)
     wrong = ~(np.isfinite(times) & (times == np.floor(times)))
     if wrong.any():
@@ -89,11 +78,7 @@ def _milliseconds(table: pd.DataFrame, source: str, numbers: np.ndarray) -> np.n
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a Parquet or CSV file.
-
-    Raises:
-        MarketDataError: there is no such file, or it cannot be read.
-    """
+    """Read a Parquet or CSV file; raises MarketDataError if there is none, or it cannot be read."""
     import pandas as pd
 
     if not path.is_file():

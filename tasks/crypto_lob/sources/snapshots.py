@@ -13,25 +13,13 @@ from vecenv.market.validation import MarketDataError
 class Snapshots:
     """Snapshots of the order book of one coin: R of them, with L levels a side, the best first.
 
-    A level that a book does not have is NaN in prices and 0 in sizes, behind all that it has.
+    A level that a book does not have is NaN in prices and 0 in sizes, behind all that it has. Times are milliseconds
+    since 1970, UTC, sizes coins. ``bought`` and ``sold`` are coins taken since the snapshot before, NaN where unknown,
+    ``age`` milliseconds that the book is older than its time. For messages are ``source``, ``rows``, the number of each
+    snapshot's row there, and ``columns``, names of prices and sizes by field, with ``{}`` for the level. ``lasting`` is
+    whether a snapshot stands until the next, as where every change of the book is one.
 
-    Attributes:
-        source: file or generator, for messages.
-        symbol: of the coin.
-        time: of each, milliseconds since 1970, UTC. Shape: (R,), int64.
-        bid_price: Shape: (R, L), float64.
-        bid_size: in coins. Shape: (R, L), float64.
-        ask_price: Shape: (R, L), float64.
-        ask_size: in coins. Shape: (R, L), float64.
-        bought: coins taken by buyers since the snapshot before; NaN where unknown. Shape: (R,), float64.
-        sold: coins taken by sellers. Shape: (R,), float64.
-        age: milliseconds that the book is older than its time. Shape: (R,), int64.
-        rows: number of each snapshot's row in the source, for messages. Shape: (R,), int64.
-        columns: names of prices and sizes in the source, for messages, by field; ``{}`` stands for the level.
-        lasting: whether a snapshot stands until the next, as where every change of the book is one.
-
-    Raises:
-        MarketDataError: the snapshots are invalid; the message names source, row and column.
+    Raises MarketDataError if the snapshots are invalid; the message names source, row and column.
     """
 
     source: str

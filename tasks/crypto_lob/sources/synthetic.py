@@ -39,17 +39,9 @@ TAKEN = 0.4
 def synthetic_snapshots(
     hours: float = 24.0, step_gap: float = 1.0, levels: int = 10, strength: float = 0.1, seed: int = 0
 ) -> Snapshots:
-    """Generate the snapshots of a coin, one every ``step_gap`` seconds.
+    """Generate the snapshots of a coin, one every ``step_gap`` seconds; raises ValueError for an argument out of range.
 
-    Args:
-        hours: of the whole.
-        step_gap: seconds between two.
-        levels: of a side, L.
-        strength: basis points a second that a standard deviation of the pressure moves the mid; 0 for none.
-        seed: of all.
-
-    Raises:
-        ValueError: an argument is out of range.
+    A standard deviation of the pressure moves the mid by ``strength`` basis points a second.
     """
     rows = round(hours * 3600 / step_gap)
     if rows < 2 or not step_gap > 0 or levels < 1:

@@ -47,14 +47,7 @@ INVALID: Orders = ((int(Order.INVALID), 0), _KEPT, _KEPT)
 
 
 class LobLanguage:
-    """Parses orders.
-
-    Args:
-        tick: currency per tick.
-        lot: coins per lot.
-        unit: lots of an order without a number.
-        resting: whether orders may rest.
-    """
+    """Parses orders; ``unit`` are the lots of one without a number, ``resting`` whether orders may rest."""
 
     def __init__(self, tick: float, lot: float, unit: int, resting: bool) -> None:
         self.tick, self.lot = Decimal(str(tick)).normalize(), Decimal(str(lot)).normalize()

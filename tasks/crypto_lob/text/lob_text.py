@@ -33,11 +33,7 @@ Orders that you do not name stay. A bid or ask that would trade at once is refus
 
 
 class LobText(TaskText):
-    """Renders rows and parses answers.
-
-    Args:
-        scenario: the task, whose config shows levels of the book.
-    """
+    """Renders rows and parses answers of a task whose config shows levels of the book."""
 
     def __init__(self, scenario: CryptoLob) -> None:
         tape = scenario.tape
@@ -133,15 +129,10 @@ class LobText(TaskText):
         ]
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
-        """Return whether the last step traded, or orders rest. Shape: (B,), bool."""
         return (state.bought + state.sold > 0) | (state.resting[..., 1] > 0).any(-1)
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse the orders of each text; an invalid one becomes an invalid hold.
-
-        Returns:
-            Actions, shape (B, 3, 2), int64, see `orders.choice_of_orders`, and the validity, shape (B,), bool.
-        """
+        """Parse each text to orders, (B, 3, 2), see `orders.choice_of_orders`, and validity; an invalid one holds."""
         orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return orders.to(state.row.device), valid.to(state.row.device)
 

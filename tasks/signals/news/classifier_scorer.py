@@ -31,11 +31,7 @@ LONGEST = 512
 
 
 def label_values(labels: Mapping[int, str], name: str) -> np.ndarray:
-    """Return the sentiment of each label. Shape: (labels,), float64.
-
-    Raises:
-        ValueError: a label is none of `LABELS`.
-    """
+    """Return the sentiment of each label; raises ValueError if one is none of `LABELS`. Shape: (labels,), float64."""
     told = [labels[number].strip().lower().replace("_", " ") for number in range(len(labels))]
     unknown = [label for label in told if label not in LABELS]
     if unknown:
@@ -46,11 +42,7 @@ def label_values(labels: Mapping[int, str], name: str) -> np.ndarray:
 
 
 def load_classifier(place: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return a sequence classifier in evaluation mode, and its tokenizer.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+    """Return a sequence classifier in evaluation mode, and its tokenizer; raises ValueError if it cannot be loaded."""
     found = found_model(place)
     try:
         tokenizer = AutoTokenizer.from_pretrained(found)
@@ -64,18 +56,8 @@ def load_classifier(place: str, device: str) -> tuple[PreTrainedModel, PreTraine
 class ClassifierScorer:
     """Scorer of sentiment: the mean of the labels' values under the classifier's probabilities.
 
-    Args:
-        model: sequence classifier.
-        tokenizer: its tokenizer, with a padding token.
-        name: of the model and its weights.
-        batch_size: texts per pass.
-
-    Attributes:
-        identity: name of model and mapping.
-        block: texts per pass.
-
-    Raises:
-        ValueError: a label is none of `LABELS`.
+    The tokenizer needs a padding token; ``name`` is of the model and its weights. Raises ValueError if a label is none
+    of `LABELS`.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, batch_size: int) -> None:
@@ -86,7 +68,6 @@ class ClassifierScorer:
         self._longest = min(LONGEST, longest_context(model) or LONGEST)
 
     def score(self, texts: Sequence[str]) -> Scores:
-        """Return the scores of texts, in their order; risk is NaN, as is the sentiment where there is no text."""
         sentiment = np.full(len(texts), np.nan)
         asked = [row for row, text in enumerate(texts) if text.strip()]
         for start in range(0, len(asked), self.block):

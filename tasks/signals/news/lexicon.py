@@ -51,12 +51,7 @@ _SCORED: np.ndarray = (_WEIGHTS != 0).any(axis=1)
 
 
 class LexiconScorer:
-    """Scorer by the list of words.
-
-    Attributes:
-        identity: name of the list and of the arithmetic, for caches.
-        block: texts per call of a run.
-    """
+    """Scorer by the list of words; ``identity`` names the list and the arithmetic, for caches."""
 
     block = 65_536
 
@@ -66,7 +61,6 @@ class LexiconScorer:
         self.identity = f"lexicon 1 {digest[:12]}"
 
     def score(self, texts: Sequence[str]) -> Scores:
-        """Return the scores of texts, in their order."""
         parts = [_scores(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
         if not parts:
             return Scores(np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))

@@ -14,15 +14,9 @@ from vecenv.tasks.signals.news.prompt_scorer import PromptScorer
 
 
 def load_scorer(place: str, batch_size: int, device: str) -> PromptScorer | ClassifierScorer:
-    """Return the scorer of a model; its configuration tells whether it is a classifier.
+    """Return the scorer of a model, in a folder or on the hub; its configuration tells whether it is a classifier.
 
-    Args:
-        place: folder, or name on the hub.
-        batch_size: texts per pass.
-        device: of the model.
-
-    Raises:
-        ValueError: there is no such model, or it cannot score texts.
+    Raises ValueError if there is no such model, or it cannot score texts.
     """
     found = found_model(place)
     try:

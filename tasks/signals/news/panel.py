@@ -17,13 +17,7 @@ from vecenv.tasks.signals.news.scores import Scores
 
 
 class ScoredNews(NamedTuple):
-    """Scores of the rows of a table of news, and what they took.
-
-    Attributes:
-        scores: of the rows.
-        distinct: number of different texts.
-        cached: how many of them were in the cache.
-    """
+    """Scores of the rows of a table of news, how many different texts they have, and how many of these were cached."""
 
     scores: Scores
     distinct: int
@@ -36,17 +30,11 @@ def score_news(
     cache: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ScoredNews:
-    """Score the texts of a table of news, each different text once.
+    """Score the texts of a table of news, as `read_news` returns it, each different text once.
 
-    Args:
-        news: as `read_news` returns it.
-        scorer: of the texts.
-        cache: file of scores that is read and appended to, block by block; none by default.
-        progress: is told how many of the different texts are done, and their number.
-
-    Raises:
-        MarketDataError: the cache is a file of another kind.
-        OSError: the cache cannot be written, or another process has it.
+    ``cache`` is a file of scores that is read and appended to, block by block. ``progress`` is told how many of the
+    different texts are done, and their number. Raises MarketDataError if the cache is a file of another kind, OSError
+    if it cannot be written, or another process has it.
     """
     codes, unique = pd.factorize(news["text"])
     texts = [str(text) for text in unique]
@@ -79,16 +67,11 @@ def _put(scores: Scores, rows: np.ndarray, new: Scores) -> None:
 
 
 def score_panel(news: pd.DataFrame, scores: Scores) -> pd.DataFrame:
-    """Return the mean scores of each date, symbol and time of publication.
+    """Return the mean scores of each date, symbol and time of publication in a table that `read_news` returns.
 
-    Args:
-        news: as `read_news` returns it.
-        scores: of its rows.
-
-    Returns:
-        Table sorted by its keys ``date``, ``symbol`` and, where the news have it, ``published_at``, with ``sentiment``
-        and ``risk`` (means over the texts that have one, NaN where none has), ``texts`` (their number) and
-        ``unreadable`` (number of those without sentiment).
+    The result is sorted by its keys ``date``, ``symbol`` and, where the news have it, ``published_at``, with
+    ``sentiment`` and ``risk`` (means over the texts that have one, NaN where none has), ``texts`` (their number) and
+    ``unreadable`` (number of those without sentiment).
     """
     keys = ["date", "symbol", *(["published_at"] if "published_at" in news else [])]
     table = news[keys].assign(

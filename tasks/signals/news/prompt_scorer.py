@@ -63,20 +63,9 @@ def read_answer(answer: str) -> tuple[float, float] | None:
 
 
 class PromptScorer:
-    """Scorer by the answers of a causal model, greedily decoded.
+    """Scorer by the greedily decoded answers of a causal model; ``name`` is of the model and its weights.
 
-    Args:
-        model: causal language model.
-        chat: its token form of conversations.
-        name: of the model and its weights.
-        batch_size: texts per pass.
-
-    Attributes:
-        identity: name of model and prompt.
-        block: texts per pass.
-
-    Raises:
-        ValueError: the model's context has no room for a text.
+    Raises ValueError if the model's context has no room for a text.
     """
 
     def __init__(self, model: PreTrainedModel, chat: ChatFormat, name: str, batch_size: int) -> None:
@@ -91,7 +80,6 @@ class PromptScorer:
             raise ValueError(f"{name}: the prompt has {used} tokens, and the model's context is {longest}")
 
     def score(self, texts: Sequence[str]) -> Scores:
-        """Return the scores of texts, in their order; NaN where the answer is unreadable or there is no text."""
         scores = np.full((2, len(texts)), np.nan)
         asked = [row for row, text in enumerate(texts) if text.strip()]
         for start in range(0, len(asked), self.block):

@@ -29,15 +29,10 @@ _CHECKED = _RECORD.itemsize - 4
 
 
 class ScoreCache:
-    """Context manager of a file of scores; only one process has it at a time.
+    """Context manager of a file of scores, made where there is none; only one process has it at a time.
 
-    Args:
-        path: of the file, which is made where there is none, in an existing folder.
-
-    Raises:
-        MarketDataError: on entry, the file is no such cache.
-        BlockingIOError: on entry, another process has it.
-        OSError: on entry, it cannot be written.
+    Raises on entry MarketDataError if the file is no such cache, BlockingIOError if another process has it, OSError if
+    it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +42,6 @@ class ScoreCache:
         self._count = 0
 
     def __enter__(self) -> ScoreCache:
-        """Open the file and read its records."""
         if not self.path.absolute().parent.is_dir():
             raise MarketDataError(f"{self.path}: there is no folder {self.path.parent}")
         with ExitStack() as opened:
@@ -60,12 +54,10 @@ class ScoreCache:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the file."""
         self._opened.close()
 
     @staticmethod
     def keys(identity: str, texts: Sequence[str]) -> list[bytes]:
-        """Return the keys of texts for a scorer."""
         begun = hashlib.sha256(identity.encode() + b"\0")
         keys = []
         for text in texts:
@@ -82,11 +74,7 @@ class ScoreCache:
         return rows >= 0, _scores(records[rows[rows >= 0]])
 
     def append(self, keys: Sequence[bytes], scores: Scores) -> None:
-        """Write scores, and wait until they are on the disk.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write scores, and wait until they are on the disk."""
         records = np.zeros(len(keys), _RECORD)
         records["key"] = np.frombuffer(b"".join(keys), "V16")
         records["sentiment"], records["risk"], records["known"] = scores

@@ -15,9 +15,8 @@ LEXICON = "lexicon"
 class TextScorer(Protocol):
     """Scores texts, each by itself.
 
-    Attributes:
-        identity: changes whenever the score of any text may change; scores are cached under it.
-        block: texts per call, after which scores are saved.
+    ``identity`` changes whenever the score of any text may change; scores are cached under it. ``block`` is the number
+    of texts per call, after which scores are saved.
     """
 
     identity: str
@@ -33,16 +32,10 @@ SCORERS: dict[str, Callable[[], TextScorer]] = {LEXICON: LexiconScorer}
 
 
 def make_scorer(name: str, batch_size: int = 32, device: str = "cpu") -> TextScorer:
-    """Return a scorer.
+    """Return a scorer: one of `SCORERS`, or that of a language model by folder or hub name (`model_scorer`).
 
-    Args:
-        name: one of `SCORERS`, or the folder or hub name of a language model (`model_scorer`).
-        batch_size: texts per pass of a model.
-        device: of a model.
-
-    Raises:
-        ValueError: there is no such model, or it cannot score texts.
-        ImportError: ``transformers`` is not installed.
+    ``batch_size`` and ``device`` are of a model. Raises ValueError if there is no such model, or it cannot score texts,
+    ImportError if ``transformers`` is not installed.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")

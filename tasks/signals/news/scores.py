@@ -8,12 +8,10 @@ import numpy as np
 
 
 class Scores(NamedTuple):
-    """Scores of N texts.
+    """Scores of N texts. Shape of each: (N,).
 
-    Attributes:
-        sentiment: from 1, very negative, to 5, very positive; NaN where a text is unreadable. Shape: (N,), float64.
-        risk: from 1, very low, to 5, very high; NaN where it is unreadable or not scored. Shape: (N,), float64.
-        known: whether the scorer found anything in the text that tells something. Shape: (N,), bool.
+    Sentiment is from 1, very negative, to 5, very positive, risk from 1, very low, to 5, very high; NaN where
+    unreadable or not scored. ``known``: the scorer found something in the text that tells anything.
     """
 
     sentiment: np.ndarray

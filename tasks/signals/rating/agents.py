@@ -131,4 +131,3 @@ AGENTS: dict[str, Callable[[], Agent]] = {
     "filter": Filter,
     "hindsight": Hindsight,
 }
-"""Agents by name."""

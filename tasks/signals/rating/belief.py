@@ -22,8 +22,7 @@ from vecenv.tasks.signals.news_law import NewsLaw, known_of_signs
 def told_by(panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
     """Return tone and risk of the headlines, -1, 0 or 1, and where there is one. Shape of each: (P, T, K).
 
-    Raises:
-        ValueError: the texts are not those of the market of synthetic news.
+    Raises ValueError if the texts are not those of the market of synthetic news.
     """
     if panels.text is None or panels.texts != HEADLINES:
         raise ValueError("tone and risk are known of synthetic headlines alone")
@@ -33,33 +32,15 @@ def told_by(panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def filtered_belief(law: NewsLaw, returns: Tensor, panels: Panels) -> Tensor:
-    """Return the belief at each close, given all returns and headlines up to it.
-
-    Args:
-        law: of the market.
-        returns: simple daily returns. Shape: (P, T, K), float64.
-        panels: with the headlines.
-
-    Returns:
-        In [-1, 1]. Shape: (P, T, K), float64.
-    """
+    """Return the belief, in [-1, 1], at each close, given all returns and headlines up to it. Shape: (P, T, K)."""
     return _belief(known_of_signs(law, returns, *told_by(panels)))
 
 
 def read_belief(law: NewsLaw, returns: Tensor, panels: Panels, recent_days: int) -> Tensor:
-    """Return the belief of a reader of one day's text: its headline, and the last returns, at each close.
+    """Return the belief, in [-1, 1], of a reader of one day's headline and the last returns. Shape: (P, T, K), float64.
 
     Before them nothing is known: either sign is as likely, as always without news. The forward filter runs over the
-    shown days, with news on the last alone.
-
-    Args:
-        law: of the market.
-        returns: simple daily returns. Shape: (P, T, K), float64.
-        panels: with the headlines.
-        recent_days: number of returns shown.
-
-    Returns:
-        In [-1, 1], 0 on the first ``recent_days`` days, on which no episode starts. Shape: (P, T, K), float64.
+    shown days, with news on the last alone. It is 0 on the first ``recent_days`` days, on which no episode starts.
     """
     tone, risk, there = told_by(panels)
     belief, width = torch.zeros_like(returns), recent_days + 1

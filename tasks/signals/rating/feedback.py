@@ -9,13 +9,9 @@ from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
 
 
 def signals_of(action: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the signals that an action means, and whether it is valid.
+    """Return the signals that an action means, (K,), int64, all 0 if it is invalid, and whether it is valid.
 
-    Args:
-        action: choices, shape (K,), int64; numbers in [-1, 1], shape (K,), floating; or signals, shape (K, 1), int64.
-
-    Returns:
-        Signals, all 0 if the action is invalid, shape (K,), int64; and a flag, shape (), bool.
+    Actions are choices, (K,), int64, numbers in [-1, 1], (K,), floating, or signals, (K, 1), int64.
     """
     if action.is_floating_point():
         valid = action.isfinite().all()
@@ -42,16 +38,7 @@ def most_counting(num_symbols: int, config: NewsSignalsConfig) -> int:
 
 
 def moves(prices: Tensor, tradable: Tensor, config: NewsSignalsConfig) -> Tensor:
-    """Return the moves after each day over the horizon, 0 where it does not end on the tape.
-
-    Args:
-        prices: closes. Shape: (P, T, K), float64.
-        tradable: whether the symbol has a bar. Shape: (P, T, K), bool.
-        config: the rules.
-
-    Returns:
-        Shape: (P, T, K), float64.
-    """
+    """Return the moves after each day over the horizon, 0 where it does not end on the tape. Shape: (P, T, K)."""
     horizon = min(config.horizon, prices.shape[1])
     # A symbol without a price yet has no bar either.
     base = torch.where(tradable, prices, 1.0)[:, : prices.shape[1] - horizon]
@@ -64,17 +51,7 @@ def moves(prices: Tensor, tradable: Tensor, config: NewsSignalsConfig) -> Tensor
 
 
 def feedback(counted: Tensor, move: Tensor, cost: Tensor, config: NewsSignalsConfig) -> Tensor:
-    """Return the reward of the signals that count.
-
-    Args:
-        counted: signals, 0 where they do not count. Shape: (K,), int64.
-        move: over the horizon. Shape: (K,), float64.
-        cost: of the strongest signal on all symbols. Shape: ().
-        config: the rules.
-
-    Returns:
-        Shape: (), float64.
-    """
+    """Return the reward of the signals, 0 where they do not count; ``cost`` is that of the strongest on all symbols."""
     strength = counted.double() / LARGEST_SIGNAL
     if config.feedback == "return":
         paid = 100.0 * move * strength

@@ -23,12 +23,10 @@ from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
 class Information:
     """What the signals of an agent told of the moves, with 95% intervals.
 
-    Attributes:
-        rank_ic: Spearman's rank correlation over the symbols of a day, its mean over all rated days.
-        pooled_ic: the same over all pairs of day and symbol of all episodes.
-        attained: rank_ic over that of `Reader` on the same days; NaN where that is not positive.
-        total_return: of the portfolio in an episode, after costs.
-        sharpe: of the daily returns of all episodes together, a year's; 0 for constant ones.
+    ``rank_ic`` is Spearman's rank correlation over the symbols of a day, its mean over all rated days, ``pooled_ic``
+    the same over all pairs of day and symbol of all episodes. ``attained`` is rank_ic over that of `Reader` on the same
+    days; NaN where that is not positive. ``total_return`` is the portfolio's in an episode, after costs, ``sharpe``
+    that of the daily returns of all episodes together, a year's; 0 for constant ones.
     """
 
     rank_ic: Interval
@@ -47,14 +45,7 @@ class Information:
 
 @dataclass(frozen=True)
 class _Played:
-    """Rank correlations and ranks of an agent's episodes.
-
-    Attributes:
-        daily: correlation of each day of each episode. Shape: (N, S), float64.
-        ranks: of signals and moves over all pairs, centred. Shape: (N, S, K, 2), float64.
-        known: which pairs there are. Shape: (N, S, K), bool.
-        record: of the evaluation.
-    """
+    """An agent's rank correlations by day, (N, S), and centred ranks of signals and moves, (N, S, K, 2)."""
 
     daily: Tensor
     ranks: Tensor
@@ -66,11 +57,6 @@ def information(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> dict
     """Measure agents on the same episodes, one per row; the rows of the environment are overwritten.
 
     Days of one block of a path are resampled together (`vecenv.learn.metrics.independent_groups`).
-
-    Args:
-        env: of the task.
-        agents: by name.
-        seed: of the episodes.
     """
     attainable = _played(env, Reader(), seed)
     state = env.state
@@ -79,7 +65,6 @@ def information(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> dict
 
 
 def _played(env: VecEnv, agent: Agent, seed: int) -> _Played:
-    """Play an agent, and rank what it said."""
     scenario, record = scenario_of(env), play(env, agent, seed)
     state: Any = env.state
     days = state.start_day.unsqueeze(-1) + torch.arange(scenario.config.episode_length, device=env.device)

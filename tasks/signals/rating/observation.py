@@ -14,12 +14,7 @@ PERCENT = 100.0
 
 
 def daily_returns(close: Tensor, tradable: Tensor) -> Tensor:
-    """Return simple returns from the day before, 0 where the symbol had no bar so far.
-
-    Args:
-        close: Shape: (P, T, K), float64.
-        tradable: Shape: (P, T, K), bool.
-    """
+    """Return simple returns from the day before, 0 where the symbol had no bar so far. Shape of each: (P, T, K)."""
     listed = tradable.cummax(1).values[:, :-1]
     change = torch.where(listed, close[:, 1:] / torch.where(listed, close[:, :-1], 1.0) - 1.0, 0.0)
     return torch.cat([torch.zeros_like(close[:, :1]), change], dim=1)
@@ -36,17 +31,7 @@ def recent_returns(close: Tensor, tradable: Tensor, recent_days: int) -> Tensor:
 
 
 def day_features(panels: Panels, close: Tensor, tradable: Tensor, recent_days: int) -> Tensor:
-    """Return the features of every symbol and day.
-
-    Args:
-        panels: of scores.
-        close: Shape: (P, T, K), float64.
-        tradable: whether the symbol has a bar. Shape: (P, T, K), bool.
-        recent_days: number of returns.
-
-    Returns:
-        Shape: (P, T, K, 4 + recent_days), float32.
-    """
+    """Return the features of every symbol and day. Shapes: (P, T, K) -> (P, T, K, 4 + recent_days), float32."""
     scores = (panels.scores - NEUTRAL) / (HIGHEST - NEUTRAL)
     shown = torch.stack([torch.where(panels.known, scores, 0.0), panels.known.float()], dim=-1).flatten(-2)
     returns = PERCENT * recent_returns(close, tradable, recent_days)

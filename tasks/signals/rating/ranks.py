@@ -9,12 +9,7 @@ from torch import Tensor
 def mean_ranks(values: Tensor, known: Tensor) -> Tensor:
     """Return the rank of each known value from 0 on, equal ones with their mean rank; of no meaning elsewhere.
 
-    Args:
-        values: finite. Shape: (..., n).
-        known: Shape: (..., n), bool.
-
-    Returns:
-        Shape: (..., n), float64.
+    Values are finite. Shapes: (..., n) -> (..., n), float64.
     """
     ordered, place = torch.where(known, values.double(), torch.inf).sort(dim=-1, stable=True)
     number = torch.arange(values.shape[-1], device=values.device, dtype=torch.float64).expand(ordered.shape)
@@ -27,17 +22,9 @@ def mean_ranks(values: Tensor, known: Tensor) -> Tensor:
 
 
 def rank_correlation(first: Tensor, second: Tensor, known: Tensor) -> Tensor:
-    """Return Spearman's rank correlation of the known pairs, 0 where either is constant.
+    """Return Spearman's rank correlation of the known pairs, 0 where either is constant. Shapes: (..., n) -> (...).
 
     Spearman, "The proof and measurement of association between two things", American Journal of Psychology 15(1), 1904.
-
-    Args:
-        first: Shape: (..., n).
-        second: Shape: (..., n).
-        known: Shape: (..., n), bool.
-
-    Returns:
-        Shape: (...), float64.
     """
     count = known.sum(-1, keepdim=True).clamp(min=1)
 

@@ -27,15 +27,10 @@ from vecenv.text.records import EpisodeRecord, StepRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RatedDay(StepRecord):
-    """One day of an episode. Money is in the currency of the prices.
+    """One day of an episode, at whose close the symbols were rated. Money is in the currency of the prices.
 
-    Attributes:
-        date: day at whose close the symbols were rated.
-        signals: by symbol.
-        moves: over the horizon, which the agent did not know, by symbol.
-        portfolio_value: at the next close.
-        traded: value bought and sold.
-        costs: commission.
+    By symbol, ``moves`` are those over the horizon, which the agent did not know. ``portfolio_value`` is at the next
+    close, ``traded`` the value bought and sold.
     """
 
     date: str
@@ -50,12 +45,8 @@ class RatedDay(StepRecord):
 class RatedEpisode(EpisodeRecord):
     """One episode; its market is what `vecenv.text.recorded_markets` reproduces.
 
-    Attributes:
-        path: path of the market.
-        dates: first day of the episode, and the day of its last portfolio value.
-        start_value: portfolio value at the start, in currency.
-        days: records by day.
-        outcomes: of the episode so far, by name.
+    ``path`` is of the market, ``dates`` are the first day of the episode, and the day of its last portfolio value,
+    ``outcomes`` those of the episode so far, by name.
     """
 
     steps_field = "days"
@@ -90,13 +81,11 @@ class RatingRecorder(Recorder[RatedDay, RatedEpisode]):
     episode = RatedEpisode
 
     def check(self, env: VecEnv) -> None:
-        """Raise a ValueError if the environment's task is another one."""
         if not isinstance(env.scenario, NewsSignals):
             raise ValueError(f"only episodes of signals of news are recorded, not of {env.scenario.name!r}")
 
     @property
     def scenario(self) -> NewsSignals:
-        """The task."""
         assert isinstance(self.env.scenario, NewsSignals)
         return self.env.scenario
 
@@ -112,7 +101,6 @@ class RatingRecorder(Recorder[RatedDay, RatedEpisode]):
         decided: tuple[Tensor, Tensor],
         reward: Tensor,
     ) -> list[RatedDay]:
-        """Return the records of the day that rows have just completed."""
         rows, _ = self.env.rows_of(ids)
         state, tape = rows.state, self.scenario.tape
         day = state.day - 1
@@ -164,7 +152,6 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
     def scenario(
         self, record: RatedEpisode, market: str | None = None, device: torch.device | str = "cpu"
     ) -> NewsSignals:
-        """Recreate the rules and the market of a record; see `Recording.scenario`."""
         task = task_named(record.task)
         config = recorded_config(task.config(), record.config)
         required = MarketOptions(features=config.features, context=config.context, scores=True)
@@ -174,17 +161,14 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         return scenario
 
     def title(self, record: RatedEpisode) -> str:
-        """Return task, symbols and days of an episode."""
         names = record.market["symbols"]
         rated = ", ".join(names) if len(names) <= 3 else f"{len(names)} symbols"
         return f"{record.task}, {rated}, {record.dates[0]} to {record.dates[1]}, {len(record.days)} days"
 
     def result(self, record: RatedEpisode) -> dict[str, Any]:
-        """Return dates, number of days and outcomes of an episode."""
         return {"dates": record.dates, "days": len(record.days), "outcomes": record.outcomes}
 
     def origin(self, record: RatedEpisode) -> dict[str, Any]:
-        """Return market and dates."""
         return {"market": record.market["fingerprint"], "dates": record.dates}
 
     def told(self, step: RatedDay, scenario: Scenario) -> list[tuple[str, str]]:
@@ -201,7 +185,6 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         return [*lines, (f"{value} | reward {step.reward:+.3f}", "")]
 
     def outcome(self, record: RatedEpisode) -> dict[str, str]:
-        """Return rank correlations, return, grade and invalid answers of an episode."""
         told = record.outcomes
         invalid = sum(not day.valid for day in record.days)
         return {
@@ -213,10 +196,8 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         }
 
     def table_rows(self, record: RatedEpisode) -> list[dict[str, Any]]:
-        """Return a row of numbers for each day; see `day_rows`."""
         return day_rows(record)
 
     def report_page(self, record: RatedEpisode, reference: RatedEpisode, name: str, scenario: Scenario) -> str:
-        """Return the HTML page of an episode; see `report.rating_report`."""
         columns = self.outcome(record), self.outcome(reference)
         return rating_report(record, reference, name, self.title(record), columns)

@@ -24,15 +24,7 @@ def rating_report(
     title: str,
     outcomes: tuple[Mapping[str, str], Mapping[str, str]],
 ) -> str:
-    """Return the report of an episode: signals against moves, the portfolio, and texts by day.
-
-    Args:
-        record: of the episode.
-        reference: record of the same episode, played by a baseline.
-        name: of the baseline.
-        title: of the page.
-        outcomes: of both, as texts by name.
-    """
+    """Return the report of an episode beside a baseline's: signals against moves, the portfolio, and texts by day."""
     other = name.replace("_", " ")
     cards = [(told, f"{what}, {other} {outcomes[1][what]}") for what, told in outcomes[0].items()]
     state = "" if record.finished else ", left before the end"

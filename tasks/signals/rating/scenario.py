@@ -27,15 +27,7 @@ Tensors = Mapping[str, Tensor]
 class NewsSignals(Scenario[RatingState]):
     """Scenario of signals of news on a `MarketTape` with panels of scores and texts.
 
-    Args:
-        tape: the market.
-        config: the rules.
-
-    Attributes:
-        panels: scores and texts as the agent sees them.
-
-    Raises:
-        ValueError: the tape has no panels, or is too short for an episode, or has fewer symbols than are picked.
+    Raises ValueError if the tape has no panels, is too short for an episode, or has fewer symbols than are picked.
     """
 
     name = "news_signals"
@@ -79,7 +71,6 @@ class NewsSignals(Scenario[RatingState]):
         self.action_spec = self._spec()
 
     def _spec(self) -> TensorSpec:
-        """Return the spec of the config's actions."""
         count, device = self.tape.num_symbols, self.tape.device
         if self.config.action == "continuous":
             return Bounded(-1.0, 1.0, (count,), dtype=torch.float32, device=device)

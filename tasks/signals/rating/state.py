@@ -9,19 +9,10 @@ from torch import Tensor
 class RatingState(TensorClass, frozen=True):  # type: ignore[call-arg]
     """One portfolio and what its agent has said; K symbols, episodes of S days. Money is in ticks, float64.
 
-    Attributes:
-        cash: Shape: ().
-        holdings: shares, negative when short. Shape: (K,), float64.
-        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
-        start_value: portfolio value at the start of the episode. Shape: ().
-        traded: value bought and sold in the last step. Shape: ().
-        costs: commission of the last step. Shape: ().
-        said: signals of each step, 0 for steps to come. Shape: (S, K), int8.
-        invalid_actions: invalid answers in this episode. Shape: (), int64.
-        path: path of the market. Shape: (), int64.
-        day: day whose close the agent has seen. Shape: (), int64.
-        start_day: first day of the episode. Shape: (), int64.
-        end_day: day on which the episode is truncated. Shape: (), int64.
+    ``holdings``, (K,), float64, are shares, negative when short; ``portfolio_value`` is cash plus holdings at the close
+    of ``day``, the one that the agent has seen. ``traded``, the value bought and sold, and ``costs``, the commission,
+    are those of the last step. ``said`` are the signals of each step, (S, K), int8, 0 for steps to come.
+    ``invalid_actions`` counts those of this episode, which is truncated on ``end_day``. The others have shape ().
     """
 
     cash: Tensor

@@ -28,11 +28,7 @@ def shortened(config: NewsSignalsConfig, days: int) -> NewsSignalsConfig:
 
 
 def check_trained(trained: Mapping[str, Any], config: NewsSignalsConfig) -> None:
-    """Reject a config with other actions or features than a policy was trained on.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Raise a ValueError if a policy was trained on other actions or features than the config's."""
     for name in ("action", "recent_days"):
         if trained[name] != getattr(config, name):
             raise ValueError(f"the checkpoint was trained with {name} {trained[name]}, not {getattr(config, name)}")

@@ -35,11 +35,7 @@ _BESIDE = r"A-Z0-9.&^_\-"
 
 
 class SignalLanguage:
-    """Reads and writes signals.
-
-    Args:
-        symbols: names of the K symbols.
-    """
+    """Reads and writes signals of K symbols."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self.symbols = tuple(symbols)

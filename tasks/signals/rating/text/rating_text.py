@@ -28,11 +28,7 @@ SYSTEM = (
 
 
 class RatingText(TaskText):
-    """Renders rows and reads answers.
-
-    Args:
-        scenario: the task.
-    """
+    """Renders rows and reads answers."""
 
     def __init__(self, scenario: NewsSignals) -> None:
         self.scenario, self.config = scenario, scenario.config
@@ -42,7 +38,6 @@ class RatingText(TaskText):
         self._texts = [" / ".join(text.split("\n")) for text in panels.texts] + [NO_NEWS]
 
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the text of each row. Shape of the observations: (B, D)."""
         tape, panels = self.scenario.tape, self.scenario.panels
         path, day = state.path.to(tape.device), state.day.to(tape.device)
         # No text is the last one.
@@ -71,12 +66,10 @@ class RatingText(TaskText):
         return lines
 
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what each row may answer."""
         symbols = self.scenario.tape.symbols
         return [GRAMMAR.format(symbol=symbols[0], symbols=", ".join(symbols))] * len(state.day)
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the system prompt of each row's episode."""
         horizon = self.config.horizon
         days = "day" if horizon == 1 else f"{horizon} days"
         return [
@@ -85,26 +78,19 @@ class RatingText(TaskText):
         ]
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
-        """Return whether the last step said more than 0. Shape: (B,), bool."""
         step = (state.day - state.start_day - 1).clamp(min=0)
         return state.said[torch.arange(len(step), device=step.device), step].bool().any(-1)
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Read the signals of each text; an invalid one becomes signals of 0 that count as an invalid action.
-
-        Returns:
-            Actions, shape (B, K, 1), int64, and the validity, shape (B,), bool.
-        """
+        """Read each text's signals, (B, K, 1), and its validity; an invalid one is signals of 0."""
         actions, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return actions.to(state.day.device), valid.to(state.day.device)
 
     def examples(self) -> tuple[str, ...]:
-        """Return answers that are valid in any state."""
         first = self.scenario.tape.symbols[0]
         return f"{first}: 0", f"{first}: +5", f"{first}: -5"
 
     def random_answer(self, draw: Random) -> str:
-        """Return a random valid answer."""
         return self.language.written(
             [draw.randint(-LARGEST_SIGNAL, LARGEST_SIGNAL) for _ in self.scenario.tape.symbols]
         )
