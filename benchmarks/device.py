@@ -54,12 +54,10 @@ def clocks(device: torch.device) -> dict[str, str | None]:
 
 
 def file_stem(name: str) -> str:
-    """Return a device's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("(r)", "")).strip("-")
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -29,13 +29,9 @@ from vecenv.benchmarks.result_files import markdown, write_text
 class Part(NamedTuple):
     """Jobs that are measured in one process.
 
-    Attributes:
-        name: of the part.
-        what: one-line description.
-        share: relative share of a session's time.
-        least: seconds without which the part is not started.
-        longest: seconds of a job, after which its process is killed.
-        jobs: function of a `Place` that returns them in order of priority, as ``module:function``.
+    `share` is relative, of a session's time; `least` are seconds without which the part is not started, `longest` those
+    of a job before its process is killed; `jobs` returns those of a `Place` in order of priority, as
+    ``module:function``.
     """
 
     name: str
@@ -114,16 +110,7 @@ def allowance(parts: Sequence[Part], seconds: float) -> float:
 
 @dataclass
 class Session:
-    """Runs parts and keeps their record.
-
-    Attributes:
-        folder: of the record.
-        machine: facts of device and software, equal in all sessions of a record.
-        parts: to run.
-        ends: in `time.monotonic` seconds.
-        stop: number of the signal that stops the session, 0 if there is none.
-        data: the summary.
-    """
+    """Runs parts and keeps their record; `ends` is in `time.monotonic` seconds, `stop` the number of a signal, or 0."""
 
     folder: Path
     machine: dict[str, Any]
@@ -133,13 +120,7 @@ class Session:
     data: dict[str, Any] = field(default_factory=dict)
 
     def open(self, resume: bool) -> None:
-        """Make the record, or read it.
-
-        Raises:
-            FileExistsError: the folder has a record, without ``resume``.
-            FileNotFoundError: there is no record to resume.
-            ValueError: the record is of another machine.
-        """
+        """Make the record, or read it; raise if there is one already, or none, or one of another machine."""
         path = self.folder / SUMMARY
         if resume and not path.exists():
             raise FileNotFoundError(f"{path}: there is no session to resume")
@@ -180,7 +161,6 @@ class Session:
         write_text(self.folder / SUMMARY, json.dumps(self.data, indent=1) + "\n")
 
     def run(self) -> None:
-        """Run all parts that are not whole."""
         waiting = [part for part in self.parts if not self._whole(part)]
         for place, part in enumerate(waiting):
             left = self.ends - time.monotonic()

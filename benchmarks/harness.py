@@ -28,16 +28,10 @@ WARM_UP = 2
 
 
 class Workload(NamedTuple):
-    """What is called and counted.
+    """What is called and counted, in `units` of work per call.
 
-    Attributes:
-        name: among those of its point.
-        call: does the work once.
-        units: of work in a call, such as live steps of all rows.
-        unit: what they are, in the plural.
-        beside: name of the workload of the same point that it is compared with.
-        limit: the most units per second that the hardware allows, None if unknown.
-        told: further facts of the figure, or what returns them after the timed calls.
+    `beside` names the workload of the same point that it is compared with; `limit` is the most units per second that
+    the hardware allows; `told` are further facts, or what returns them after the timed calls.
     """
 
     name: str
@@ -50,25 +44,14 @@ class Workload(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Workloads that are measured together.
-
-    Attributes:
-        name: among all points of a case.
-        make: returns them, ready to be called.
-    """
+    """Workloads that are measured together; `make` returns them, ready to be called."""
 
     name: str
     make: Callable[[], Sequence[Workload]]
 
 
 class Times(NamedTuple):
-    """Seconds of one workload.
-
-    Attributes:
-        wall: of a call, by round.
-        processor: of this process in the same call, by round; other load of the machine hardly changes them.
-        first: of the first call, which compiles.
-    """
+    """Seconds of a call by round, wall and this process's, which other load hardly changes; and of the first call."""
 
     wall: list[float]
     processor: list[float]
@@ -77,20 +60,10 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured rate.
+    """One measured rate, of the median round.
 
-    Attributes:
-        name: of the workload.
-        unit: of the rate.
-        per_second: units per second in the median round.
-        fastest: units per second in the fastest round.
-        seconds: of a call in the median round.
-        compile_seconds: of the first call, above those of the median.
-        beside: what the times are compared with.
-        time_ratio: of a call, to that beside it: the median of the rounds.
-        processor_ratio: the same of the processor's time.
-        limit_share: share of what the hardware allows.
-        told: further facts.
+    `compile_seconds` are those of the first call above the median; ratios, to what stands `beside`, are the median of
+    the rounds'; `limit_share` is of what the hardware allows.
     """
 
     name: str
@@ -119,12 +92,7 @@ class Figure:
 
 
 def figures_of(workloads: Sequence[Workload], times: Mapping[str, Times]) -> list[Figure]:
-    """Return the figures of workloads whose rounds were timed in turns.
-
-    Args:
-        workloads: of one point.
-        times: by their names; all have as many rounds.
-    """
+    """Return the figures of workloads whose rounds were timed in turns."""
     figures = []
     for workload in workloads:
         own = times[workload.name]
@@ -161,11 +129,6 @@ def timed(workloads: Sequence[Workload], device: torch.device, rounds: int) -> d
     """Call all workloads in turns, and return their times by name.
 
     Short calls are repeated within a round, as often as `BUNDLE_SECONDS` asks; times are those of one of them.
-
-    Args:
-        workloads: of one point.
-        device: that is waited for.
-        rounds: timed, after `WARM_UP` calls of each.
     """
     first = {each.name: _seconds(each.call, device)[0] for each in workloads}
     for _ in range(WARM_UP - 1):

@@ -26,11 +26,7 @@ NUMBER_BYTES = 4
 
 
 def workload_config(task: str, given: bool) -> Any:  # noqa: ANN401
-    """Return the default config of a task; with order-list actions for a tier with given actions.
-
-    Raises:
-        ValueError: there is no such task.
-    """
+    """Return the default config of a task; with order-list actions for a tier with given actions."""
     config = config_of(task)
     return replace(config, action="orders") if given and isinstance(config, TierConfig | CurriculumConfig) else config
 
@@ -43,11 +39,7 @@ def task_market(
     end: str | None,
     device: torch.device,
 ) -> MarketTape:
-    """Read or generate the market for a task's config, with its symbols.
-
-    Raises:
-        ValueError: the market is invalid, or lacks a symbol.
-    """
+    """Read or generate the market for a task's config, with its symbols."""
     options = MarketOptions(
         symbols=getattr(config, "market_symbols", ()) or None,
         end=end,

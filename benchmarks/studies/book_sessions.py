@@ -21,16 +21,10 @@ DEPTH = 10
 
 
 class Recorded(NamedTuple):
-    """S sessions of T seconds. Prices are in price ticks, NaN without; quantities in the market's own unit.
+    """S sessions of T seconds, float64: prices in ticks, NaN without; quantities in the market's unit. Shape: (S, T).
 
-    Attributes:
-        mid: after each second. Shape: (S, T), float64.
-        spread: Shape: (S, T), float64.
-        touch: mean quantity of the best bid and ask. Shape: (S, T), float64.
-        depth: quantity of the ten best levels of both sides. Shape: (S, T), float64.
-        bought: by incoming orders, in the second. Shape: (S, T), float64.
-        sold: likewise. Shape: (S, T), float64.
-        messages: in the second, NaN where they are not known. Shape: (S, T), float64.
+    `touch` is the mean quantity of the best bid and ask, `depth` that of the ten best levels of both sides; `bought`
+    and `sold` are by incoming orders in the second. `messages` are NaN where they are not known.
     """
 
     mid: np.ndarray

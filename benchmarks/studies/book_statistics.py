@@ -18,16 +18,7 @@ NAN = float("nan")
 
 
 class Statistic(NamedTuple):
-    """A statistic of sessions.
-
-    Attributes:
-        name: of the row.
-        of: returns it from sessions, NaN if they do not tell.
-        low: least value of real markets, None if there is no range.
-        high: largest value of real markets.
-        source: of the range.
-        timeless: whether it means something without a clock.
-    """
+    """A statistic of sessions with its range in real markets; a `timeless` one means something without a clock."""
 
     name: str
     of: Callable[[Recorded], float]

@@ -21,19 +21,12 @@ Weights = Callable[[VecEnv, Tensor], Tensor]
 
 
 class TargetWeights:
-    """Rebalances the account to target weights every few days.
-
-    Args:
-        weights: of an environment and past returns.
-        every: days between rebalancings.
-        lookback: number of past returns; the market needs as many days before an episode.
-    """
+    """Rebalances the account to target weights every few days."""
 
     def __init__(self, weights: Weights, every: int, lookback: int = 0) -> None:
         self.weights, self.every, self.lookback = weights, every, lookback
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the target weights. Shape: (N, K)."""
         state, tape = env.state, tape_of(env)
         if int(state.start_day.min()) < self.lookback:
             raise ValueError(f"{tape.source}: a lookback of {self.lookback} days needs as many before an episode")

@@ -49,17 +49,12 @@ class LanguageLearningConfig:
 
 
 class FollowSignal:
-    """Buys up to the limits on a positive signal, and sells all on a negative one.
-
-    Args:
-        signal: of each path, day and symbol. Shape: (P, T, K).
-    """
+    """Buys up to the limits on a positive signal, of shape (P, T, K), and sells all on a negative one."""
 
     def __init__(self, signal: Tensor) -> None:
         self.signal = signal
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the orders that follow the signal. Shape: (N, M, 3), float32."""
         state = env.state
         held = state.holdings.double()
         wanted = shares_for(env, rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1))
@@ -68,11 +63,7 @@ class FollowSignal:
 
 
 def run_all(*commands: Sequence[str]) -> None:
-    """Run ``vecenv`` commands one after the other.
-
-    Raises:
-        RuntimeError: one failed.
-    """
+    """Run ``vecenv`` commands one after the other; raise RuntimeError if one fails."""
     for words in commands:
         if run_vecenv(words) != 0:
             raise RuntimeError(f"vecenv {' '.join(words)} failed")

@@ -52,15 +52,7 @@ class MatrixConfig:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table.
-
-    Attributes:
-        of: path of a number, or of a mean with its interval, with slashes.
-        scale: factor.
-        digits: after the point.
-        interval: show the interval, if there is one.
-        command: whose result it is of.
-    """
+    """A column of the table: the path, with slashes, of a number or a mean with its interval, and how it is shown."""
 
     of: str
     scale: float = 1.0
@@ -106,11 +98,7 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read a study.
-
-    Raises:
-        ValueError: a field is missing or unknown, or an axis is not a list or a mapping.
-    """
+    """Read a study; raise ValueError if a field is missing or unknown, or an axis is not a list or a mapping."""
     told = yaml.safe_load(path.read_text())
     fields = {"title", "axes", "commands", "columns"}
     if not isinstance(told, dict) or not fields <= told.keys() <= fields | {"together"}:

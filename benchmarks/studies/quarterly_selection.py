@@ -103,15 +103,9 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
 def trade_quarter(
     tape: MarketTape, quarter: Quarter, config: QuarterlySelectionConfig
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Train all candidates on the training window, select by the validation, and trade.
+    """Train all candidates, select by the validation, and trade; nothing after the quarter is read.
 
-    Args:
-        tape: the whole market, with its turbulence; nothing after the quarter is read.
-        quarter: windows.
-        config: settings.
-
-    Returns:
-        What the quarter was traded on; and the daily returns of every candidate, `SELECTED`, `MEAN` and `HELD`.
+    Return what it was traded on, and the daily returns of every candidate, `SELECTED`, `MEAN` and `HELD`.
     """
     training = tape.days(*quarter.training)
     series = tape.context[0, :, tape.context_names.index("turbulence")]

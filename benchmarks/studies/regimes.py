@@ -126,14 +126,7 @@ def most_typical(closes: Tensor, regime: str) -> Tensor:
 
 
 def figures_of(closes: Tensor) -> dict[str, Tensor]:
-    """Return the figures of each window, in the order of `FIGURES`.
-
-    Args:
-        closes: with the close before the first day. Shape: (W, T + 1, K).
-
-    Returns:
-        Shares, and log-returns a day. Shape of each: (W,).
-    """
+    """Return each window's figures, shares and log-returns a day, by name. Shape: (W, T + 1, K) -> (W,)."""
     returns = closes.log().diff(dim=1)
     market, symbols = returns.mean(-1), closes.shape[-1]
     standard = (returns - returns.mean(1, keepdim=True)) / returns.std(1, keepdim=True, correction=0)

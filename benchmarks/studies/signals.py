@@ -127,12 +127,7 @@ class StudyConfig:
 
 
 class MeanOfMembers:
-    """The mean of the actions of members that were trained under the same rules, each within its bounds.
-
-    Args:
-        members: of all rules, those of one beside each other.
-        count: of members under one.
-    """
+    """The mean of the actions of `count` members of each rule, which stand beside each other, within their bounds."""
 
     def __init__(self, members: MembersPolicy, count: int) -> None:
         self.members, self.count = members, count

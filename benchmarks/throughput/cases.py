@@ -62,11 +62,7 @@ class CaseConfig:
         return {"small": small, "published": published, "gpu": published if gpu is None else gpu}[self.size]
 
     def on(self) -> torch.device:
-        """Return the device.
-
-        Raises:
-            ValueError: it is not available.
-        """
+        """Return the device; raise ValueError if it is not available."""
         return device_named(self.device)
 
 

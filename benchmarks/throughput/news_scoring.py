@@ -39,13 +39,7 @@ def _scored(config: CaseConfig, words: int) -> Sequence[Workload]:
 
 
 def news_texts(count: int, words: int, seed: int = 0) -> list[str]:
-    """Return different texts of at least some words: headlines, each with what reports say around them.
-
-    Args:
-        count: number of texts.
-        words: least words of each.
-        seed: of the choice.
-    """
+    """Return different texts of at least some words: headlines, each with what reports say around them."""
     generator = np.random.default_rng(seed)
     choices = (len(HEADLINES), len(_FILLERS), len(_DAYS), len(_MONTHS), 90)
     texts = []

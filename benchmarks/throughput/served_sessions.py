@@ -50,11 +50,7 @@ def _served(config: CaseConfig, sessions: int) -> Sequence[Workload]:
 
 
 def started_server(words: Sequence[str]) -> str:
-    """Start a server in a Python process that ends with this one, and return its URL.
-
-    Raises:
-        RuntimeError: it did not start.
-    """
+    """Start a server in a Python process that ends with this one; return its URL, or raise RuntimeError."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True, env=environment)
     atexit.register(process.terminate)

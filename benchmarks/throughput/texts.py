@@ -45,12 +45,6 @@ def text_points(
 ) -> Sequence[Point]:
     """Return a point for every style of the observations.
 
-    Args:
-        task: task with text.
-        tape: returns its market; not asked of a task that simulates its own, whose texts have one style.
-        num_envs: sub-environments, N.
-        rows: numbers of them that are rendered per call; as many answers as the largest are parsed.
-
     Raises:
         ValueError: there are more rows than sub-environments.
     """
@@ -83,12 +77,7 @@ def _texts(env: VecEnv, row_counts: Sequence[int]) -> Sequence[Workload]:
 
 
 def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
-    """Return typical answers of a language agent: mostly one or two orders, some with reasons, one in six invalid.
-
-    Args:
-        symbols: names used cyclically in the orders.
-        count: number of texts.
-    """
+    """Return typical answers of a language agent: mostly one or two orders, some with reasons, one in six invalid."""
     names = itertools.cycle(symbols)
     forms: list[Callable[[str, str], str]] = [
         lambda first, second: "HOLD",

@@ -41,15 +41,7 @@ FIT_TOLERANCE = 0.01
 
 
 class GarchParameters(NamedTuple):
-    """Parameters of K symbols, per trading day, float64.
-
-    Attributes:
-        mean: of the log-return. Shape: (K,).
-        omega: positive. Shape: (K,).
-        alpha: positive. Shape: (K,).
-        beta: positive; alpha + beta < 1. Shape: (K,).
-        freedom: degrees of freedom of the innovations, above 2. Shape: (K,).
-    """
+    """Parameters of K symbols per trading day: alpha + beta < 1, freedom above 2. Shape of each: (K,), float64."""
 
     mean: Tensor
     omega: Tensor
@@ -58,11 +50,9 @@ class GarchParameters(NamedTuple):
     freedom: Tensor
 
     def of(self, columns: Tensor) -> GarchParameters:
-        """Return the parameters of some symbols, by position."""
         return GarchParameters(*(values[columns] for values in self))
 
     def long_run_variance(self) -> Tensor:
-        """Return the unconditional variance. Shape: (K,)."""
         return self.omega / (1.0 - self.alpha - self.beta)
 
     def next_variance(self, variance: Tensor, daily_return: Tensor) -> Tensor:
@@ -73,16 +63,8 @@ class GarchParameters(NamedTuple):
 def filter_variance(parameters: GarchParameters, returns: Tensor, valid: Tensor) -> Tensor:
     """Return the variance of each day given the days before it, and of the day after the last.
 
-    The recursion is linear in the variance, so that doubling the stride composes all T steps in log2(T) passes
-    (Hillis and Steele 1986) instead of a loop over days.
-
-    Args:
-        parameters: of K symbols.
-        returns: finite. Shape: (T, K).
-        valid: whether there is a return. Shape: (T, K), bool.
-
-    Returns:
-        Shape: (T + 1, K).
+    The recursion is linear in the variance, so that doubling the stride composes all T steps in log2(T) passes (Hillis
+    and Steele 1986) instead of a loop over days. Shapes: (T, K) -> (T + 1, K).
     """
     shock = parameters.omega + parameters.alpha * (returns - parameters.mean).square()
     # Day t maps the variance h to decay[t] h + growth[t]; without a return to h.
@@ -104,16 +86,7 @@ def student_t_log_density(standard: Tensor, freedom: Tensor) -> Tensor:
 
 
 def garch_log_density(parameters: GarchParameters, returns: Tensor, valid: Tensor) -> Tensor:
-    """Return the log-density of each return given those before it, in nats.
-
-    Args:
-        parameters: of K symbols.
-        returns: finite. Shape: (T, K).
-        valid: whether there is a return. Shape: (T, K), bool.
-
-    Returns:
-        Undefined where `valid` is not set. Shape: (T, K).
-    """
+    """Return the log-density in nats of each return given those before it; undefined if not `valid`. Shape: (T, K)."""
     variance = filter_variance(parameters, returns, valid)[:-1]
     standard = (returns - parameters.mean) / variance.sqrt()
     return student_t_log_density(standard, parameters.freedom) - 0.5 * variance.log()
@@ -126,12 +99,9 @@ def fit_garch(returns: Tensor, valid: Tensor) -> GarchParameters:
     likelihood. On real stocks this costs below 0.0005 nats a day in the sample, gains as much outside, and prevents
     a long-run variance of several times the sample's for a symbol with alpha + beta near 1.
 
-    The steps are those of Berndt, Hall, Hall and Hausman (1974), damped per symbol (Marquardt 1963), over the mean,
-    the logits of alpha + beta and of alpha / (alpha + beta), and the logit of 1 / freedom's position within its bounds.
-
-    Args:
-        returns: finite; each symbol's differ. Shape: (T, K), float64.
-        valid: whether there is a return. Shape: (T, K), bool.
+    The steps are those of Berndt, Hall, Hall and Hausman (1974), damped per symbol (Marquardt 1963), over the mean, the
+    logits of alpha + beta and of alpha / (alpha + beta), and the logit of 1 / freedom's position within its bounds.
+    Returns are finite and float64, and each symbol's differ. Shape: (T, K).
     """
     count = valid.sum(0)
     centre = torch.where(valid, returns, 0.0).sum(0) / count
@@ -167,11 +137,6 @@ class GarchT(Baseline):
     Gap, wicks and volume are those of a random training day of the same symbol, in units of its volatility. The
     variance at a history's first day is the long-run one, which still has influence in a history shorter than the
     memory of the variance, 1 / (1 - alpha - beta) days.
-
-    Args:
-        symbols: names of the K symbols.
-        parameters: of each.
-        days: training days.
     """
 
     name = "GARCH-t"
@@ -186,11 +151,7 @@ class GarchT(Baseline):
 
     @classmethod
     def fit(cls, bars: Bars) -> Self:
-        """Fit to training bars.
-
-        Raises:
-            ValueError: as `TrainingDays.from_bars`.
-        """
+        """Fit to training bars; raises as `TrainingDays.from_bars`."""
         days = TrainingDays.from_bars(bars)
         return cls(bars.symbols, fit_garch(days.returns, days.valid), days)
 
@@ -234,7 +195,6 @@ class FilteredHistoricalSimulation(GarchT):
         raise NotImplementedError("filtered historical simulation has no joint density; ask `has_joint_density` before")
 
     def innovations(self, key: EpisodeKey, day: int, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the residuals of a training day of each path (P, K), and that day (P, 1)."""
         row = row_draw(random_bits(key, BaselineStream.ROW, day)[0], len(self.residuals))
         return self.residuals[row, columns], row
 

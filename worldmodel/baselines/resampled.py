@@ -46,34 +46,17 @@ MEAN_BLOCK = 20
 
 
 class Baseline(MarketModel):
-    """Generates day by day from drawn moves.
-
-    Attributes:
-        symbols: names of the fitted symbols.
-    """
+    """Market model that generates day by day from drawn moves."""
 
     symbols: tuple[str, ...]
 
     def columns(self, bars: Bars) -> Tensor:
-        """Return the positions of the bars' symbols in the model. Shape: (K,).
-
-        Raises:
-            ValueError: the model does not know a symbol.
-        """
+        """Return the positions of the bars' symbols in the model; raise ValueError for an unknown one. Shape: (K,)."""
         return symbol_positions(self.symbols, bars.symbols)
 
     @abstractmethod
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
-        """Yield the moves of successive days, endlessly.
-
-        Args:
-            history: of K known symbols.
-            encoded: the same as moves.
-            key: of the paths. Shape of each word: (P, 1).
-
-        Yields:
-            Shape: (P, K, 5).
-        """
+        """Yield the moves of successive days after a history, endlessly. Shape: (P, K, 5); of the key: (P, 1)."""
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         return next(self.generate_after(history, [len(history.dates) - 1], num_paths, num_days, [seed]))
@@ -111,13 +94,6 @@ class GeometricBrownianMotion(Baseline):
     """Jointly Gaussian log-returns of constant mean, volatility and correlation.
 
     Gap, wicks and volume are those of a random training day of the same symbol, in units of volatility.
-
-    Args:
-        symbols: names of the K symbols.
-        mean: of the daily log-return. Shape: (K,).
-        volatility: standard deviation of the daily log-return. Shape: (K,).
-        correlation: positive definite. Shape: (K, K).
-        shapes: of training days.
     """
 
     name = "GBM"
@@ -130,11 +106,7 @@ class GeometricBrownianMotion(Baseline):
 
     @classmethod
     def fit(cls, bars: Bars) -> Self:
-        """Fit to training bars.
-
-        Raises:
-            ValueError: as `TrainingDays.from_bars`.
-        """
+        """Fit to training bars; raises as `TrainingDays.from_bars`."""
         days = TrainingDays.from_bars(bars)
         count = days.valid.sum(0)
         mean = days.returns.sum(0) / count
@@ -182,13 +154,7 @@ class StationaryBootstrap(Baseline):
     """Stationary bootstrap of training days in blocks of geometric length (Politis and Romano 1994).
 
     All symbols of a day are drawn together, with unchanged bars; days wrap around at the end. The distribution is
-    discrete, so there is no density.
-
-    Args:
-        days: days to draw from; None for the last days of the continued history.
-        symbols: names of the known symbols.
-        mean_block: mean length of a block in days.
-        last_days: number of days of the history, if `days` is None.
+    discrete, so there is no density. Without `days`, the last days of the continued history are drawn from.
     """
 
     has_density = has_joint_density = False
@@ -201,12 +167,7 @@ class StationaryBootstrap(Baseline):
 
     @classmethod
     def fit(cls, bars: Bars, mean_block: float = MEAN_BLOCK, last_days: int | None = None) -> Self:
-        """Fit to training bars.
-
-        Args:
-            bars: one path.
-            mean_block: mean length of a block in days, at least 1.
-            last_days: draw instead from this many last days of the continued history.
+        """Fit to training bars, or draw instead from the `last_days` of the continued history.
 
         Raises:
             ValueError: a setting is below 1, or as `TrainingDays.from_bars`.
@@ -236,15 +197,7 @@ class StationaryBootstrap(Baseline):
 
 
 def pairwise_correlation(standard: Tensor, valid: Tensor) -> Tensor:
-    """Return pairwise correlations over common days, made positive definite.
-
-    Args:
-        standard: centred returns, 0 where there is none. Shape: (T, K).
-        valid: whether there is a return. Shape: (T, K), bool.
-
-    Returns:
-        0 for pairs without a common day. Shape: (K, K).
-    """
+    """Return pairwise correlations of centred returns over common days, 0 without one, made positive definite."""
     common = standard.square().T @ valid.to(standard.dtype)
     correlation = (standard.T @ standard / (common * common.T).sqrt()).nan_to_num(0.0)
     return positive_definite(correlation, EIGENVALUE_FLOOR)

@@ -58,12 +58,7 @@ READING, ZERO_SHOT = "reading", "zero-shot"
 
 
 class Defaults(NamedTuple):
-    """Default size of the optimisation.
-
-    Attributes:
-        steps: maximum number of updates.
-        learning_rate: peak rate.
-    """
+    """Default size of the optimisation: maximum number of updates, and peak learning rate."""
 
     steps: int
     learning_rate: float
@@ -105,7 +100,6 @@ class FitSettings:
     """Device: cpu, cuda, or auto for cuda if available."""
 
     def training(self) -> TrainingSettings:
-        """Return the settings of the optimisation."""
         usual = FROM_NOTHING if self.init == NOTHING else FINE_TUNING
         return TrainingSettings(
             steps=usual.steps if self.steps is None else self.steps,
@@ -146,7 +140,6 @@ def best_path(out: Path) -> Path:
 
 
 def _run(settings: FitSettings) -> dict[str, Any]:
-    """Fit into a locked file."""
     console, device = Console(), device_named(settings.device)
     training, name = settings.training().on(device), settings.name or settings.market.stem
     initial = None if settings.init == NOTHING else load_network(model_file(settings.init), device)
@@ -201,10 +194,7 @@ def _train(
     kept: Path,
     record: Mapping[str, Any],
 ) -> bool:
-    """Train until the steps are done, patience ends or Ctrl+C; return whether it was Ctrl+C.
-
-    The best weights so far are kept in a file.
-    """
+    """Train until done, out of patience or Ctrl+C, with the best weights in a file; return whether it was Ctrl+C."""
 
     def on_step(state: TrainingState, loss: float) -> None:
         bar.tell(TRAINING_PART, f"step {state.step}, loss {loss:+.3f}", state.step / training.steps)
@@ -228,11 +218,7 @@ def _train(
 
 
 def _ends(bars: Bars, settings: FitSettings) -> tuple[str, str]:
-    """Return the last dates of training and validation.
-
-    Raises:
-        ValueError: there are too few days, of the market or of every symbol.
-    """
+    """Return the last dates of training and validation; raise ValueError if a market or symbol has too few days."""
     last = str(bars.dates[-1]) if settings.validation_end is None else settings.validation_end
     days = int((bars.dates <= np.datetime64(last, "D")).sum())
     validation = max(round(days * VALIDATION_SHARE), LEAST_VALIDATION)
@@ -255,11 +241,7 @@ def _ends(bars: Bars, settings: FitSettings) -> tuple[str, str]:
 def _nearest(
     initial: Checkpoint, market: TrainingMarket, training: TrainingSettings, advance: Advance
 ) -> tuple[MarketNetwork, dict[str, Validation], str]:
-    """Try all markets of a checkpoint on the validation days as they are.
-
-    Returns:
-        The best one as a network of this market alone, all scores by market, and the best one's name.
-    """
+    """Return a checkpoint's best market on the validation days as a network of its own, all scores, and its name."""
     known = initial.network.settings.markets
     networks = {each: one_market_network(initial.network, each, market.name) for each in known}
     scores = {}
@@ -309,7 +291,6 @@ def tell_seen(console: Console, init: str, initial: Checkpoint, nearest: str, tr
 
 
 def tell_result(console: Console, out: Path, record: dict[str, Any], name: str) -> None:
-    """Tell which weights are kept, and what they are worth beside those that it started with."""
     step, after = record["kept_step"], record["calibrated"]
     which = f"those after step {step}"
     if not step:

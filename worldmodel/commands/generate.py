@@ -88,7 +88,6 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
 
 
 def _run(settings: GenerateSettings) -> dict[str, Any]:
-    """Draw into an empty, locked folder."""
     console = Console(soft_wrap=True)
     found = None
     if settings.drawdown is not None:
@@ -124,7 +123,6 @@ def _run(settings: GenerateSettings) -> dict[str, Any]:
 
 
 def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMarket, Bars]:
-    """Return the model and the real days."""
     path = model_file(settings.model)
     device = device_named(settings.device)
     network = rollout_network(load_network(path, device).network, settings.bf16, device)
@@ -133,7 +131,6 @@ def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMa
 
 
 def _options(settings: GenerateSettings) -> PathOptions:
-    """Return the options of paths without history."""
     return PathOptions(
         num_paths=settings.paths,
         num_days=WARM_UP + settings.days,

@@ -92,7 +92,6 @@ def train(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
-    """Train into a locked file."""
     console = Console()
     device = device_named(settings.device)
     training = settings.training.on(device)
@@ -221,12 +220,7 @@ def _averages(state: TrainingState) -> dict[str, torch.Tensor]:
 
 
 def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> None:
-    """Read a run's state.
-
-    Raises:
-        FileNotFoundError: there is no run.
-        ValueError: the run had other data, settings or sizes.
-    """
+    """Read a run's state; raise FileNotFoundError without one, ValueError for other data, settings or sizes."""
     saved = load_network(running)
     for name, value in record.items():
         # Compare after a JSON round trip, as the values were saved.

@@ -22,11 +22,7 @@ from vecenv.worldmodel.training.fit import Validation
 
 
 def check_out(out: Path) -> None:
-    """Reject a file that cannot be a checkpoint.
-
-    Raises:
-        ValueError: its suffix is another, or its folder does not exist.
-    """
+    """Raise ValueError for a file that cannot be a checkpoint, by its suffix or for lack of its folder."""
     if out.suffix != ".safetensors" or not out.absolute().parent.is_dir():
         raise ValueError(f"{out}: a file that ends in .safetensors, in a folder that exists, is needed")
 
@@ -40,14 +36,6 @@ def training_market(
     name: str, bars: Bars, file: Path, ends: tuple[str, str], embargo: int, device: torch.device
 ) -> tuple[TrainingMarket, dict[str, Any]]:
     """Return the training data of bars, and what a checkpoint's record tells about them.
-
-    Args:
-        name: of the market.
-        bars: one path of all days.
-        file: that they were read from.
-        ends: last dates of training and of validation; later days are left out.
-        embargo: last training days that are left out.
-        device: of the training.
 
     Raises:
         ValueError: a part of the split would be empty.
@@ -82,7 +70,6 @@ BARS_PART = "bars"
 
 
 def told_scores(scores: Mapping[str, Validation]) -> str:
-    """Return the scores of markets in one line."""
     return "  ".join(f"{name}: {score.alone:.4f} alone, {score.joint:.4f} joint" for name, score in scores.items())
 
 
@@ -101,12 +88,7 @@ def validation_table(history: Iterable[Mapping[str, object]]) -> Table:
 
 
 class PartsBar(Progress):
-    """Progress bars of the parts of a command.
-
-    Args:
-        console: where they are shown.
-        parts: names of the parts, in their order.
-    """
+    """Progress bars of the parts of a command."""
 
     def __init__(self, console: Console, parts: Sequence[str]) -> None:
         super().__init__(

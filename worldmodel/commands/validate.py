@@ -130,7 +130,6 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
 
 
 def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
-    """Measure, and write into a locked folder."""
     console = Console()
     learned, train_end, validation_end = _learned(settings)
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
@@ -238,11 +237,7 @@ def _check(settings: ValidateSettings) -> None:
 
 
 def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str, str]:
-    """Return the networks by architecture, the judged ones first, and the last dates of training and validation.
-
-    Raises:
-        ValueError: as `judged_model`, the judged ones differ in architecture, or two others have the same name.
-    """
+    """Return the networks by architecture, the judged ones first, and the last dates of training and validation."""
     models: dict[str, list[NeuralMarket]] = {}
     train_end, validation_end = settings.train_end, settings.validation_end
     judged: list[tuple[str | None, bool]] = [(name, True) for name in settings.model]

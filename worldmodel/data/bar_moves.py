@@ -53,13 +53,7 @@ class Move(IntEnum):
 
 
 class MoveState(NamedTuple):
-    """State of each symbol before the next day's bar.
-
-    Attributes:
-        log_close: logarithm of the last close. Shape: (..., K).
-        volume_level: exponential mean of log-volume. Shape: (..., K).
-        variance: exponential mean of squared returns, per day. Shape: (..., K).
-    """
+    """Log of each symbol's last close, and exponential means of its log-volume and squared returns. Shape: (..., K)."""
 
     log_close: Tensor
     volume_level: Tensor
@@ -67,14 +61,7 @@ class MoveState(NamedTuple):
 
 
 class EncodedBars(NamedTuple):
-    """Bars as moves.
-
-    Attributes:
-        moves: 0 where `valid` is not set. Shape: (P, T, K, 5), in the order of `Move`.
-        valid: whether there is a move from the previous bar to the day's. Shape: (P, T, K), bool.
-        before: state before each day. Shape of each: (P, T, K).
-        last: state after the last day. Shape of each: (P, K).
-    """
+    """Moves (P, T, K, 5), 0 where not `valid`, and the states before each day (P, T, K) and after the last (P, K)."""
 
     moves: Tensor
     valid: Tensor
@@ -93,11 +80,7 @@ class EncodedBars(NamedTuple):
 
 
 def encode_bars(ohlcv: Tensor) -> EncodedBars:
-    """Encode bars as moves per symbol; days without a bar are skipped and leave the state unchanged.
-
-    Args:
-        ohlcv: float64, NaN on days without a bar. Shape: (P, T, K, 5).
-    """
+    """Encode bars (P, T, K, 5), NaN on days without one, which are skipped and leave a symbol's state unchanged."""
     present = ohlcv[..., CLOSE].isfinite()
     logs = log_bars(ohlcv.where(present.unsqueeze(-1), 1.0))
     batch, days, symbols = present.shape
@@ -132,15 +115,7 @@ def log_bars(ohlcv: Tensor) -> Tensor:
 
 
 def encode_bar(state: MoveState, logs: Tensor) -> Tensor:
-    """Return the moves of a day, the inverse of `decode_bar`.
-
-    Args:
-        state: before the day. Shape of each: (..., K).
-        logs: the day's bar, from `log_bars`. Shape: (..., K, 5).
-
-    Returns:
-        Shape: (..., K, 5), in the order of `Move`.
-    """
+    """Return the moves of a day's `log_bars`, the inverse of `decode_bar`. Shapes: (..., K), (..., K, 5)."""
     opened, high, low, closed, volume = logs.unbind(-1)
     gap = opened - state.log_close
     gap = torch.where(gap.abs() < SAME_PRICE, 0.0, gap)
@@ -150,11 +125,7 @@ def encode_bar(state: MoveState, logs: Tensor) -> Tensor:
 
 
 def encode_history(bars: Bars) -> EncodedBars:
-    """Encode the bars of one path.
-
-    Raises:
-        ValueError: there are several paths.
-    """
+    """Encode the bars of one path; raise ValueError for several."""
     if len(bars.ohlcv) != 1:
         raise ValueError(f"{bars.source}: a history is one path, got {len(bars.ohlcv)}")
     return encode_bars(bars.ohlcv)
@@ -208,15 +179,7 @@ def decode_bar(state: MoveState, move: Tensor) -> Tensor:
 
 
 def decode_bars(state: MoveState, moves: Tensor) -> Tensor:
-    """Decode days of moves to bars, clamped by `bounded_moves`.
-
-    Args:
-        state: before the first day. Shape of each: (P, K).
-        moves: Shape: (P, T, K, 5).
-
-    Returns:
-        Open, high, low, close, volume; high and low enclose open and close exactly. Shape: (P, T, K, 5).
-    """
+    """Decode moves to bars by `bounded_moves`; high and low enclose the others exactly. Shape of both: (P, T, K, 5)."""
     bars = []
     for move in moves.unbind(1):
         bounded = bounded_moves(state, move)

@@ -43,11 +43,8 @@ WICKS_SPREAD = 0.6
 class BarScales(NamedTuple):
     """Exponential means over the days before the next one. Shape of each: (..., K).
 
-    Attributes:
-        gap: of squared gaps over the volatility.
-        log_wicks: of the logarithm of both wicks over the volatility.
-        volume: of squared volume moves.
-        still: of whether a day opens at the last close.
+    Of squared gaps, and of the logarithm of both wicks, over the volatility; of squared volume moves; and of whether a
+    day opens at the last close.
     """
 
     gap: Tensor
@@ -61,7 +58,6 @@ class BarScales(NamedTuple):
         return cls(*(torch.full_like(like, number) for number in (0.25, -0.4, 0.16, 0.05)))
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> BarScales:
-        """Index every tensor."""
         return BarScales(*(take(part) for part in self))
 
     @classmethod
@@ -77,12 +73,7 @@ class BarScales(NamedTuple):
         return cls(gap.square(), _log_wicks(scaled), volume.square(), still)
 
     def after(self, day: BarScales, valid: Tensor) -> BarScales:
-        """Return the scales after a day.
-
-        Args:
-            day: its values, from `of_day`.
-            valid: whether a symbol has a move; without one its scales are unchanged. Shape: (..., K), bool.
-        """
+        """Return the scales after a day, from `of_day`; those of symbols without a valid move are unchanged."""
         means = (SCALE_DECAY * old + (1.0 - SCALE_DECAY) * new for old, new in zip(self, day, strict=True))
         after = BarScales(*(torch.where(valid, new, old) for new, old in zip(means, self, strict=True)))
         return after._replace(gap=after.gap.clamp(min=LOWEST_SQUARE), volume=after.volume.clamp(min=LOWEST_SQUARE))

@@ -37,13 +37,7 @@ RETURN_LIMIT = 4.0
 
 
 class CorrelationState(NamedTuple):
-    """Exponential sums of products over days on which both symbols have a return.
-
-    Attributes:
-        products: Shape: (K, K).
-        squares: of the first symbol over the same days. Shape: (K, K).
-        days: Shape: (K, K).
-    """
+    """Exponential sums over days on which both symbols have a return; squares are the first one's. Shape: (K, K)."""
 
     products: Tensor
     squares: Tensor
@@ -51,7 +45,6 @@ class CorrelationState(NamedTuple):
 
     @classmethod
     def empty(cls, num_symbols: int, device: torch.device | str = "cpu") -> CorrelationState:
-        """Return the state before the first day."""
         return cls(*(torch.zeros(num_symbols, num_symbols, dtype=torch.float64, device=device) for _ in range(3)))
 
     def after(self, scaled: Tensor, valid: Tensor, decay: Tensor | float = DECAY) -> CorrelationState:
@@ -68,14 +61,7 @@ class CorrelationState(NamedTuple):
         return self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
 
     def correlation(self, shrinkage: Tensor | float = SHRINKAGE) -> Tensor:
-        """Return the shrunk matrix.
-
-        Args:
-            shrinkage: weight of constant correlation for `SHRINKAGE_SYMBOLS`. Shape: ().
-
-        Returns:
-            Positive definite. Shape: (K, K), float64.
-        """
+        """Return the positive definite matrix, shrunk by a weight for `SHRINKAGE_SYMBOLS`. Shape: (K, K), float64."""
         raw = self.raw()
         size = len(raw)
         off = ~torch.eye(size, dtype=torch.bool, device=raw.device)
@@ -96,10 +82,6 @@ def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
 
     The spectral decomposition of Rebonato and Jäckel, "The most general methodology to create a valid correlation
     matrix", 2000.
-
-    Args:
-        matrix: symmetric, with ones on its diagonal. Shape: (K, K).
-        lowest: positive.
     """
     shifted = matrix - lowest * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     if not torch.linalg.cholesky_ex(shifted).info:

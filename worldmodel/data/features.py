@@ -64,14 +64,7 @@ MARKET_FEATURES = frozenset(
 
 
 class FeatureState(NamedTuple):
-    """State for scaling the next day.
-
-    Attributes:
-        moves: state of the bars.
-        slow_variance: slow mean of squared returns, per day. Shape: (..., K).
-        market_variance: mean of squared returns of the equal-weight market, per day. Shape: (..., 1).
-        scales: of gap, wicks and volume. Batch: (..., K).
-    """
+    """State for scaling the next day. Shape: (..., K); of `market_variance`, the equal-weight market's: (..., 1)."""
 
     moves: MoveState
     slow_variance: Tensor
@@ -84,7 +77,6 @@ class FeatureState(NamedTuple):
         return _volatility(self.moves.variance)
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
-        """Index every tensor of the state."""
         moves = MoveState(*(take(part) for part in self.moves))
         return FeatureState(moves, take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
 
@@ -139,11 +131,9 @@ class ObservedHistory(NamedTuple):
         return torch.cat([log_return(self.scaled).unsqueeze(-1), self.standardised], dim=-1)
 
     def until(self, day: int) -> ObservedHistory:
-        """Return the days up to and including the given position."""
         return self._taken(lambda part: part[:, : day + 1])
 
     def to(self, device: torch.device | str) -> ObservedHistory:
-        """Return the history on a device."""
         return self._taken(lambda part: part.to(device))
 
     def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
@@ -164,16 +154,7 @@ def scaled_moves(move: Tensor, volatility: Tensor) -> Tensor:
 
 
 def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tensor, FeatureState]:
-    """Return the features of a completed day, and the state after it.
-
-    Args:
-        state: before the day. Batch: (..., K).
-        move: of the day. Shape: (..., K, 5).
-        valid: whether a symbol has a move; without one its state is unchanged. Shape: (..., K), bool.
-
-    Returns:
-        Features and state. Shape of the features: (..., K, F).
-    """
+    """Return a day's features (..., K, F), and the state after it, unchanged for symbols without a valid move."""
     scaled = scaled_moves(move, state.volatility) * valid.unsqueeze(-1)
     means = _Means(state.slow_variance, state.market_variance, state.scales)
     after = _state_after(state.moves, move, valid, means.after(_Means.of_day(move, scaled, valid), valid))
@@ -200,13 +181,7 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
 
 
 class _Means(NamedTuple):
-    """Exponential means of a state, or a day's own values of the same quantities.
-
-    Attributes:
-        slow_variance: Shape: (..., K).
-        market_variance: Shape: (..., 1).
-        scales: Batch: (..., K).
-    """
+    """Exponential means of a state, or a day's own values of the same quantities."""
 
     slow_variance: Tensor
     market_variance: Tensor
@@ -221,12 +196,10 @@ class _Means(NamedTuple):
 
     @classmethod
     def stacked(cls, days: Sequence[_Means]) -> _Means:
-        """Stack successive days. Batch of each: (P, K); of the result: (P, T, K)."""
         slow, market, scales = zip(*days, strict=True)
         return cls(torch.stack(slow, dim=1), torch.stack(market, dim=1), BarScales.stacked(scales))
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> _Means:
-        """Index every tensor."""
         return _Means(take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
 
     def after(self, day: _Means, valid: Tensor) -> _Means:

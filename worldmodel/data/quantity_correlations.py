@@ -19,17 +19,7 @@ BAR_SHRINKAGE = 0.05
 def correlations(
     values: Tensor, valid: Tensor, decay: Tensor | float = DECAY, shrinkage: Tensor | float = SHRINKAGE
 ) -> Tensor:
-    """Return the matrices of one quantity before each `CORRELATION_STRIDE`-th day.
-
-    Args:
-        values: Shape: (T, K).
-        valid: Shape: (T, K).
-        decay: of the estimate. Shape: ().
-        shrinkage: of the estimate. Shape: ().
-
-    Returns:
-        Shape: (M, K, K), float64.
-    """
+    """Return one quantity's matrices before each `CORRELATION_STRIDE`-th day. Shapes: (T, K) -> (M, K, K), float64."""
     state = CorrelationState.empty(values.shape[1], values.device)
     matrices = []
     for few, here in zip(values.split(CORRELATION_STRIDE), valid.split(CORRELATION_STRIDE), strict=True):
@@ -43,13 +33,7 @@ def matrices_over(
 ) -> Tensor:
     """Return the matrices of all quantities before each `CORRELATION_STRIDE`-th day of one path.
 
-    Args:
-        observed: one path.
-        decay: of the estimate of returns. Shape: ().
-        shrinkage: of this estimate. Shape: ().
-
-    Returns:
-        Shape: (M, 4, K, K), float64.
+    Decay and shrinkage are those of the returns. Shape: (M, 4, K, K), float64.
     """
     quantities, valid = observed.quantities[0].unbind(-1), observed.valid[0]
     estimators = _estimators(decay, shrinkage)
@@ -60,10 +44,7 @@ def matrices_over(
 def matrices_after(
     observed: ObservedHistory, decay: Tensor | float = DECAY, shrinkage: Tensor | float = SHRINKAGE
 ) -> Tensor:
-    """Return the matrices of all quantities after the last day of each path; see `matrices_over`.
-
-    Shape: (P, 4, K, K), float64.
-    """
+    """Return the matrices of `matrices_over` after the last day of each path. Shape: (P, 4, K, K), float64."""
     quantities, valid = observed.quantities.movedim(-1, 1), observed.valid
     nothing = CorrelationState.empty(valid.shape[-1], valid.device)
 
@@ -80,5 +61,4 @@ def matrices_after(
 
 
 def _estimators(decay: Tensor | float, shrinkage: Tensor | float) -> list[tuple[Tensor | float, Tensor | float]]:
-    """Return decay and shrinkage of each quantity."""
     return [(decay, shrinkage)] + [(DECAY, BAR_SHRINKAGE)] * NUM_QUANTITIES

@@ -22,14 +22,8 @@ class TrainingDays:
 
     Gaps are filled by the symbol's other days: a run of L days without a bar repeats the symbol's L days before it,
     cyclically, so that its last days precede its first. So a gap of one day repeats the previous day, and blocks of
-    rows stay blocks.
-
-    Attributes:
-        symbols: names of the K symbols.
-        moves: in the order of `Move`; 0 where `valid` is not set. Volume moves are centred per symbol, else long draws
-            would shift its level. Shape: (R, K, 5).
-        valid: whether the symbol has a move on the day. Shape: (R, K), bool.
-        source: row that fills each symbol's day. Shape: (R, K).
+    rows stay blocks. Volume moves are centred per symbol, else long draws would shift its level. Shapes: moves (R, K,
+    5); valid, and `source`, the row that fills a symbol's day: (R, K).
     """
 
     symbols: tuple[str, ...]
@@ -39,21 +33,12 @@ class TrainingDays:
 
     @classmethod
     def from_bars(cls, bars: Bars) -> TrainingDays:
-        """Build the rows from a history of one path.
-
-        Raises:
-            ValueError: as `from_moves`, or there are several paths.
-        """
+        """Build the rows of a history of one path; raise ValueError for several, or as `from_moves`."""
         return cls.from_moves(bars, encode_history(bars))
 
     @classmethod
     def from_moves(cls, bars: Bars, encoded: EncodedBars, last_days: int | None = None) -> TrainingDays:
-        """Build the rows from a history with encoded moves.
-
-        Args:
-            bars: one path.
-            encoded: the same as moves.
-            last_days: number of rows to keep, the last ones; by default all.
+        """Build the rows from a history with encoded moves. With `last_days`, only so many last rows are kept.
 
         Raises:
             ValueError: there are fewer rows, a symbol has fewer than `MINIMUM_RETURNS` returns (or a return on less
@@ -107,28 +92,14 @@ class DayShapes(NamedTuple):
         return cls(share, days.filled(torch.stack([*scaled, volume], dim=-1)))
 
     def moves(self, daily_return: Tensor, volatility: Tensor, row: Tensor, columns: Tensor) -> Tensor:
-        """Return moves with given returns and the shapes of training days.
-
-        Args:
-            daily_return: Shape: (P, K).
-            volatility: Shape: (P, K) or (K,).
-            row: training day of each. Shape: (P, K) or (P, 1).
-            columns: positions of the symbols in the table. Shape: (K,).
-
-        Returns:
-            Shape: (P, K, 5).
-        """
+        """Return moves (P, K, 5) of given returns (P, K), with the shapes of training days `row`, (P, K) or (P, 1)."""
         rest, upper, lower, volume = self.table[row, columns].unbind(-1)
         gap = self.gap_share[columns] * daily_return + volatility * rest
         return torch.stack([gap, daily_return - gap, volatility * upper, volatility * lower, volume], dim=-1)
 
 
 def symbol_positions(known: Sequence[str], asked: Sequence[str]) -> Tensor:
-    """Return the position of each symbol in the known ones. Shape: (K,).
-
-    Raises:
-        ValueError: naming unknown symbols.
-    """
+    """Return the position of each symbol in the known ones; raise ValueError naming unknown ones. Shape: (K,)."""
     unknown = [name for name in asked if name not in known]
     if unknown:
         raise ValueError(f"unknown symbols: {', '.join(unknown)}; the model knows {', '.join(known)}")

@@ -37,12 +37,7 @@ BAR_FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], WeighedClassifier
 
 
 class Told(NamedTuple):
-    """How well a classifier tells generated windows from real ones.
-
-    Attributes:
-        accuracy: mean of the shares of real and of generated windows that are classified correctly; 0.5 by chance.
-        auc: share of pairs in which the generated window has the larger logit; 0.5 by chance.
-    """
+    """How well a classifier tells generated windows from real ones: balanced accuracy and AUC, both 0.5 by chance."""
 
     accuracy: Interval
     auc: Interval
@@ -53,20 +48,7 @@ def discriminate_bars(
 ) -> dict[str, Told]:
     """Return how well classifiers of whole bars tell a model's windows from the real ones.
 
-    Args:
-        real: with bars and 20 days of context.
-        synthetic: the same of a model.
-        origins: day of each origin, ascending.
-        seeds: number of averaged runs, each with other panels of stocks and initial classifiers.
-        forms: names of classifiers in `BAR_FORMS`.
-
-    Returns:
-        By name, with the 95% intervals of a bootstrap over seeds and origins; without bounds if the second half has
-        fewer than nine origins.
-
-    Raises:
-        ValueError: windows are too short or too few, have no bars or different origins; or there is no seed.
-        ImportError: scikit-learn is not installed.
+    Windows, seeds, intervals and errors are those of `vecenv.worldmodel.metrics.discriminator.discriminate`.
     """
     if len(real.returns) != len(synthetic.returns):
         raise ValueError(f"{len(real.returns)} origins of real windows, {len(synthetic.returns)} of generated ones")
@@ -83,12 +65,6 @@ def discriminate_real_bars(
 
     Each seed assigns the origins before and after the middle to the classes at random, in equal numbers.
 
-    Args:
-        real: with bars and 20 days of context.
-        origins: day of each origin, ascending.
-        seeds: as of `discriminate_bars`.
-        forms: names of classifiers in `BAR_FORMS`.
-
     Raises:
         ValueError: as `discriminate_bars`, or a half has fewer than two origins.
     """
@@ -97,15 +73,7 @@ def discriminate_real_bars(
 
 
 def wins(real: Tensor, generated: Tensor) -> Tensor:
-    """Return the share of pairs in which the generated window has the larger logit, ties counted half.
-
-    Args:
-        real: logits of each origin's windows. Shape: (O, A).
-        generated: Shape: (O', B).
-
-    Returns:
-        Of each pair of origins; the mean is the area under the ROC curve. Shape: (O, O'), float64.
-    """
+    """Return the area under the ROC curve of each pair of origins, ties half. Shapes: (O, A), (O', B) -> (O, O')."""
     asked = generated.contiguous()
     rows = []
     for logits in real.sort(-1).values:
@@ -117,14 +85,7 @@ def wins(real: Tensor, generated: Tensor) -> Tensor:
 def _told(
     sides: Callable[[torch.Generator], tuple[Tensor, Tensor]], fit: int, seeds: int, forms: Sequence[str]
 ) -> dict[str, Told]:
-    """Return how well each classifier tells.
-
-    Args:
-        sides: parts (O, M, H, N, 5) and (O, M', H, N, 5) of both classes, for the draws of a seed.
-        fit: number of training origins, which come first.
-        seeds: at least 1.
-        forms: names in `BAR_FORMS`.
-    """
+    """Return how well each classifier tells; the first `fit` origins of the drawn `sides` (O, M, H, N, 5) train it."""
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     right: dict[str, list[Tensor]] = {name: [] for name in forms}

@@ -25,25 +25,14 @@ LEAST_RANGE = 1e-4
 
 
 class VolumeStatistics(NamedTuple):
-    """Dependence of volume.
-
-    Attributes:
-        correlation: of absolute returns, each in units of its stock's scale, with the log-volume ratio.
-        persistence: autocorrelation of the log-volume ratio at lag 1.
-    """
+    """Correlation of scaled absolute returns with the log-volume ratio, and this ratio's autocorrelation at lag 1."""
 
     correlation: float
     persistence: float
 
 
 class BarDistances(NamedTuple):
-    """Kolmogorov-Smirnov distances of parts of bars, each in units of its stock's scale.
-
-    Attributes:
-        gap: log(open / close before).
-        body: log(close / open).
-        range: log(high / low).
-    """
+    """Kolmogorov-Smirnov distances of gaps, bodies and log(high / low), each in units of its stock's scale."""
 
     gap: float
     body: float
@@ -51,13 +40,7 @@ class BarDistances(NamedTuple):
 
 
 class GapStatistics(NamedTuple):
-    """Size and shape of overnight gaps, log(open / close before).
-
-    Attributes:
-        zero_share: share of gaps below `ZERO_GAP` in size.
-        body_ratio: standard deviation of gaps over that of bodies, log(close / open), both in units of their stock's
-            scale.
-    """
+    """Share of overnight gaps below `ZERO_GAP`, and their deviation over that of bodies, both scaled by stock."""
 
     zero_share: float
     body_ratio: float
@@ -66,21 +49,15 @@ class GapStatistics(NamedTuple):
 def log_volume_ratio(windows: Windows) -> Tensor:
     """Return log-volume less its mean over the previous `VOLUME_DAYS`, NaN where one of these days is missing.
 
-    Volumes below one share count as one.
-
-    Returns:
-        Shape: (O, M, H, N).
+    Volumes below one share count as one. Shape: (O, M, H, N).
     """
     return _less_recent_mean(windows, lambda bars: bars[..., VOLUME].clamp(min=1.0).log())
 
 
 def log_range_ratio(windows: Windows) -> Tensor:
-    """Return log(log(high / low)) less its mean over the previous `VOLUME_DAYS`.
+    """Return log(log(high / low)) less its mean over the previous `VOLUME_DAYS`. Shape: (O, M, H, N).
 
     NaN where one of these days is missing. Ranges below `LEAST_RANGE` count as that.
-
-    Returns:
-        Shape: (O, M, H, N).
     """
 
     def log_range(bars: Tensor) -> Tensor:

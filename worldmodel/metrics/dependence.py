@@ -16,12 +16,7 @@ WORST_DAYS = 0.05
 
 
 class LagCurves(NamedTuple):
-    """A statistic by lag from 1.
-
-    Attributes:
-        real: Shape: (lags,), float64.
-        synthetic: Shape: (lags,), float64.
-    """
+    """A statistic by lag from 1. Shape of both: (lags,), float64."""
 
     real: Tensor
     synthetic: Tensor
@@ -32,18 +27,14 @@ class LagCurves(NamedTuple):
         return float((self.synthetic - self.real).abs().mean())
 
     def means(self, lags: int) -> Compared:
-        """Return the means of the first lags."""
         return Compared(float(self.real[:lags].mean()), float(self.synthetic[:lags].mean()))
 
 
 class CrossCorrelation(NamedTuple):
-    """Correlations between the stocks' daily returns.
+    """Correlations between the stocks' daily returns over common days. Shape of the matrix: (N, N), float64.
 
-    Attributes:
-        matrix: over the days that both stocks of a pair have. Shape: (N, N), float64.
-        mean: of the pairs.
-        first_eigenvalue: share of the matrix' trace.
-        worst_days: mean of the pairs on the days with the lowest market returns.
+    The means of its pairs, also on the days with the lowest market returns, and its first eigenvalue's share of the
+    trace.
     """
 
     matrix: Tensor
@@ -55,14 +46,8 @@ class CrossCorrelation(NamedTuple):
 def autocorrelation(values: Tensor, lags: int = ACF_LAGS) -> Tensor:
     """Return the pooled autocorrelation of all stocks, each with its mean and variance.
 
-    Mean and variance are over all windows of a stock: those of a short window would bias the result down.
-
-    Args:
-        values: NaN where missing, at the same places on all paths. Shape: (O, M, H, N).
-        lags: k = 1 ... lags.
-
-    Returns:
-        Shape: (lags,), float64.
+    Mean and variance are over all windows of a stock: those of a short window would bias the result down. Values are
+    NaN where missing, at the same places on all paths. Shape: (O, M, H, N) -> (lags,), float64.
 
     Raises:
         ValueError: windows have no two days so far apart.
@@ -84,15 +69,7 @@ def magnitude_autocorrelation(real: Windows, synthetic: Windows, lags: int = ACF
 def leverage(returns: Tensor, lags: int = LEVERAGE_LAGS) -> Tensor:
     """Return the pooled corr(z_t, z_{t+k}^2) of all stocks: negative where losses raise volatility.
 
-    Args:
-        returns: NaN where missing, at the same places on all paths. Shape: (O, M, H, N).
-        lags: k = 1 ... lags.
-
-    Returns:
-        Shape: (lags,), float64.
-
-    Raises:
-        ValueError: windows have no two days so far apart.
+    Lags, shapes and errors are those of `autocorrelation`.
     """
     pairs = _lagged_pairs(returns, lags)
     present = _present(returns)
@@ -110,11 +87,7 @@ def leverage_curves(real: Windows, synthetic: Windows, lags: int = LEVERAGE_LAGS
 
 
 def cross_correlation(windows: Windows) -> CrossCorrelation:
-    """Return the stocks' cross-correlation over all days of all windows and paths.
-
-    Raises:
-        ValueError: there are fewer than two stocks.
-    """
+    """Return the stocks' cross-correlation over all windows and paths; raise ValueError for fewer than two stocks."""
     if windows.returns.shape[-1] < 2:
         raise ValueError("correlations between stocks need at least 2 stocks, got 1")
     z = standardise(windows.returns).flatten(0, -2)
@@ -128,14 +101,7 @@ def cross_correlation(windows: Windows) -> CrossCorrelation:
 
 
 def pair_correlations(values: Tensor) -> Tensor:
-    """Return the correlation of every pair of stocks over all days of all windows and paths.
-
-    Args:
-        values: NaN where missing. Shape: (O, M, H, N).
-
-    Returns:
-        NaN for pairs that share fewer than two days. Shape: (N (N - 1) / 2,), float64.
-    """
+    """Return the correlation of every pair of stocks, NaN with fewer than two common days. Shape: (N (N - 1) / 2,)."""
     return _pairs(correlation_matrix(standardise(values).flatten(0, -2)))
 
 
@@ -145,14 +111,7 @@ def correlation_rmse(real: CrossCorrelation, synthetic: CrossCorrelation) -> flo
 
 
 def correlation_matrix(values: Tensor) -> Tensor:
-    """Return the pairwise correlations of columns over common rows.
-
-    Args:
-        values: of order one, NaN where missing. Shape: (D, N).
-
-    Returns:
-        NaN for pairs that share fewer than two rows. Shape: (N, N), float64.
-    """
+    """Return correlations of columns over common rows, NaN with fewer than two. Shape: (D, N) -> (N, N), float64."""
     sums = torch.zeros(4, values.shape[1], values.shape[1], dtype=torch.float64, device=values.device)
     # In blocks of rows, so that sums in float32 stay short and temporaries small.
     for block in values.split(1 << 13):

@@ -43,20 +43,12 @@ REAL_LEAST = 2
 
 
 def halves(origins: Sequence[int], horizon: int, least: int = 1) -> tuple[Tensor, Tensor]:
-    """Return the training and the test origins, whose windows have no common day.
+    """Return the positions of training and of test origins, whose windows of `horizon` days have no common day.
 
     The days are split in the middle; origins with windows on both sides are dropped.
 
-    Args:
-        origins: day of each origin, ascending.
-        horizon: days of a window, which start the day after.
-        least: minimum number of origins on either side.
-
-    Returns:
-        Positions in ``origins`` of those before and of those after the middle.
-
     Raises:
-        ValueError: there are fewer before the middle or after it.
+        ValueError: there are fewer than `least` before the middle or after it.
     """
     days = torch.tensor(origins)
     middle = (origins[0] + origins[-1] + horizon) / 2
@@ -72,18 +64,10 @@ def halves(origins: Sequence[int], horizon: int, least: int = 1) -> tuple[Tensor
 def discriminate(
     real: Windows, synthetic: Windows, origins: Sequence[int], seeds: int, forms: Sequence[str] = tuple(FORMS)
 ) -> dict[str, Interval]:
-    """Return each classifier's accuracy on test windows.
+    """Return each classifier's accuracy on test windows, with the 95% interval of a bootstrap over seeds and origins.
 
-    Args:
-        real: with bars and 20 days of context.
-        synthetic: the same of a model.
-        origins: day of each origin, ascending.
-        seeds: number of averaged runs, each with other paths, panels of stocks and initial classifiers.
-        forms: names of classifiers in `FORMS`.
-
-    Returns:
-        Accuracy by name, with the 95% interval of a bootstrap over seeds and origins; without bounds if the second half
-        has fewer than nine origins.
+    Windows have bars and 20 days of context; origins are ascending days. Each of the averaged seeds has other paths,
+    panels of stocks and initial classifiers. There are no bounds if the second half has fewer than nine origins.
 
     Raises:
         ValueError: windows are too short or too few, have no bars or different origins; or there is no seed.
@@ -110,12 +94,6 @@ def discriminate_real(
     Each seed assigns the origins before and after the middle to the classes at random, in equal numbers. With twice as
     many origins the classes are as large as those of a model.
 
-    Args:
-        real: with bars and 20 days of context.
-        origins: day of each origin, ascending.
-        seeds: as of `discriminate`.
-        forms: names of classifiers in `FORMS`.
-
     Raises:
         ValueError: as `discriminate`, or a half has fewer than two origins.
     """
@@ -124,13 +102,7 @@ def discriminate_real(
 
 
 def dealt_sides(values: Tensor, fit: Tensor, test: Tensor) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
-    """Return the draw of two real classes: half of the training origins and half of the test origins each.
-
-    Args:
-        values: of each origin. Shape: (O, ...).
-        fit: training origins. Shape: (F,).
-        test: test origins. Shape: (E,).
-    """
+    """Return the draw of two real classes, each of half of the training origins and half of the test origins."""
 
     def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
         dealt = [deal(half, generator) for half in (fit, test)]
@@ -141,11 +113,7 @@ def dealt_sides(values: Tensor, fit: Tensor, test: Tensor) -> Callable[[torch.Ge
 
 
 def checked_halves(real: Windows, origins: Sequence[int], least: int = 1) -> tuple[Tensor, Tensor]:
-    """Return the `halves` of windows that discriminators can use.
-
-    Raises:
-        ValueError: windows are too short or too few, or have other origins.
-    """
+    """Return the `halves` of windows; raise ValueError if discriminators cannot use these."""
     if len(origins) != len(real.returns):
         raise ValueError(f"{len(origins)} days of origins for windows of {len(real.returns)}")
     if real.horizon < LAGGED_DAYS:
@@ -170,14 +138,7 @@ def deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 def _accuracies(
     sides: Callable[[torch.Generator], tuple[Tensor, Tensor]], fit: int, seeds: int, forms: Sequence[str]
 ) -> dict[str, Interval]:
-    """Return the accuracy of each classifier.
-
-    Args:
-        sides: features (O, H, N, 7) of both classes, for the draws of a seed.
-        fit: number of training origins, which come first.
-        seeds: at least 1.
-        forms: names in `FORMS`.
-    """
+    """Return the accuracy of each classifier; of the drawn `sides`, (O, H, N, 7), the first `fit` origins train it."""
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     right: dict[str, list[Tensor]] = {name: [] for name in forms}
@@ -201,11 +162,7 @@ def _right(real: Tensor, synthetic: Tensor, fit: int, classify: Classifier, seed
 
 
 def over_seeds(values: Tensor) -> Interval:
-    """Return the mean with a bootstrap over seeds and origins.
-
-    Args:
-        values: of each test origin, or of each pair of them, by seed. Shape: (seeds, O) or (seeds, O, O).
-    """
+    """Return the mean with a bootstrap over seeds and origins, or their pairs. Shape: (seeds, O) or (seeds, O, O)."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(origins: Tensor) -> float:

@@ -54,11 +54,7 @@ class Recurrent(nn.Module):
 
 
 def boosting_class() -> type[HistGradientBoostingClassifier]:
-    """Return scikit-learn's classifier.
-
-    Raises:
-        ImportError: where scikit-learn is not installed.
-    """
+    """Return scikit-learn's classifier; raise ImportError where that is not installed."""
     try:
         from sklearn.ensemble import HistGradientBoostingClassifier
     except ImportError as error:
@@ -136,7 +132,6 @@ def _gru_cell(features: int) -> nn.GRU:
 
 
 def _train(network: Recurrent, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Take a gradient step on each batch of sequences and targets."""
     optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
     for sequences, target in batches:
         optimizer.zero_grad()

@@ -50,13 +50,8 @@ BAR = [Feature.GAP, Feature.BODY, Feature.UPPER, Feature.LOWER, Feature.VOLUME]
 def bar_features(windows: Windows) -> Tensor:
     """Return the features of each day, in the order of `Feature`.
 
-    Real bars are rounded to the float32 of generated ones, so that precision does not reveal the class.
-
-    Args:
-        windows: of one path, M = 1.
-
-    Returns:
-        NaN where a bar or its reference is missing. Shape: (O, H, N, 7), float32.
+    Real bars are rounded to the float32 of generated ones, so that precision does not reveal the class. Windows are of
+    one path. Shape: (O, H, N, 7), float32, NaN where a bar or its reference is missing.
 
     Raises:
         ValueError: the windows have no bars, or too few days of context.
@@ -77,15 +72,7 @@ def bar_features(windows: Windows) -> Tensor:
 
 
 def scale_together(real: Tensor, synthetic: Tensor, fit: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide each feature of a stock by its pooled standard deviation over the training windows of both classes.
-
-    Both classes contribute equally to the divisor.
-
-    Args:
-        real: shape (O, H, N, F).
-        synthetic: the same shape.
-        fit: positions of the training origins.
-    """
+    """Divide features (O, H, N, F) by their stock's deviation over training windows, of equal weight by class."""
     learned = torch.cat([real[fit], synthetic[fit]]).transpose(-1, -2)
     spread = stock_moments(learned.flatten(2))[1].unflatten(0, (real.shape[-1], real.shape[-2])).T.float()
     spread = spread.where(spread > 0, 1.0)
@@ -95,11 +82,7 @@ def scale_together(real: Tensor, synthetic: Tensor, fit: Tensor) -> tuple[Tensor
 def stock_rows(features: Tensor) -> Tensor:
     """Return each stock's windows of `LAGGED_DAYS` days as rows: return, its size, range and volume, day by day.
 
-    Args:
-        features: shape (O, H, N, 7).
-
-    Returns:
-        Shape: (O, windows * N, 4 * LAGGED_DAYS).
+    Shape: (O, H, N, 7) -> (O, windows * N, 4 * LAGGED_DAYS).
     """
     returns = features[..., Feature.RETURN]
     series = torch.stack([returns, returns.abs(), features[..., Feature.RANGE], features[..., Feature.VOLUME]], dim=-1)
@@ -112,11 +95,7 @@ def stock_sequences(features: Tensor) -> Tensor:
 
 
 def draw_panels(num_stocks: int, generator: torch.Generator) -> Tensor:
-    """Draw as many disjoint panels of `PANEL_STOCKS` stocks as possible, or one of all if there are fewer.
-
-    Returns:
-        Positions of the stocks. Shape: (sets, stocks of a set).
-    """
+    """Draw as many disjoint panels of `PANEL_STOCKS` positions as possible, or one of all stocks if there are fewer."""
     size = min(PANEL_STOCKS, num_stocks)
     sets = num_stocks // size
     return torch.randperm(num_stocks, generator=generator)[: sets * size].reshape(sets, size)
@@ -125,14 +104,8 @@ def draw_panels(num_stocks: int, generator: torch.Generator) -> Tensor:
 def panel_sequences(features: Tensor, panels: Tensor) -> Tensor:
     """Return mean and standard deviation of a panel's bars over its stocks, day by day.
 
-    The mean of correlated stocks varies; that of independent ones is nearly constant.
-
-    Args:
-        features: shape (O, H, N, 7).
-        panels: stocks of each panel. Shape: (G, S).
-
-    Returns:
-        0 where missing. Shape: (O, G, H, 10).
+    The mean of correlated stocks varies; that of independent ones is nearly constant. Shapes: (O, H, N, 7), (G, S) ->
+    (O, G, H, 10), 0 where missing.
     """
     bars = features[..., BAR].nan_to_num()[:, :, panels]
     return torch.cat([bars.mean(3), bars.std(3, correction=0)], dim=-1).transpose(1, 2)
@@ -144,14 +117,7 @@ def panel_rows(features: Tensor, panels: Tensor) -> Tensor:
     Of returns and of volume: mean pairwise correlation, share of the first eigenvalue, standard deviation of the mean
     stock, mean standard deviation between stocks. Of the mean stock's return r besides: sum, lowest and highest r, mean
     |r|, and correlation of |r| with the mean volume. Autocorrelations of mean return, range and volume at lag 1. Of all
-    stocks: mean |return|, largest |return|, mean range.
-
-    Args:
-        features: shape (O, H, N, 7).
-        panels: stocks of each panel. Shape: (G, S).
-
-    Returns:
-        Shape: (O, windows * G, 19).
+    stocks: mean |return|, largest |return|, mean range. Shapes: (O, H, N, 7), (G, S) -> (O, windows * G, 19).
     """
     # (O, windows, G, S, F, days)
     windows = lagged(features.nan_to_num()[:, :, panels])

@@ -17,12 +17,8 @@ TAIL_SHARE, WIDE_TAIL_SHARE = 0.01, 0.025
 class VolatilityRatios(NamedTuple):
     """Standard deviations of generated returns over those of real ones.
 
-    Attributes:
-        pooled: of all stocks' returns, each in units of its scale.
-        market: of the mean return of all stocks.
-        stock_median: median of the stocks' ratios.
-        stock_low: 5% quantile of it.
-        stock_high: 95% quantile of it.
+    Pooled in units of each stock's scale, of the mean return of all stocks, and the median, 5% and 95% quantile of the
+    stocks' own ratios.
     """
 
     pooled: float
@@ -33,12 +29,7 @@ class VolatilityRatios(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """Distances of two samples.
-
-    Attributes:
-        ks: Kolmogorov-Smirnov, the largest difference of the distribution functions.
-        wasserstein: of order 1, the area between the distribution functions.
-    """
+    """Distances of two samples: Kolmogorov-Smirnov's, and Wasserstein's of order 1."""
 
     ks: float
     wasserstein: float
@@ -52,13 +43,7 @@ class ReturnShape(NamedTuple):
 
 
 class TailIndices(NamedTuple):
-    """Hill's index of standardised returns of all stocks: lower is heavier.
-
-    Attributes:
-        both: the largest 1% in magnitude.
-        both_wide: the largest 2.5% in magnitude.
-        left: the lowest 1% of all returns.
-    """
+    """Hill's index of standardised returns, lower if heavier: largest 1% and 2.5% in magnitude, and lowest 1%."""
 
     both: float
     both_wide: float
@@ -77,14 +62,10 @@ def volatility_ratios(real: Windows, synthetic: Windows) -> VolatilityRatios:
 
 
 def sample_distances(real: Tensor, synthetic: Tensor) -> Distances:
-    """Return the distances of two samples, both exact.
-
-    Args:
-        real: NaN is left out. Any shape, R values.
-        synthetic: NaN is left out. Any shape, a multiple of R values, as for paths with the real gaps.
+    """Return the distances of two samples, both exact; NaN is left out.
 
     Raises:
-        ValueError: there is no value, or the number of synthetic values is not a multiple.
+        ValueError: there is no value, or the number of synthetic values is not a multiple of that of real ones.
     """
     generated, observed = _ascending(synthetic), _ascending(real.to(synthetic.dtype))
     count, total = len(observed), len(generated)
@@ -100,11 +81,7 @@ def sample_distances(real: Tensor, synthetic: Tensor) -> Distances:
 
 
 def horizon_distances(real: Windows, synthetic: Windows, days: int) -> Distances:
-    """Return the distances of non-overlapping sums of standardised returns over some days.
-
-    Returns:
-        The Wasserstein distance in units of the standard deviation of the real sums.
-    """
+    """Return the distances of disjoint sums of standardised returns, Wasserstein's in deviations of the real sums."""
     sums = real.sums(days)
     distances = sample_distances(sums, synthetic.sums(days))
     return Distances(distances.ks, distances.wasserstein / deviation(sums))
@@ -126,11 +103,7 @@ def tail_indices(windows: Windows) -> TailIndices:
 
 
 def hill_index(largest: Tensor) -> float:
-    """Return 1 / mean log(z_j / z_k) over the k largest values of a sample (Hill, Annals of Statistics 3(5), 1975).
-
-    Args:
-        largest: positive, descending. Shape: (k,).
-    """
+    """Return 1 / mean log(z_j / z_k) over the k largest values, descending (Hill, Annals of Statistics 3(5), 1975)."""
     return float(1.0 / (largest / largest[-1]).log().mean(dtype=torch.float64))
 
 

@@ -18,17 +18,11 @@ CRPS_UNIT = 1e-4
 
 
 class ForecastScores(NamedTuple):
-    """Scores of each forecast, NaN where nothing was observed.
+    """Scores of each forecast, NaN where nothing was observed. Shape of each: (D, N).
 
-    Attributes:
-        crps: continuous ranked probability score. Shape: (D, N).
-        median_error: absolute error of the predictive median. Shape: (D, N).
-        sampled_error: mean absolute error of the draws; 1.41 times the error of the median for a normal distribution,
-            about 1.44 for daily returns. Shape: (D, N).
-        direction_hit: whether the median has the outcome's sign; NaN for a zero outcome. Shape: (D, N).
-        pit: probability integral transform, the mid-rank of the outcome. Shape: (D, N).
-        covered: whether each central interval of `TAILS` holds the outcome; NaN with too few draws for its ends.
-            Shape: (D, N, 3).
+    `sampled_error` is the mean absolute error of the draws: 1.41 times that of the median for a normal distribution,
+    about 1.44 for daily returns. `direction_hit` is NaN for a zero outcome, and `pit` the outcome's mid-rank. `covered`
+    by the intervals of `TAILS`, of shape (D, N, 3), is NaN with too few draws for their ends.
     """
 
     crps: Tensor
@@ -39,20 +33,13 @@ class ForecastScores(NamedTuple):
     covered: Tensor
 
     def select(self, days: Tensor) -> ForecastScores:
-        """Return the scores of some days, which may repeat."""
         return ForecastScores(*(part[days] for part in self))
 
 
 class ForecastSummary(NamedTuple):
-    """Means of `ForecastScores` over days and stocks.
+    """Means of `ForecastScores` over days and stocks, CRPS in units of `CRPS_UNIT` and errors in log-return.
 
-    Attributes:
-        crps: in units of `CRPS_UNIT`.
-        mae: absolute error of the median, log-return.
-        sampled_mae: absolute error of a draw, log-return.
-        direction_accuracy: share.
-        pit_distance: Kolmogorov-Smirnov distance of the transform from the uniform distribution.
-        coverage: share within the intervals of 50, 90 and 99%.
+    `pit_distance` is that of Kolmogorov and Smirnov from the uniform distribution.
     """
 
     crps: float
@@ -64,15 +51,11 @@ class ForecastSummary(NamedTuple):
 
 
 def forecast_scores(samples: Tensor, outcomes: Tensor) -> ForecastScores:
-    """Score draws of each stock against the outcome.
+    """Score draws of each stock against the outcome. Shapes: samples (D, M, N); outcomes (D, N), NaN where missing.
 
     CRPS = E|X - y| - E|X - X'| / 2 over pairs of different draws, which is unbiased for any number of them (Ferro,
     "Fair scores for ensemble forecasts", QJRMS 140, 2014). Ends of intervals are quantiles at p (M + 1), between which
     a new draw of the same distribution falls with the stated probability.
-
-    Args:
-        samples: log-returns. Shape: (D, M, N).
-        outcomes: NaN where missing. Shape: (D, N).
 
     Raises:
         ValueError: shapes disagree, there are fewer than two draws, or one with an outcome is not finite.
@@ -125,10 +108,7 @@ def energy_score(real: Windows, synthetic: Windows, days: int = 20) -> Tensor:
 
     mean_m |x_m - y| - mean_{m != m'} |x_m - x_m'| / 2, over the root of the number of stocks, of returns in units of
     each stock's scale times sqrt(days) (Gneiting and Raftery, JASA 102, 2007). Stocks with a gap are left out of their
-    origin.
-
-    Returns:
-        One number per origin, whose mean is the score. Shape: (O,), float64.
+    origin. Shape: (O,), float64, whose mean is the score.
 
     Raises:
         ValueError: the windows are shorter, or there are fewer than two paths.
@@ -149,10 +129,8 @@ def variogram_score(real: Windows, synthetic: Windows, days: int = 20, power: fl
     """Score the differences between stocks, which is more sensitive to wrong correlations than the energy score.
 
     Mean over pairs of stocks of (|y_i - y_j|^p - mean_m |x_mi - x_mj|^p)^2, of the same returns as the `energy_score`
-    (Scheuerer and Hamill, Monthly Weather Review 143, 2015; equal weights).
-
-    Returns:
-        One number per origin, whose mean is the score. Shape: (O,), float64.
+    (Scheuerer and Hamill, Monthly Weather Review 143, 2015; equal weights). Shape: (O,), float64, whose mean is the
+    score.
 
     Raises:
         ValueError: the windows are shorter.

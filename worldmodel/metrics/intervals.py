@@ -21,17 +21,8 @@ def block_bootstrap(
     """Return a metric with the 95% percentile interval of a circular block bootstrap over origins.
 
     The blocks wrap around the end, so that every origin is drawn equally often (Politis and Romano, "A circular
-    block-resampling procedure for stationary data", 1992).
-
-    Args:
-        metric: of the origins with the given positions, which may repeat; (O,), int64, on the CPU.
-        num_origins: O.
-        block: origins per block.
-        draws: number of bootstrap draws.
-        seed: of the draws.
-
-    Returns:
-        The metric of all origins; NaN bounds with fewer than three blocks.
+    block-resampling procedure for stationary data", 1992). The metric is given positions of origins, which may repeat,
+    int64 on the CPU. With fewer than three blocks bounds are NaN.
 
     Raises:
         ValueError: a count is below one.
@@ -48,17 +39,7 @@ def block_bootstrap(
 
 
 def drawn_origins(num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0) -> Tensor:
-    """Return the origins of each bootstrap draw, in circular blocks.
-
-    Args:
-        num_origins: O.
-        block: origins per block.
-        draws: number of bootstrap draws.
-        seed: of the draws.
-
-    Returns:
-        Positions of the origins. Shape: (draws, O), int64.
-    """
+    """Return the origins of each bootstrap draw, in circular blocks. Shape: (draws, O), int64."""
     starts = torch.randint(
         num_origins, (draws, math.ceil(num_origins / block), 1), generator=torch.Generator().manual_seed(seed)
     )

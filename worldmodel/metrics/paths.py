@@ -22,13 +22,7 @@ _DISTANCES_AT_ONCE = 1 << 25
 
 
 class DrawdownComparison(NamedTuple):
-    """Maximum drawdowns of single stocks, in percentage points.
-
-    Attributes:
-        real_mean: of all windows.
-        synthetic_mean: of all windows and paths.
-        wasserstein: distance of the distributions.
-    """
+    """Maximum drawdowns of single stocks, percentage points: means, and Wasserstein distance of the distributions."""
 
     real_mean: float
     synthetic_mean: float
@@ -48,16 +42,7 @@ class Memorisation(NamedTuple):
 
 
 class DriftBucket(NamedTuple):
-    """Realism of a range of days since the origin.
-
-    Attributes:
-        first: day, counted from 1.
-        last: day, included.
-        volatility_ratio: of pooled standardised returns.
-        ks: distance of pooled standardised returns.
-        return_acf_error: mean absolute error of the autocorrelation of returns within these days.
-        magnitude_acf_error: the same of absolute returns.
-    """
+    """Realism of the standardised returns of days `first` to `last` since the origin, counted from 1."""
 
     first: int
     last: int
@@ -70,11 +55,7 @@ class DriftBucket(NamedTuple):
 def max_drawdowns(windows: Windows, days: int = DRAWDOWN_DAYS) -> Tensor:
     """Return each stock's maximum drawdown from its highest close since the origin, the origin's close included.
 
-    Returns:
-        Percentage points, not negative; NaN where a day is missing. Shape: (O, M, N).
-
-    Raises:
-        ValueError: the windows are shorter.
+    Percentage points, not negative; NaN where a day is missing. Shape: (O, M, N).
     """
     falls = []
     for returns in windows.days(1, days).returns:
@@ -84,11 +65,7 @@ def max_drawdowns(windows: Windows, days: int = DRAWDOWN_DAYS) -> Tensor:
 
 
 def drawdown_comparison(real: Windows, synthetic: Windows, days: int = DRAWDOWN_DAYS) -> DrawdownComparison:
-    """Compare the distributions of maximum drawdowns.
-
-    Raises:
-        ValueError: the windows are shorter.
-    """
+    """Compare the distributions of maximum drawdowns."""
     observed, generated = (max_drawdowns(windows, days) for windows in (real, synthetic))
     real_mean, synthetic_mean = (float(falls.nanmean(dtype=torch.float64)) for falls in (observed, generated))
     return DrawdownComparison(real_mean, synthetic_mean, sample_distances(observed, generated).wasserstein)
@@ -105,15 +82,8 @@ def memorisation(
     """Measure the nearest-neighbour distances of single-stock paths to training windows, which start on every day.
 
     Paths and windows are standardised individually, so that low volatility does not reduce distances, and rescaled
-    copies are found. Distances are Euclidean.
-
-    Args:
-        train_returns: log-returns, NaN where missing. Shape: (T, N').
-        real: test windows, cut into non-overlapping paths.
-        synthetic: generated windows, cut in the same way.
-        days: length of a path.
-        max_paths: maximum number of generated paths, chosen at random.
-        seed: of that choice.
+    copies are found. Distances are Euclidean. Of more than `max_paths` generated paths some are drawn. Shape of the
+    training days' log-returns: (T, N').
 
     Raises:
         ValueError: training data or windows are shorter than a path.

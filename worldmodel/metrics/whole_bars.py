@@ -20,17 +20,7 @@ from vecenv.worldmodel.metrics.windows import Windows
 
 
 class Part(IntEnum):
-    """Positions of the numbers of a stock's day.
-
-    All but the last are in units of the volatility at the origin.
-
-    Attributes:
-        GAP: log(open / close before).
-        BODY: log(close / open).
-        UPPER: log(high / max(open, close)).
-        LOWER: log(min(open, close) / low).
-        VOLUME: log-volume less its mean over the `VOLUME_DAYS` before.
-    """
+    """Positions of the numbers of a stock's day, as in `Feature`; all but volume over the volatility at the origin."""
 
     GAP = 0
     BODY = 1
@@ -44,13 +34,8 @@ def bar_parts(windows: Windows) -> Tensor:
 
     The scale is the root mean square of the stock's returns over the context, which is the same for real and generated
     days, uses no later day, and belongs to no model. Bars are rounded to float32, and moves below `ZERO_GAP` to zero,
-    so that precision does not reveal the class.
-
-    Args:
-        windows: with bars and at least 20 days of context, all of which make the scale.
-
-    Returns:
-        0 where a bar or its reference is missing. Shape: (O, M, H, N, 5), float32.
+    so that precision does not reveal the class. Shape: (O, M, H, N, 5), float32, 0 where a bar or its reference is
+    missing.
 
     Raises:
         ValueError: the windows have no bars, or too few days of context.
@@ -76,16 +61,10 @@ def bar_parts(windows: Windows) -> Tensor:
 def stock_bar_rows(parts: Tensor, panels: Tensor) -> Tensor:
     """Return each stock's non-overlapping windows of `LAGGED_DAYS` days as rows.
 
-    The parts day by day, and of each part over the window the mean, mean size and largest size; the share of zero
-    gaps, the size of gaps over that of bodies, and the correlations of gap with body, of range with volume, and of
-    volume with that of the day before.
-
-    Args:
-        parts: shape (O, M, H, N, 5).
-        panels: not used: the rows are of all stocks.
-
-    Returns:
-        Shape: (O, M * windows * N, 120).
+    The parts day by day, and of each part over the window the mean, mean size and largest size; the share of zero gaps,
+    the size of gaps over that of bodies, and the correlations of gap with body, of range with volume, and of volume
+    with that of the day before. Rows are of all stocks, whatever the panels. Shape: (O, M, H, N, 5) -> (O, M * windows
+    * N, 120).
     """
     # (O, M, windows, N, F, days)
     windows = lagged(parts.transpose(1, 2), LAGGED_DAYS).movedim(1, 2)
@@ -111,15 +90,7 @@ def stock_bar_rows(parts: Tensor, panels: Tensor) -> Tensor:
 
 
 def stock_bar_sequences(parts: Tensor, panels: Tensor) -> Tensor:
-    """Return each stock's parts day by day, and whether the gap is zero.
-
-    Args:
-        parts: shape (O, M, H, N, 5).
-        panels: not used: the sequences are of all stocks.
-
-    Returns:
-        Shape: (O, M * N, H, 6).
-    """
+    """Return each stock's parts day by day, and whether the gap is zero. Shape: (O, M, H, N, 5) -> (O, M * N, H, 6)."""
     zero = (parts[..., Part.GAP : Part.GAP + 1] == 0).float()
     return torch.cat([parts, zero], dim=-1).transpose(2, 3).flatten(1, 2)
 
@@ -127,12 +98,7 @@ def stock_bar_sequences(parts: Tensor, panels: Tensor) -> Tensor:
 def panel_bar_sequences(parts: Tensor, panels: Tensor) -> Tensor:
     """Return mean and standard deviation over a panel's stocks of parts, range and size of gap, and zero gaps' share.
 
-    Args:
-        parts: shape (O, M, H, N, 5).
-        panels: stocks of each panel. Shape: (G, S).
-
-    Returns:
-        Day by day. Shape: (O, M * G, H, 15).
+    Shapes: (O, M, H, N, 5), (G, S) -> (O, M * G, H, 15).
     """
     panel = parts[:, :, :, panels]
     gap = panel[..., Part.GAP]
@@ -144,17 +110,11 @@ def panel_bar_sequences(parts: Tensor, panels: Tensor) -> Tensor:
 def panel_bar_rows(parts: Tensor, panels: Tensor) -> Tensor:
     """Return statistics over the stocks of a panel, of windows of `LAGGED_DAYS` days.
 
-    Of gap, body, return, range and volume: mean pairwise correlation, share of the first eigenvalue, standard
-    deviation of the mean stock, mean standard deviation between stocks; mean size, largest size, and autocorrelation
-    of the mean stock at lag 1. The mean wicks, the share of zero gaps, the size of gaps over that of bodies, and the
-    correlations of the mean stock's volume with its range and with the size of its return.
-
-    Args:
-        parts: shape (O, M, H, N, 5).
-        panels: stocks of each panel. Shape: (G, S).
-
-    Returns:
-        Shape: (O, M * windows * G, 41).
+    Of gap, body, return, range and volume: mean pairwise correlation, share of the first eigenvalue, standard deviation
+    of the mean stock, mean standard deviation between stocks; mean size, largest size, and autocorrelation of the mean
+    stock at lag 1. The mean wicks, the share of zero gaps, the size of gaps over that of bodies, and the correlations
+    of the mean stock's volume with its range and with the size of its return. Shapes: (O, M, H, N, 5), (G, S) -> (O, M
+    * windows * G, 41).
     """
     # (O, M, windows, G, S, F, days)
     windows = lagged(parts[:, :, :, panels].transpose(1, 2), LAGGED_STRIDE).movedim(1, 2)

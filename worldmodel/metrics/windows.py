@@ -64,38 +64,22 @@ class Windows:
         return self.returns.nanmean(-1)
 
     def select(self, origins: Tensor) -> Windows:
-        """Return the windows of some origins, which may repeat."""
         bars, context = (None if part is None else part[origins] for part in (self.bars, self.context))
         return Windows(self.returns[origins], self.scale, bars, context)
 
     def days(self, first: int, last: int) -> Windows:
-        """Return the returns of some days, counted from 1 and both ends included, without bars.
-
-        Raises:
-            ValueError: the windows do not have these days.
-        """
+        """Return the returns of days `first` to `last`, from 1, without bars; raise ValueError if there are fewer."""
         if not 1 <= first <= last <= self.horizon:
             raise ValueError(f"days {first} to {last} are not within the windows' 1 to {self.horizon}")
         return Windows(self.returns[:, :, first - 1 : last], self.scale)
 
     def sums(self, days: int) -> Tensor:
-        """Return non-overlapping sums of standardised returns, NaN where one of the days is missing.
-
-        Args:
-            days: of each sum; remaining days at the end of a window are dropped.
-
-        Returns:
-            Shape: (O, M, H // days, N).
-        """
+        """Return disjoint sums of standardised returns, NaN where a day is missing. Shape: (O, M, H // days, N)."""
         blocks = self.horizon // self.days(1, days).horizon
         return self.standardised[:, :, : blocks * days].unflatten(2, (blocks, days)).sum(3)
 
     def bars_and_context(self, context_days: int = 1) -> tuple[Tensor, Tensor]:
-        """Return the bars and the last days of their context.
-
-        Raises:
-            ValueError: there are no bars, or the context is shorter.
-        """
+        """Return the bars and the last days of their context; raise ValueError if there are none or too few."""
         have = 0 if self.context is None else self.context.shape[1]
         if self.bars is None or self.context is None or have < context_days:
             raise ValueError(
@@ -115,16 +99,9 @@ def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, sc
     """Make the real and the generated windows, with the real gaps in both.
 
     A day is missing if the real bar is, and a return is missing if one of its two days is: a real return over a gap
-    spans several days and has no counterpart. A stock without a bar on the origin is left out of that origin.
-
-    Args:
-        context: real bars up to and with each origin. Shape: (O, C, N, 5).
-        real_bars: of the days after it, NaN where missing. Shape: (O, H, N, 5).
-        synthetic_bars: sampled days; values at real gaps do not matter. Shape: (O, M, H, N, 5), float32 or float64.
-        scale: standard deviation of each stock's returns over the test span, see `return_scale`. Shape: (N,).
-
-    Returns:
-        Real windows with M = 1, and generated ones.
+    spans several days and has no counterpart. A stock without a bar on the origin is left out of that origin. Generated
+    values at real gaps do not matter. Shapes: context (O, C, N, 5), real bars (O, H, N, 5), generated ones (O, M, H, N,
+    5), and scale, as of `return_scale`, (N,).
 
     Raises:
         ValueError: shapes disagree, or a generated bar with a real counterpart is not finite and positive.
@@ -145,14 +122,7 @@ def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, sc
 
 
 def return_scale(close: Tensor) -> Tensor:
-    """Return the standard deviation of each stock's daily log-returns over a span.
-
-    Args:
-        close: NaN where missing; returns over gaps are left out. Shape: (T, N).
-
-    Returns:
-        Shape: (N,), float64.
-    """
+    """Return the standard deviation of each stock's daily log-returns, except over gaps. Shape: (T, N) -> (N,)."""
     return stock_moments((close[1:] / close[:-1]).log())[1]
 
 
@@ -169,14 +139,7 @@ def deviation(values: Tensor) -> float:
 
 
 def stock_moments(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each stock over all windows, paths and days, never per window.
-
-    Args:
-        values: NaN where missing. Shape: (..., N).
-
-    Returns:
-        Shape of each: (N,), float64.
-    """
+    """Return each stock's mean and deviation over all windows, paths and days, never per window. Shape: (N,)."""
     pooled = values.flatten(0, -2)
     mean = pooled.nanmean(0, dtype=torch.float64)
     return mean, (pooled - mean.to(values.dtype)).square().nanmean(0, dtype=torch.float64).sqrt()

@@ -18,15 +18,7 @@ RUNNING_MEAN_CHAIN = "running-mean chain"
 
 
 class _Design(NamedTuple):
-    """Definition of an architecture.
-
-    Attributes:
-        name: in tables.
-        trunk: kind of the trunk's settings.
-        joint: see `NetworkSettings`.
-        density: see `NetworkSettings`.
-        head: see `NetworkSettings`.
-    """
+    """Trunk and heads of an architecture; fields as in `NetworkSettings`."""
 
     name: str
     trunk: type[TransformerSettings] | type[CnnGruSettings]
@@ -47,12 +39,6 @@ def network_settings(
     architecture: Architecture, transformer: TransformerSettings, cnn_gru: CnnGruSettings, markets: tuple[str, ...]
 ) -> NetworkSettings:
     """Return the network settings of an architecture.
-
-    Args:
-        architecture: one of `Architecture`.
-        transformer: sizes of its trunk, if that is a transformer.
-        cnn_gru: sizes of its trunk, if that is convolutions and a recurrent unit.
-        markets: names of the markets.
 
     Raises:
         ValueError: non-default sizes are given for a trunk that the architecture does not have.

@@ -44,13 +44,7 @@ level alone, or none."""
 
 
 class DaySummary(NamedTuple):
-    """Summary of a day's returns, input of the bar heads. Shape of each: (..., 1).
-
-    Attributes:
-        mean_return: mean of the scaled returns.
-        activity: mean of their absolute values.
-        size: log(1 + number of symbols).
-    """
+    """Mean and mean size of a day's scaled returns, and log(1 + number of symbols). Shape of each: (..., 1)."""
 
     mean_return: Tensor
     activity: Tensor
@@ -58,14 +52,7 @@ class DaySummary(NamedTuple):
 
 
 class BarNoise(NamedTuple):
-    """Random numbers of a day's bars.
-
-    Attributes:
-        normal: independent, standard normal. Shape: (4, P, K).
-        zero: uniform in (0, 1), for exact zeros. Shape: (4, P, K).
-        shock: uniform in (0, 1), for the choice of a common shock. Shape: (4, P).
-        shock_size: standard normal, for its size. Shape: (4, P).
-    """
+    """Normal numbers, and uniform ones for exact zeros, (4, P, K); uniform choice and normal size of a shock (4, P)."""
 
     normal: Tensor
     zero: Tensor
@@ -74,12 +61,7 @@ class BarNoise(NamedTuple):
 
 
 class _Inputs(NamedTuple):
-    """What the stages of a day read.
-
-    Attributes:
-        joined: of all that is known before the bars. Shape: (..., K, hidden).
-        scales: times the sensitivities. Shape: (..., K, 4).
-    """
+    """What the stages of a day read: all known before the bars, (..., K, hidden), and weighed scales, (..., K, 4)."""
 
     joined: Tensor
     scales: Tensor
@@ -97,13 +79,9 @@ def day_summary(returns: Tensor, valid: Tensor) -> DaySummary:
 
 
 class BarHeads(nn.Module):
-    """Distribution of the bars of a day.
+    """Distribution of the bars of a day; each market has its own sizes of correlations and its own shocks.
 
-    Args:
-        width: of the trunk's output.
-        hidden: width inside.
-        joint: what ties the symbols; with "none" there is no input from the day's other symbols either.
-        markets: number of markets, each with its own sizes of correlations and its own shocks.
+    With "none" for `joint` there is no input from the day's other symbols either.
     """
 
     mixtures: Tensor
@@ -125,16 +103,7 @@ class BarHeads(nn.Module):
         self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
 
     def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
-        """Return lower Cholesky factors of the correlations of gap, upper wick, lower wick and volume.
-
-        Args:
-            matrices: of gap, wicks and volume. Shape: (..., 3, K, K).
-            present: whether a number is not an exact zero. Shape: (..., 4, K), bool.
-            market: its number.
-
-        Returns:
-            Shape: (..., 4, K, K).
-        """
+        """Return Cholesky factors of gap, upper and lower wick and volume. Shapes: (..., 3, K, K) -> (..., 4, K, K)."""
         weights = (1.0 - LEAST_OWN) * (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
         weights = weights + LEAST_OWN * torch.eye(3, dtype=weights.dtype, device=weights.device)[0]
         # Indexing by a list would copy it to the device.
@@ -146,16 +115,8 @@ class BarHeads(nn.Module):
     ) -> Tensor:
         """Return the log-density of the bars given the returns; the copula's is divided equally among the symbols.
 
-        Args:
-            known: the trunk's output of the previous day. Shape: (..., K, width).
-            scaled: moves over the volatility. Shape: (..., K, 5).
-            valid: Shape: (..., K).
-            matrices: as in `factors`. Shape: (..., 3, K, K).
-            scales: `BarScales.features` before the day. Shape: (..., K, 4).
-            market: its number.
-
-        Returns:
-            0 where there is no bar. Shape: (..., K).
+        0 where there is no bar. Shape: (..., K); of `known`: (..., K, width); of `scaled`: (..., K, 5); of `matrices`:
+        (..., 3, K, K); of `scales`, `BarScales.features` before the day: (..., K, 4).
         """
         gap, body, upper, lower, volume = scaled.unbind(-1)
         inputs = self._begin(known, gap + body, day_summary(gap + body, valid), scales)
@@ -183,19 +144,9 @@ class BarHeads(nn.Module):
         temperature: float,
         shocks: CommonShocks,
     ) -> Tensor:
-        """Draw the bars of a day given its returns.
+        """Draw a day's scaled moves given its returns. Shapes: known (P, K, width), scales (P, K, 4) -> (P, K, 5).
 
-        Args:
-            known: the trunk's output. Shape: (P, K, width).
-            returns: scaled. Shape: (P, K).
-            scales: `BarScales.features`. Shape: (P, K, 4).
-            factors: from `factors`. Shape: (P, 4, K, K).
-            noise: of the day.
-            temperature: factor on gaps, about their median, and on wicks.
-            shocks: of the market, from `shocks`.
-
-        Returns:
-            Scaled moves. Shape: (P, K, 5).
+        The temperature is a factor on gaps, about their median, and on wicks.
         """
         normal = noise.normal
         if self.joint != "none":
@@ -215,7 +166,6 @@ class BarHeads(nn.Module):
         return torch.stack([gap, body, upper, lower, volume], dim=-1)
 
     def _begin(self, known: Tensor, daily_return: Tensor, summary: DaySummary, scales: Tensor) -> _Inputs:
-        """Combine the inputs shared by all stages."""
         own = torch.stack([daily_return.asinh(), daily_return.abs().clamp(max=10.0)], dim=-1)
         shared = torch.cat(list(summary), dim=-1).unsqueeze(-2).expand(*own.shape[:-1], -1)
         if self.joint == "none":
@@ -236,7 +186,6 @@ class BarHeads(nn.Module):
         return self._wick(self.upper, inputs, [gap, body])
 
     def _lower(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor) -> ZeroInflated:
-        """Return the distribution of the logarithm of the lower wick over the volatility."""
         return self._wick(self.lower, inputs, [gap, body, upper, body.abs()])
 
     def _wick(self, stage: nn.Module, inputs: _Inputs, numbers: list[Tensor]) -> ZeroInflated:

@@ -34,13 +34,7 @@ TRUNKS: dict[str, type[TransformerSettings] | type[CnnGruSettings]] = {
 
 
 class Checkpoint(NamedTuple):
-    """A network and its training record.
-
-    Attributes:
-        network: in evaluation mode.
-        record: data, split, settings and scores of the training run, JSON-able.
-        extra: further tensors, such as the optimiser's, by name.
-    """
+    """A network in evaluation mode, its training record for JSON, and more tensors by name, such as the optimiser's."""
 
     network: MarketNetwork
     record: dict[str, Any]
@@ -59,11 +53,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
-    """Write a checkpoint atomically: an interruption or a full disk leaves the previous one.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a checkpoint atomically: an interruption or a full disk leaves the previous one."""
     tensors = {WEIGHTS + name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     tensors |= {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}
     metadata = {
@@ -121,7 +111,6 @@ def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
 
 
 def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Parse a JSON entry of the metadata."""
     try:
         value = json.loads(metadata.get(name, ""))
     except ValueError as error:

@@ -48,12 +48,7 @@ class CnnGruSettings:
 
 
 class CnnGruCache(NamedTuple):
-    """State of the layers.
-
-    Attributes:
-        recent: inputs of each convolution on the last days. Shape: (layers, B, kernel - 1, channels).
-        state: of the recurrent unit. Shape: (B, width).
-    """
+    """Last inputs of each convolution (layers, B, kernel - 1, channels), and the recurrent unit's state (B, width)."""
 
     recent: Tensor
     state: Tensor
@@ -71,12 +66,7 @@ class CnnGruCache(NamedTuple):
 
 
 class CnnGru(Trunk[CnnGruCache]):
-    """Maps the features of each day to a representation for predicting the next day.
-
-    Args:
-        num_features: F.
-        settings: sizes.
-    """
+    """Maps the features of each day to a representation for predicting the next day."""
 
     def __init__(self, num_features: int, settings: CnnGruSettings) -> None:
         super().__init__()

@@ -30,13 +30,7 @@ SHOCK_MEANS = (-1.0, 1.0)
 
 
 class CommonShocks(NamedTuple):
-    """Mixture of a quantity's shocks.
-
-    Attributes:
-        log_weight: log-probability of no shock, then of each shock. Shape: (..., 1 + NUM_SHOCKS).
-        mean: 0, then μ. Shape: (..., 1 + NUM_SHOCKS).
-        variance: 0, then τ². Shape: (..., 1 + NUM_SHOCKS).
-    """
+    """Mixture of a quantity's shocks, first none, of mean and variance 0. Shape of each: (..., 1 + NUM_SHOCKS)."""
 
     log_weight: Tensor
     mean: Tensor
@@ -44,12 +38,7 @@ class CommonShocks(NamedTuple):
 
     @classmethod
     def of_raw(cls, raw: Tensor, absent: Tensor | None = None) -> CommonShocks:
-        """Map raw numbers to a mixture.
-
-        Args:
-            raw: logit, mean and log-size of each shock. Shape: (..., NUM_SHOCKS, 3).
-            absent: whether there are none. Shape: (..., 1), bool.
-        """
+        """Map each shock's logit, mean and log-size, (..., NUM_SHOCKS, 3), to a mixture, without shocks if `absent`."""
         logit, mean, log_size = raw.unbind(-1)
         # By scalars: a constant tensor would be copied to the device.
         logits = torch.stack([part + own for part, own in zip(logit.unbind(-1), SHOCK_LOGITS, strict=True)], dim=-1)
@@ -64,12 +53,7 @@ class CommonShocks(NamedTuple):
         )
 
     def drawn(self, uniform: Tensor, normal: Tensor) -> Tensor:
-        """Return a day's shift, mostly 0.
-
-        Args:
-            uniform: in (0, 1), chooses the shock. Shape: (...).
-            normal: standard normal, its size. Shape: (...).
-        """
+        """Return a day's shift, mostly 0: a uniform number chooses the shock, a normal one its size. Shape: (...)."""
         above = self.log_weight.exp().cumsum(-1)
         # The sum of the weights may round to below a uniform number near 1.
         above = torch.cat([above[..., :-1], torch.ones_like(above[..., -1:])], dim=-1)
@@ -79,14 +63,9 @@ class CommonShocks(NamedTuple):
         return torch.where(here, self.mean + self.variance.sqrt() * normal.unsqueeze(-1), 0.0).sum(-1)
 
     def joint_log_density(self, white: Tensor, ones: Tensor) -> Tensor:
-        """Return the log-density of a day's numbers over that without shocks.
+        """Return the log-density of a day's numbers over that without shocks. Shapes: (..., K), (..., K) -> (...).
 
-        Args:
-            white: L⁻¹n, with L the Cholesky factor of R. Shape: (..., K).
-            ones: L⁻¹1, with 0 for absent symbols in 1. Shape: (..., K).
-
-        Returns:
-            Shape: (...).
+        `white` is L⁻¹n and `ones` L⁻¹1, with L the Cholesky factor of R, and 0 for absent symbols in 1.
         """
         # One more dimension for the shocks.
         size, along = ones.square().sum(-1, keepdim=True), (ones * white).sum(-1, keepdim=True)
@@ -97,12 +76,7 @@ class CommonShocks(NamedTuple):
 
 
 class ShockSizes(nn.Module):
-    """Raw numbers of the shocks of each market and quantity.
-
-    Args:
-        markets: number of markets.
-        shocked: whether each quantity has shocks.
-    """
+    """Raw numbers of the shocks of each market and quantity."""
 
     absent: Tensor
 
@@ -117,12 +91,7 @@ class ShockSizes(nn.Module):
 
 
 def mixed_correlation(correlation: Tensor, weights: Tensor) -> Tensor:
-    """Return w₀ I + w₁ C + w₂ 11ᵀ.
-
-    Args:
-        correlation: C. Shape: (..., K, K).
-        weights: of the three parts, not negative, with sum one. Shape: (..., 3).
-    """
+    """Return w₀ I + w₁ C + w₂ 11ᵀ; weights are not negative, with sum one. Shapes: (..., K, K), (..., 3)."""
     identity = torch.eye(correlation.shape[-1], dtype=correlation.dtype, device=correlation.device)
     own, estimated, common = weights[..., None, None].unbind(-3)
     # Exactly one on the diagonal, whatever the rounding of the weights' sum.
@@ -130,16 +99,9 @@ def mixed_correlation(correlation: Tensor, weights: Tensor) -> Tensor:
 
 
 def copula_log_density(factor: Tensor, normal: Tensor, present: Tensor, shocks: CommonShocks | None = None) -> Tensor:
-    """Return the log-density of correlated normals over that of independent standard ones.
+    """Return the log-density of correlated normals over that of independent ones. Shape: (..., K) -> (...).
 
-    Args:
-        factor: lower Cholesky factor of their correlation, with absent ones decorrelated. Shape: (..., K, K).
-        normal: their numbers. Shape: (..., K).
-        present: whether a number counts. Shape: (..., K), bool.
-        shocks: common ones. Batch: broadcast to (...).
-
-    Returns:
-        Shape: (...).
+    `factor` is the lower Cholesky factor of their correlation, with absent ones decorrelated.
     """
     normal = normal.where(present, 0.0)
     both = torch.stack([normal, present.to(normal.dtype)], dim=-1)

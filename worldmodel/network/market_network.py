@@ -72,9 +72,6 @@ class DayLogProb(NamedTuple):
 class MarketNetwork(nn.Module):
     """Joint distribution of the next day of any number of symbols.
 
-    Args:
-        settings: kind, sizes and markets.
-
     Attributes:
         drifts: added to the daily log-returns of each market, by the number of symbols drawn together; see
             `vecenv.worldmodel.training.drift`. Shape: (number of markets, len(DRIFT_SIZES)).
@@ -146,7 +143,6 @@ class MarketNetwork(nn.Module):
         return torch.lerp(drifts[below], drifts[above], min(share, 1.0))
 
     def coupling_of(self, market: str) -> Tensor:
-        """Return a market's coupling as a view. Shape: ()."""
         return self.couplings[self._index(market)]
 
     def estimator_of(self, market: str) -> tuple[Tensor, Tensor]:
@@ -159,15 +155,7 @@ class MarketNetwork(nn.Module):
         return ReturnDraws(self.returns, factor, self.coupling_of(market))
 
     def factors(self, matrices: Tensor, market: str) -> tuple[Tensor, Tensor]:
-        """Return the Cholesky factors of a market's returns, and of its gaps, upper wicks, lower wicks and volumes.
-
-        Args:
-            matrices: correlations of returns, gaps, wicks and volumes. Shape: (S, 4, K, K).
-            market: its name.
-
-        Returns:
-            Shapes: (S, K, K), (S, 4, K, K).
-        """
+        """Return Cholesky factors of returns (S, K, K), and of gaps, upper and lower wicks and volumes (S, 4, K, K)."""
         everyone = torch.ones(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
         return masked_factor(matrices[:, 0], everyone), self.bars.factors(
             matrices[:, 1:], everyone, self._index(market)
@@ -190,14 +178,9 @@ class MarketNetwork(nn.Module):
     ) -> DayLogProb:
         """Return the log-densities of days, with the chain in the given order of symbols.
 
-        Args:
-            known: the trunk's output of the previous day. Shape: (..., K, width).
-            scaled: moves over the previous day's volatility estimate. Shape: (..., K, 5).
-            valid: Shape: (..., K).
-            matrices: correlations of returns, gaps, wicks and volumes. Shape: (..., 4, K, K).
-            scales: of the bars, before the day. Shape: (..., K, 4).
-            volatility: estimate that scales the moves. Shape: (..., K).
-            market: its drift is added to all log-returns of a day.
+        `known`, the trunk's output of the day before, is (..., K, width); `scaled`, the moves over `volatility` (...,
+        K), are (..., K, 5); `matrices` are (..., 4, K, K), `scales` (..., K, 4). The market's drift is added to all
+        log-returns.
         """
         daily_return = log_return(scaled)
         still = daily_return - self.drift_of(market, known.shape[-2]) / volatility
@@ -233,11 +216,6 @@ def one_market_network(network: MarketNetwork, market: str, name: str) -> Market
     """Return a network whose only market continues one of another network's, with the same densities.
 
     All weights are copied, of those of each market (flag, drift, coupling) the chosen one's.
-
-    Args:
-        network: the other; not changed.
-        market: one of its markets.
-        name: of the market of the new network.
 
     Raises:
         ValueError: the network does not know the market.

@@ -40,15 +40,7 @@ def degrees_of_freedom(raw: Array) -> Array:
 
 
 def taken(laws: Array, choice: Array) -> Array:
-    """Select a component by a uniform number and return its parameters, without the weight.
-
-    Args:
-        laws: raw numbers of C components, the weights first. Shape: (n, C, ...).
-        choice: uniform in (0, 1). Shape: (...).
-
-    Returns:
-        Shape: (n - 1, ...).
-    """
+    """Return the parameters of a component that a uniform number selects. Shape: (n, C, ...) -> (n - 1, ...)."""
     module = functions_of(laws)
     share = module.exp(laws[0] - module.amax(laws[0], 0))
     # Compare with the sum of unnormalised weights, which saves a division.
@@ -60,13 +52,7 @@ def taken(laws: Array, choice: Array) -> Array:
 
 
 def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
-    """Draw from a mixture of normal distributions.
-
-    Args:
-        raw: C numbers each for weights, locations and scales. Shape: (3 C, ...).
-        choice: uniform in (0, 1). Shape: (...).
-        normal: standard normal. Shape: (...).
-    """
+    """Draw from a mixture of normals of C raw weights, locations and scales each. Shapes: (3 C, ...), (...)."""
     location, log_scale = taken(raw.reshape(3, -1, *raw.shape[1:]), choice)
     return location + functions_of(raw).exp(log_scale.clip(*LOG_SCALE_LIMITS)) * normal
 
@@ -74,11 +60,8 @@ def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
 def student_t_draw(raw: Array, choice: Array, log_radial: Array, cosine: Array) -> Array:
     """Draw from a mixture of Student-t distributions, by the method of `vecenv.core.random.student_t`.
 
-    Args:
-        raw: C numbers each for weights, locations, scales and degrees of freedom. Shape: (4 C, ...).
-        choice: uniform in (0, 1). Shape: (...).
-        log_radial: logarithm of a uniform number in (0, 1]. Shape: (...).
-        cosine: of a uniform angle. Shape: (...).
+    `raw` has C weights, locations, scales and degrees of freedom each, (4 C, ...); `log_radial` is the logarithm of a
+    uniform number in (0, 1], and `cosine` that of a uniform angle.
     """
     module = functions_of(raw)
     location, log_scale, freedom = taken(raw.reshape(4, -1, *raw.shape[1:]), choice)
@@ -92,11 +75,7 @@ Density = Literal["student-t", "gaussian"]
 
 
 class StudentTMixture(NamedTuple):
-    """Mixture of C Student-t distributions, of raw outputs of a network.
-
-    Attributes:
-        parameters: C numbers each for weights, locations, scales and degrees of freedom. Shape: (..., 4 C).
-    """
+    """Mixture of C Student-t laws of raw weights, locations, scales and degrees of freedom. Shape: (..., 4 C)."""
 
     parameters: Tensor
 
@@ -108,7 +87,6 @@ class StudentTMixture(NamedTuple):
         return _mean(self.parameters.unflatten(-1, (4, -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log-density. Shape: (...)."""
         weight, location, log_scale, freedom = self.parameters.unflatten(-1, (4, -1)).unbind(-2)
         freedom, log_scale = degrees_of_freedom(freedom), log_scale.clamp(*LOG_SCALE_LIMITS)
         half, standard = 0.5 * freedom, (value.unsqueeze(-1) - location) * (-log_scale).exp()
@@ -132,11 +110,7 @@ class StudentTMixture(NamedTuple):
 
 
 class GaussianMixture(NamedTuple):
-    """Mixture of C normal distributions, of raw outputs of a network.
-
-    Attributes:
-        parameters: C numbers each for weights, locations and scales. Shape: (..., 3 C).
-    """
+    """Mixture of C normal distributions of raw weights, locations and scales. Shape: (..., 3 C)."""
 
     parameters: Tensor
 
@@ -156,7 +130,6 @@ class GaussianMixture(NamedTuple):
 
     @staticmethod
     def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor]:
-        """Turn two uniform numbers into the noise of a draw. Shape: (...)."""
         return (box_muller(radial, angular)[0],)
 
     @staticmethod
@@ -164,7 +137,6 @@ class GaussianMixture(NamedTuple):
         return normal_draw(raw, choice, *noise)
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
-        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
         drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
         return drawn
 
@@ -176,13 +148,7 @@ MIXTURES: dict[Density, type[SignedMixture]] = {"student-t": StudentTMixture, "g
 
 
 class Stretched(NamedTuple):
-    """Affine transform of a mixture: shift + exp(log_stretch) × its variable.
-
-    Attributes:
-        mixture: of the variable.
-        shift: Shape: (...).
-        log_stretch: Shape: (...).
-    """
+    """Affine transform of a mixture: shift + exp(log_stretch) × its variable. Shape of both numbers: (...)."""
 
     mixture: SignedMixture
     shift: Tensor
@@ -195,7 +161,6 @@ class Stretched(NamedTuple):
         return self.mixture.log_prob((value - self.shift) * (-self.log_stretch).exp()) - self.log_stretch
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
-        """Draw from a uniform number in (0, 1) and the mixture's noise. Shape: (...)."""
         return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.draw(choice, *noise))
 
 

@@ -16,11 +16,7 @@ NAMES = ("shipped", "judged")
 
 
 def weights_named(name: str) -> Path:
-    """Return the file of named weights.
-
-    Raises:
-        ValueError: there are no weights of that name.
-    """
+    """Return the file of named weights; raise ValueError if there are none of that name."""
     if name not in NAMES:
         raise ValueError(f"unknown weights {name!r}; there are {', '.join(NAMES)}")
     return SHIPPED if name == "shipped" else JUDGED

@@ -70,13 +70,7 @@ def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
 
 
 def chain_statistics(returns: Tensor, valid: Tensor, factor: Tensor) -> ChainStatistics:
-    """Compute the chain statistics of all symbols of a day at once.
-
-    Args:
-        returns: scaled, in the order of the chain. Shape: (..., K).
-        valid: Shape: (..., K).
-        factor: lower Cholesky factor of their correlation, from `masked_factor`. Shape: (..., K, K).
-    """
+    """Compute the statistics of all symbols of a day at once, with a `masked_factor`. Shapes: (..., K), (..., K, K)."""
     weight = valid.to(returns.dtype)
     limited = returns.clamp(-RETURN_LIMIT, RETURN_LIMIT) * weight
     white = torch.linalg.solve_triangular(factor, limited.unsqueeze(-1), upper=False).squeeze(-1)
@@ -96,14 +90,7 @@ def _surprise(squares: Tensor, count: Tensor) -> Tensor:
 
 
 class ReturnHead(nn.Module):
-    """Distribution of a symbol's scaled return.
-
-    Args:
-        width: of the trunk's output.
-        hidden: hidden width.
-        joint: conditioning on the previous symbols.
-        mixture: kind of the distribution.
-    """
+    """Distribution of a symbol's scaled return."""
 
     def __init__(
         self, width: int, hidden: int, joint: Joint = "correlations", mixture: type[SignedMixture] = StudentTMixture
@@ -116,13 +103,7 @@ class ReturnHead(nn.Module):
         self.output = nn.Linear(hidden, mixture.num_parameters(COMPONENTS) + 2)
 
     def forward(self, known: Tensor, statistics: ChainStatistics, coupling: Tensor | float = 1.0) -> Stretched:
-        """Return the distribution.
-
-        Args:
-            known: `known` of the trunk's output. Shape: (..., hidden).
-            statistics: of the previous symbols.
-            coupling: of the market, a factor on the implied mean.
-        """
+        """Return the distribution; the coupling is a factor on the implied mean. Shape of `known`: (..., hidden)."""
         statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))
         raw = self.output(functional.silu(self.inner(functional.silu(known + said))))

@@ -17,13 +17,7 @@ from vecenv.worldmodel.network.return_chain import SHRINK_COUNT, ReturnHead
 
 
 class ReturnDraws:
-    """Draws the scaled returns of successive days.
-
-    Args:
-        head: in evaluation mode.
-        factor: lower Cholesky factors of the paths' correlation. Shape: (P, K, K).
-        coupling: of the market, as in `ReturnHead.forward`. Shape: ().
-    """
+    """Draws the scaled returns of successive days, by lower Cholesky factors of the paths' correlation, (P, K, K)."""
 
     def __init__(self, head: ReturnHead, factor: Tensor, coupling: Tensor) -> None:
         symbols = factor.shape[1]
@@ -51,13 +45,7 @@ class ReturnDraws:
 
     @torch.no_grad()
     def draw(self, known: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """Draw a day, without the market's drift. Shape: (P, K).
-
-        Args:
-            known: the trunk's output. Shape: (P, K, width).
-            noise: uniform numbers in (0, 1). Shape: (3, P, K).
-            temperature: factor on the distance of a return from its mean.
-        """
+        """Draw a day without drift; temperature scales distances from means. Shape: (P, K); of the noise: (3, P, K)."""
         head, mixture = self.head, self.head.mixture
         torch.add(self.constant, head.known(known).transpose(0, 1), out=self.begin)
         words = noise.transpose(-1, -2).contiguous()

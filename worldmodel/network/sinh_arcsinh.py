@@ -28,14 +28,7 @@ ARGUMENT_LIMIT = 6.0
 
 
 class SinhArcsinh(NamedTuple):
-    """The distribution, of raw outputs of a network. Shape of each parameter: (...).
-
-    Attributes:
-        location: μ.
-        scale: σ.
-        skew: ε.
-        tail: δ.
-    """
+    """The distribution, of raw outputs: location μ, scale σ, skew ε and tail δ. Shape of each: (...)."""
 
     location: Tensor
     scale: Tensor
@@ -44,13 +37,7 @@ class SinhArcsinh(NamedTuple):
 
     @classmethod
     def of_raw(cls, raw: Tensor, location: Tensor | float = 0.0, log_scale: Tensor | float = 0.0) -> SinhArcsinh:
-        """Map raw outputs to parameters within their bounds.
-
-        Args:
-            raw: Shape: (..., 4).
-            location: added to the raw one. Shape: (...).
-            log_scale: added to the raw one. Shape: (...).
-        """
+        """Map raw outputs (..., 4) to parameters within bounds; location and log-scale are added to the raw ones."""
         raw_location, raw_scale, skew, tail = raw.unbind(-1)
         lowest, highest = TAIL_LIMITS
         return cls(
@@ -66,7 +53,6 @@ class SinhArcsinh(NamedTuple):
         return self._argument(value).sinh()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log-density. Shape: (...)."""
         argument, standard = self._argument(value), (value - self.location) / self.scale
         steepness = self.tail.log() + argument.cosh().log() - self.scale.log() - 0.5 * torch.log1p(standard.square())
         return steepness - 0.5 * argument.sinh().square() - 0.5 * math.log(2.0 * math.pi)
@@ -91,13 +77,7 @@ ZERO_LOGIT = -3.0
 
 
 class Scored(NamedTuple):
-    """A quantity of symbols under its distribution. Shape of each: (..., K).
-
-    Attributes:
-        density: its log-density, or the log-probability of an exact zero.
-        normal: its standard normal number.
-        present: whether it is not an exact zero.
-    """
+    """Log-density or an exact zero's log-probability, normal number, and whether it is no zero. Shape: (..., K)."""
 
     density: Tensor
     normal: Tensor
@@ -110,12 +90,7 @@ class Scored(NamedTuple):
 
 
 class ZeroInflated(NamedTuple):
-    """Distribution of a number that may be exactly zero. Shape of the logit: (...).
-
-    Attributes:
-        zero: logit of an exact zero.
-        other: distribution otherwise.
-    """
+    """Distribution of a number that may be exactly zero, with logit `zero` of shape (...), and is `other` otherwise."""
 
     zero: Tensor
     other: SinhArcsinh
@@ -126,7 +101,6 @@ class ZeroInflated(NamedTuple):
         return cls(raw[..., 0] + ZERO_LOGIT, SinhArcsinh.of_raw(raw[..., 1:], location, log_scale))
 
     def scored(self, value: Tensor) -> Scored:
-        """Score numbers."""
         other = functional.logsigmoid(-self.zero) + self.other.log_prob(value)
         density = torch.where(value == 0, functional.logsigmoid(self.zero), other)
         return Scored(density, self.other.normal(value), value != 0)

@@ -48,12 +48,9 @@ class TransformerSettings:
 
 
 class Cache(NamedTuple):
-    """Keys and values of the last days of every layer.
+    """Rotated keys (layers, B, width of head, window) and values (layers, B, window, width of head) of the last days.
 
-    Attributes:
-        keys: rotated, in the layout of the product with queries. Shape: (layers, B, width of head, window).
-        values: Shape: (layers, B, window, width of head).
-        length: days read so far; a tensor of shape () if the buffer is full and steps are captured.
+    `length`, the days read so far, is a tensor of shape () if the buffer is full and steps are captured.
     """
 
     keys: Tensor
@@ -76,12 +73,7 @@ class Cache(NamedTuple):
 
 
 class Transformer(Trunk[Cache]):
-    """Maps the features of each day to a representation for predicting the next day.
-
-    Args:
-        num_features: F.
-        settings: sizes.
-    """
+    """Maps the features of each day to a representation for predicting the next day."""
 
     def __init__(self, num_features: int, settings: TransformerSettings) -> None:
         super().__init__()
@@ -123,7 +115,6 @@ class Transformer(Trunk[Cache]):
         return hidden[:, -1], Cache(keys, values, days)
 
     def day_weights(self, cache: Cache) -> list[_DayWeights]:
-        """Return each layer's weights for the next day."""
         turn = _turn(self.settings, cache.length, self.embed.weight)
         return [layer.day_weights(*turn) for layer in self.layers if isinstance(layer, _Layer)]
 
@@ -142,12 +133,7 @@ class Transformer(Trunk[Cache]):
 
 
 class _DayWeights(NamedTuple):
-    """Weights of a layer with the element-wise operations on inputs and outputs folded in.
-
-    Attributes:
-        project: with the norm's scale, the rotation of queries and key, and the scaling of queries. Shape: the layer's.
-        expand: with the norm's scale. Shape: the layer's.
-    """
+    """Weights of a layer with the norms' scales, rotation, and scaling of queries folded in."""
 
     project: Tensor
     expand: Tensor
@@ -168,10 +154,7 @@ class _Layer(nn.Module):
         self.dropout = settings.dropout
 
     def forward(self, hidden: Tensor, position: Tensor, mask: Tensor, needed: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output of the needed last days, and rotated keys and values of all days.
-
-        Shapes: (B, needed, width), 2 x (B, T, width of head).
-        """
+        """Return the last days' output, (B, needed, width), and all rotated keys and values, (B, T, width of head)."""
         query, key, value = self._projected(hidden)
         hidden, query, mask = hidden[:, -needed:], query[:, -needed:], mask[-needed:]
         query, key = _rotated(query.transpose(1, 2), position[-needed:]), _rotated(key, position)

@@ -48,21 +48,11 @@ class Trunk(nn.Module, ABC, Generic[CacheT]):
 
     @abstractmethod
     def step(self, features: Tensor, cache: CacheT, day_weights: Any = None) -> tuple[Tensor, CacheT]:  # noqa: ANN401
-        """Read one more day; the cache given may be written to. Shape: (B, F) -> (B, width).
-
-        Args:
-            features: of the day.
-            cache: of the previous days.
-            day_weights: from `day_weights`, computed once for all chunks of the sequences.
-        """
+        """Read one more day with `day_weights` of all chunks; may write to the cache. Shape: (B, F) -> (B, width)."""
 
 
 class Bfloat16Trunk(Trunk[Any]):
-    """A copy of a trunk in bfloat16, with inputs and outputs in float32.
-
-    Args:
-        trunk: in evaluation mode; it is not changed.
-    """
+    """A copy of a trunk in bfloat16, with inputs and outputs in float32."""
 
     def __init__(self, trunk: Trunk[Any]) -> None:
         super().__init__()

@@ -25,14 +25,10 @@ MAX_SYMBOLS = 1 << 12
 
 
 class DayDraws(NamedTuple):
-    """Samplers of the days of some paths.
+    """Samplers of the days of some paths: of returns, and of bars given the returns.
 
-    Attributes:
-        returns: of the returns.
-        bars: of the bars given the returns.
-        bar_factors: of the bars' correlations, from `BarHeads.factors`. Shape: (P, 4, K, K).
-        shocks: common to the symbols of a market.
-        antithetic: draw the reflection of every return about the location of its component, from the same numbers.
+    `bar_factors` are from `BarHeads.factors`. Antithetic draws reflect every return about the location of its
+    component, from the same numbers.
     """
 
     returns: ReturnDraws
@@ -44,19 +40,10 @@ class DayDraws(NamedTuple):
     def draw(
         self, known: Tensor, scales: Tensor, key: EpisodeKey, day: int | Tensor, drift: Tensor, temperature: float
     ) -> Tensor:
-        """Draw the scaled moves of one day.
+        """Draw the scaled moves of one day. Shape: (P, K, 5), float64.
 
-        Args:
-            known: the trunk's output. Shape: (P, K, width).
-            scales: of the bars before the day. Shape: (P, K, 4).
-            key: of the paths. Shape of each word: (P, 1).
-            day: number of the day, from 0; of shape () if a tensor.
-            drift: of the market, scaled as the returns; added after the chain, so that no symbol is conditioned on the
-                previous symbols' drift. Shape: (P, K).
-            temperature: as in `roll_out`.
-
-        Returns:
-            Shape: (P, K, 5), float64.
+        The drift, scaled as the returns, is added after the chain, so that no symbol is conditioned on the previous
+        symbols' drift.
         """
         everyone = torch.arange(known.shape[1], device=known.device)
         stream = NeuralStream.DAY + torch.arange(1 + len(MATRICES), device=known.device)[:, None, None]
@@ -75,12 +62,8 @@ class DayDraws(NamedTuple):
 class Starts(NamedTuple):
     """Start states of paths: the ends of S histories of the same symbols.
 
-    Attributes:
-        known: the trunk's output of the last day. Shape: (S, K, width).
-        cache: of the trunk. Batch: S K.
-        state: after the last day. Batch: (S, K).
-        factor: lower Cholesky factor of the correlation of the symbols' returns. Shape: (S, K, K).
-        bar_factors: of their gaps, upper wicks, lower wicks and volumes. Shape: (S, 4, K, K).
+    Shapes: known (S, K, width), state (S, K), cache S K; Cholesky factors of returns (S, K, K), and of gaps, upper
+    wicks, lower wicks and volumes (S, 4, K, K).
     """
 
     known: Tensor
@@ -99,18 +82,8 @@ def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
 class BlockPaths:
     """The paths of a block after the last drawn day. All tensors are updated in place.
 
-    Args:
-        network: in evaluation mode.
-        starts: start states.
-        market: market for the flag feature.
-        block: path numbers.
-        seed: integer in [0, 2^64).
-        temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
-        antithetic: likewise.
-
-    Attributes:
-        rows: start of each symbol-path. Shape: (rows,).
-        known: the trunk's output for the next day, written by the caller. Shape: (rows, width).
+    `rows` is the start of each symbol-path; the caller writes `known`, the trunk's output for the next day, (rows,
+    width).
     """
 
     def __init__(
@@ -139,15 +112,10 @@ class BlockPaths:
 
     @property
     def shape(self) -> torch.Size:
-        """Numbers of paths and symbols."""
         return self._valid.shape
 
     def draw(self, day: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Draw a day's moves and decode them to bars. Shape of both: (paths, K, 5), float64.
-
-        Args:
-            day: number, from 0; a tensor of shape () in a captured graph.
-        """
+        """Draw a day's moves and decode them to bars; the day is a tensor in a captured graph. Shape: (paths, K, 5)."""
         known = self.known.unflatten(0, self.shape)
         volatility = self._state.volatility
         drift = (self._drift / volatility).to(known.dtype)

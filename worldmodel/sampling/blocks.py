@@ -46,13 +46,7 @@ MEMORY_PER_ROW = 1 << 19
 
 
 class Block(NamedTuple):
-    """Paths that are generated together.
-
-    Attributes:
-        first: number of the first one.
-        paths: number of paths, a multiple of the chunk.
-        chunk: paths per trunk call.
-    """
+    """Paths that are generated together, from number `first` on: a multiple of `chunk`, the paths per trunk call."""
 
     first: int
     paths: int

@@ -101,14 +101,7 @@ class PathOptions:
 
 
 def draw_paths(model: Path, options: PathOptions) -> Bars:
-    """Draw paths from a checkpoint of a neural market.
-
-    Args:
-        model: file of ``vecenv worldmodel train``.
-        options: of the paths.
-
-    Returns:
-        Bars with invented dates.
+    """Draw paths from a checkpoint of a neural market, with invented dates.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -230,15 +223,7 @@ def _market_and_symbols(
 
 
 def stored_past(model: Path, options: PathOptions) -> tuple[NeuralMarket, Bars, Tensor]:
-    """Return what paths without history begin with.
-
-    Args:
-        model: file of ``vecenv worldmodel train``.
-        options: of the paths.
-
-    Returns:
-        The neural market, its stored warm-ups as one history each, and the matrices of its symbols' quantities, of
-        shape (4, K, K).
+    """Return a neural market, its stored warm-ups, a history each, and matrices of its symbols' quantities, (4, K, K).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -252,7 +237,6 @@ def stored_past(model: Path, options: PathOptions) -> tuple[NeuralMarket, Bars, 
 
 
 def _model(saved: Checkpoint, market: str, options: PathOptions) -> NeuralMarket:
-    """Return the model of a checkpoint that draws the paths."""
     network = rollout_network(saved.network, options.bf16, options.device)
     return NeuralMarket(network, market, temperature=options.temperature)
 
@@ -266,11 +250,7 @@ def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) ->
 
 
 def _history(file: str | Path, end: str | None, symbols: Sequence[str], seed: int) -> Bars:
-    """Return the last days of real history, or several stretches of it as one path each.
-
-    Raises:
-        ValueError: there are fewer days than a warm-up on which all symbols have bars.
-    """
+    """Return the last days of real history, or several stretches of it as one path each."""
     bars = read_bars(file, list(symbols), end=end)
     whole = bars.listed[0].all(-1)
     full = whole.long().cumsum(0)

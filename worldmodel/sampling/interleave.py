@@ -40,14 +40,9 @@ def in_threads(works: Sequence[Callable[[], Result]], threads: int) -> list[Resu
 
 
 def run_all(computations: Sequence[Steps], threads: int, at_once: int) -> list[Tensor]:
-    """Run generators to completion and return their results.
+    """Run generators to completion, at most `at_once` started, and return their results.
 
-    Code between yields runs in this thread, one generator at a time.
-
-    Args:
-        computations: started in order.
-        threads: number of worker threads, each with one PyTorch thread. With one, tasks run in this thread.
-        at_once: maximum number of started generators.
+    Code between yields runs in this thread, one generator at a time, and with one thread the tasks too.
     """
     if threads == 1:
         return [_alone(steps) for steps in computations]

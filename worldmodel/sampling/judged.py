@@ -20,15 +20,9 @@ def judged_model(
     validation_end: str | None,
     device: torch.device | str = "cpu",
 ) -> tuple[NeuralMarket | None, str, str]:
-    """Return a model to evaluate, and the last dates of training and validation.
+    """Return a model to evaluate, None if none is named, and the last dates of training and validation.
 
-    Args:
-        model: name of shipped weights or path of a checkpoint; None for no model.
-        market: one of the model's markets, by default the only one.
-        temperature: of generated days.
-        train_end: by default the model's.
-        validation_end: by default the model's.
-        device: device of the model.
+    By default the market is the model's only one, and the dates are the model's.
 
     Raises:
         ValueError: the market is unknown, the model was trained on later days, or no dates are known.

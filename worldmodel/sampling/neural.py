@@ -79,7 +79,6 @@ class NeuralMarket(MarketModel):
 
     @torch.no_grad()
     def _densities(self, bars: Bars) -> DayLogProb:
-        """Return log-densities of returns, NaN where missing. Shape of each: (T, K), float64."""
         observed = observe_history(encode_history(bars.to(self.device)))
         matrices = matrices_over(observed, *self.network.estimator_of(self.market))
         days = observed.valid.shape[1]
@@ -101,10 +100,7 @@ class NeuralMarket(MarketModel):
         return DayLogProb(*(torch.cat(pieces).cpu() for pieces in zip(*parts, strict=True)))
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
-        """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64.
-
-        With a history of several paths, each generated path draws one of them as its start.
-        """
+        """As the base; with a history of several paths, each generated path draws one of them as its start."""
         return self.draw_after(self.starts(history), num_paths, num_days, seed)
 
     def generate_after(
@@ -123,11 +119,9 @@ class NeuralMarket(MarketModel):
         return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature, antithetic)
 
     def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
-        """Compute the start states of histories; the trunk reads its receptive field once for all paths.
+        """Compute the start states of histories, whose receptive field the trunk reads once for all paths.
 
-        Args:
-            history: of one or more paths.
-            matrices: correlations of the symbols' quantities, instead of the history's. Shape: (4, K, K).
+        Given `matrices`, correlations of the symbols' quantities, (4, K, K), replace those of the histories.
 
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
@@ -137,7 +131,6 @@ class NeuralMarket(MarketModel):
 
     @torch.no_grad()
     def _starts(self, observed: ObservedHistory, matrices: Tensor | None = None) -> Starts:
-        """Run the trunk over the last days of histories. Shape of the matrices: (4, K, K)."""
         if matrices is None:
             last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
@@ -146,14 +139,7 @@ class NeuralMarket(MarketModel):
         return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
 
     def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
-        """Run the trunk over the last days of histories, on a CPU in several threads.
-
-        Args:
-            features: of the days, of which its receptive field is read. Shape: (S, T, K, F), float32.
-
-        Returns:
-            Output of the last day, of shape (S, K, width), and the cache, of batch S K.
-        """
+        """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache."""
         inputs = self.network.inputs(features[:, -self.reach :], self.market).transpose(1, 2)
         rows = inputs.flatten(0, 1).split(PREFILL_ROWS[self.device.type])
         with one_thread() as threads:

@@ -27,17 +27,7 @@ from vecenv.worldmodel.sampling.interleave import Steps, one_thread, run_all
 
 
 class RepeatedDay:
-    """Draws one day per call, by the same operations on the same memory.
-
-    Args:
-        paths: of a block, in one trunk call.
-        trunk: of the network.
-        cache: of the paths' rows, from `Trunk.repeatable`.
-        num_days: number of calls.
-
-    Attributes:
-        bars: of the days so far. Shape: (paths, num_days, K, 5), float64.
-    """
+    """Draws one day per call by the same operations on the same memory. Shape of bars: (paths, num_days, K, 5)."""
 
     def __init__(self, paths: BlockPaths, trunk: Trunk[Any], cache: Any, num_days: int) -> None:  # noqa: ANN401
         self._paths, self._trunk, self._cache = paths, trunk, cache
@@ -47,7 +37,6 @@ class RepeatedDay:
 
     @torch.no_grad()
     def __call__(self) -> None:
-        """Draw a day, and run the trunk on it."""
         move, bars = self._paths.draw(self._day)
         self.bars.index_copy_(1, self._day.unsqueeze(0), bars.unsqueeze(1))
         known, after = self._trunk.step(self._paths.observe(move), self._cache)
@@ -133,15 +122,7 @@ def roll_out(
 
 
 class _Chunks:
-    """Caches of a block's chunks with requested paths.
-
-    Args:
-        trunk: of the network.
-        cache: of the starts.
-        rows: start of each symbol-path. Shape: (rows,).
-        wanted: number of requested rows.
-        size: rows per chunk.
-    """
+    """Caches of a block's chunks with requested paths."""
 
     def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: int, size: int) -> None:
         self.trunk = trunk
@@ -173,10 +154,7 @@ def _repeated(
 def _drawn(
     begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
 ) -> Steps:
-    """Draw the paths of a block and return the first ones, of shape (wanted, num_days, K, 5).
-
-    Yields the trunk's tasks for each drawn day.
-    """
+    """Draw a block, yield the trunk's tasks of each day, and return the first paths, (wanted, num_days, K, 5)."""
     paths = begin()
     symbols = paths.shape[1]
     chunks = _Chunks(trunk, cache, paths.rows, wanted * symbols, block.chunk * symbols)

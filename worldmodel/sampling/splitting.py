@@ -42,7 +42,6 @@ class Trajectories(NamedTuple):
     parents: Tensor
 
     def only(self, chosen: Tensor) -> Trajectories:
-        """Return some of the paths, given by mask or position."""
         return Trajectories(*(part[chosen] for part in self))
 
 
@@ -54,25 +53,12 @@ class Process(Protocol):
         ...
 
     def go_on(self, stopped: Trajectories, last: Tensor, num_paths: int, seed: int) -> Trajectories:
-        """Draw paths that each copy one of the stopped ones, chosen uniformly with replacement, up to its last day.
-
-        Args:
-            stopped: S paths.
-            last: position of each one's last day. Shape: (S,), int64.
-            num_paths: P.
-            seed: of the choice and of the days.
-        """
+        """Draw paths that each copy one of the stopped ones, chosen uniformly with replacement, up to its last day."""
         ...
 
 
 class Level(NamedTuple):
-    """A level of the splitting.
-
-    Attributes:
-        score: that paths have to reach.
-        reached: number of paths that do.
-        paths: number of paths.
-    """
+    """A level of the splitting: the score that paths have to reach, how many do, and the number of paths."""
 
     score: float
     reached: int
@@ -80,7 +66,6 @@ class Level(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the paths that reach it."""
         return self.reached / self.paths
 
 
@@ -107,11 +92,7 @@ class Split(NamedTuple):
 
 
 class TargetNotReached(ValueError):
-    """No path reaches the target.
-
-    Attributes:
-        highest: score of any path.
-    """
+    """No path reaches the target; `highest` is the score of the best."""
 
     def __init__(self, highest: float) -> None:
         super().__init__(f"no path reaches the target; the highest score is {highest:g}")
@@ -125,13 +106,6 @@ def split(
 
     Levels are chosen from the paths themselves. The bias this causes falls as 1 / P, faster than the error (Cérou and
     Guyader 2007).
-
-    Args:
-        process: whose paths are drawn; those of the first level are its paths of the seed.
-        target: score.
-        num_paths: paths per level, and number of paths returned.
-        seed: integer in [0, 2^64).
-        show: called after each level.
 
     Raises:
         TargetNotReached: paths come no nearer to the target, or its probability is below `LEAST_PROBABILITY`.
@@ -164,10 +138,6 @@ def relative_error(levels: list[Level], families: Tensor) -> float:
     The estimate of Lee and Whiteley, "Variance estimation in the particle filter", Biometrika 105(3), 2018,
     for paths that are drawn with replacement: paths of different first ancestors are independent, those of the same one
     are not. It is noisy where few paths are left, so that the error of independent levels (delta method) is the least.
-
-    Args:
-        levels: of the splitting.
-        families: first ancestor of each path that reaches the last level. Shape: (S,), int64.
     """
     paths = levels[0].paths
     shares = families.bincount().double() / len(families)

@@ -60,15 +60,7 @@ class StationaryStart:
 
     @classmethod
     def learn(cls, market: TrainingMarket, symbols: Sequence[str]) -> tuple[tuple[str, ...], StationaryStart]:
-        """Compute the means over training days, without warm-ups.
-
-        Args:
-            market: training data.
-            symbols: its names.
-
-        Returns:
-            The symbols with `LEAST_DAYS` training days, possibly none, and their statistics.
-        """
+        """Return the symbols with `LEAST_DAYS` training days, possibly none, and their statistics, without warm-ups."""
         train = market.split.train
         valid = market.encoded.valid[0, :train]
         count = valid.sum(0)
@@ -91,7 +83,6 @@ class StationaryStart:
         return tuple(symbols[index] for index in kept.tolist()), start
 
     def select(self, columns: Tensor) -> StationaryStart:
-        """Return the statistics of some symbols, by position. Shape: (k,)."""
         return StationaryStart(
             self.log_close[columns],
             self.volume_level[columns],
@@ -101,16 +92,11 @@ class StationaryStart:
         )
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
-        """Return all tensors by name, for a checkpoint."""
         return {f"{prefix}.{item.name}": getattr(self, item.name) for item in fields(self)}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], prefix: str) -> StationaryStart:
-        """Inverse of `tensors`.
-
-        Raises:
-            KeyError: a tensor is missing.
-        """
+        """Inverse of `tensors`; raise KeyError if one is missing."""
         return cls(**{item.name: tensors[f"{prefix}.{item.name}"] for item in fields(cls)})
 
     def bars(self, symbols: Sequence[str]) -> Bars:

@@ -24,11 +24,7 @@ ROWS_PER_READ = 1 << 10
 
 
 def share_of(text: str, name: str) -> float:
-    """Return a share given as ``30%`` or ``0.3``.
-
-    Raises:
-        ValueError: it is no number, or not between 0 and 100%, bounds excluded.
-    """
+    """Return a share given as ``30%`` or ``0.3``; raise ValueError if it is no number between 0 and 100%, exclusive."""
     try:
         share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
@@ -48,13 +44,7 @@ def market_drawdowns(before: Tensor, closes: Tensor) -> Tensor:
     """Return the drawdown of the equal-weight market on each day from its peak so far, that before the first included.
 
     The market's return is the mean log-return of the symbols, as in `vecenv.worldmodel.sampling.generator.REGIMES`.
-
-    Args:
-        before: closes before the first day. Shape: (P, K).
-        closes: of the days. Shape: (P, H, K).
-
-    Returns:
-        Shares in [0, 1). Shape: (P, H).
+    Shapes: (P, K), (P, H, K) -> (P, H).
     """
     level = torch.cat([before.unsqueeze(1), closes], dim=1).log().mean(-1)
     return 1.0 - (level - level.cummax(1).values).exp()[:, 1:]
@@ -72,18 +62,8 @@ def stress_paths(
 ) -> Split:
     """Draw paths on which the equal-weight market falls from its peak, by multilevel splitting.
 
-    Args:
-        market: model of the days.
-        past: one or more histories; a path goes on from one of them.
-        matrices: correlations of the symbols' quantities, instead of the histories'. Shape: (4, K, K).
-        drawdown: share in (0, 1).
-        num_paths: P, of each level and of the result.
-        num_days: H.
-        seed: integer in [0, 2^64).
-        show: called after each level.
-
-    Returns:
-        Its paths have days of shape (P, H, K, 5), float64, scores that are drawdowns, and origins among the histories.
+    A path goes on from one of the histories, whose number is its origin; its scores are drawdowns, its days of shape
+    (H, K, 5), float64. `matrices`, if given, are used instead of the histories' correlations.
 
     Raises:
         ValueError: there are too few paths, a symbol has no bar on the last day of the histories, or no path falls as
@@ -104,12 +84,6 @@ class MarketPaths:
     """A neural market after histories as a process, whose scores are drawdowns of the equal-weight market.
 
     Correlations along a path stay those of its beginning.
-
-    Args:
-        market: model of the days.
-        past: S histories.
-        num_days: H.
-        matrices: correlations of the symbols' quantities, instead of the histories'. Shape: (4, K, K).
     """
 
     def __init__(self, market: NeuralMarket, past: Bars, num_days: int, matrices: Tensor | None = None) -> None:

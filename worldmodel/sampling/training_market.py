@@ -33,14 +33,7 @@ class Split(NamedTuple):
 
 
 def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embargo: int, source: str) -> Split:
-    """Find the days of a split.
-
-    Args:
-        dates: ``datetime64[D]``. Shape: (T,).
-        train_end: last date of training, embargo included.
-        validation_end: last date of validation.
-        embargo: number of last days before ``train_end`` that are excluded from training.
-        source: of the dates, for messages.
+    """Find the days of a split; the embargo ends with ``train_end``.
 
     Raises:
         ValueError: a part would be empty.
@@ -59,16 +52,8 @@ class TrainingMarket:
     """History of a market, with network-independent quantities precomputed.
 
     Network inputs are on its device; moves stay on the CPU, where a sequential pass over days is faster than many small
-    GPU operations.
-
-    Attributes:
-        name: flag of the market.
-        encoded: moves, on the CPU.
-        observed: features and scaled moves of all symbols together.
-        matrices: correlations of the quantities before every tenth day. Shape: (M, 4, K, K), float32.
-        split: by day.
-        decay: of the estimate of correlations.
-        shrinkage: of the estimate.
+    GPU operations. `matrices` are the quantities' correlations before every tenth day, of shape (M, 4, K, K), float32,
+    estimated with `decay` and `shrinkage`.
     """
 
     name: str
@@ -94,7 +79,6 @@ class TrainingMarket:
 
     @property
     def device(self) -> torch.device:
-        """Device of the network inputs."""
         return self.matrices.device
 
     def often(self) -> Tensor:
@@ -137,17 +121,8 @@ class TrainingMarket:
     ) -> tuple[DayLogProb, Tensor, Tensor]:
         """Return the log-densities of days ``first`` to ``stop`` (exclusive) for an order of the symbols.
 
-        Args:
-            network: its trunk reads the days from ``first - context`` on.
-            first: at least 1.
-            stop: exclusive.
-            context: days read before the first.
-            order: positions of the symbols. Shape: (K,).
-            bf16: multiply in bfloat16 in the trunk; heads and densities stay float32.
-
-        Returns:
-            Log-densities of the scaled moves, where present, and the logarithm of the scaling volatility. Shape of
-            each: (days, K).
+        Also where they are present, and the logarithm of the scaling volatility. The trunk reads the days from ``first
+        - context`` on, with `bf16` in bfloat16; heads and densities stay float32. Shape of each: (days, K).
         """
         known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
         day = torch.arange(first, stop, device=self.device)
@@ -160,16 +135,7 @@ class TrainingMarket:
         return read, valid, volatility.log()
 
     def bar_log_prob(self, network: MarketNetwork, known: Tensor, days: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum of the log-densities of some days' gaps, wicks and volumes given their returns.
-
-        Args:
-            network: its heads are asked.
-            known: the trunk's outputs before the days. Shape: (D, K, width).
-            days: positions. Shape: (D,).
-
-        Returns:
-            Sum, and number of stock-days in it. Shapes: (), ().
-        """
+        """Return the sum of the log-densities of days' bars given their returns, and the number of stock-days in it."""
         valid = self.observed.valid[0, days]
         scaled, scales = self.observed.scaled[0, days].float(), self.observed.scales[0, days]
         matrices = self.matrices[days // CORRELATION_STRIDE]

@@ -73,20 +73,10 @@ def train_bars(
     bf16: bool = False,
     on_step: Callable[[int, float], object] = lambda step, loss: None,
 ) -> list[dict[str, object]]:
-    """Train the bar heads, keep the best of the validations, and return their history.
+    """Train the bar heads, keep the best of the validations, and return their history, the weights given first.
 
-    Without an improvement on the weights given, these are kept.
-
-    Args:
-        network: changed in place.
-        markets: drawn in proportion to the root of their number of stock-days.
-        settings: of the stage.
-        seed: of all draws.
-        bf16: multiply in bfloat16 in the trunk, but not in validations.
-        on_step: called after every update with its number and loss.
-
-    Returns:
-        Step, and negative log-density of bars in nats per stock-day by market; the first is of the weights given.
+    Without an improvement on these they are kept. Scores are negative log-densities of bars, in nats per stock-day by
+    market. Markets are drawn in proportion to the root of their number of stock-days; `bf16` is not for validations.
     """
     heads, weight = network.bars, market_weights(markets)
     # Dropout is the trunk's alone, which does not learn here.
@@ -140,7 +130,6 @@ def _choice(
 def _known(
     network: MarketNetwork, market: TrainingMarket, first: int, stop: int, context: int, bf16: bool = False
 ) -> Tensor:
-    """Return the trunk's outputs before each of the days ``first`` to ``stop`` (exclusive). Shape: (days, K, width)."""
     edges = range(first, stop, KNOWN_DAYS)
     return torch.cat([market.known(network, day, min(day + KNOWN_DAYS, stop), context, bf16) for day in edges])
 
@@ -164,7 +153,6 @@ def _held_out(network: MarketNetwork, market: TrainingMarket) -> Tensor:
 def _validated(
     network: MarketNetwork, markets: Sequence[TrainingMarket], held_out: Sequence[Tensor], step: int
 ) -> dict[str, object]:
-    """Return the negative log-density of the bars of each market's validation days."""
     found: dict[str, object] = {"step": step}
     for market, known in zip(markets, held_out, strict=True):
         days = torch.arange(market.split.validation, market.split.stop, device=known.device)

@@ -32,14 +32,7 @@ def calibrate(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Tensor]]:
     """Calibrate each market's estimate of correlations, coupling and drift, and compute its stationary start.
 
-    Args:
-        network: trained; changed in place.
-        markets: training data.
-        symbols: names of each market's symbols.
-        part: begins a part of `calibration_parts`.
-
-    Returns:
-        The symbols with a start of each market that has one, and the tensors of the starts.
+    Return the symbols with a start of each market that has one, and the tensors of the starts.
     """
     network.eval()
     starts: dict[str, tuple[str, ...]] = {}

@@ -43,11 +43,8 @@ TOLERANCE = 5e-4
 class EstimatorScore(NamedTuple):
     """Errors of an estimate of correlations, means of years.
 
-    Attributes:
-        half_life: of the exponential means, in days.
-        shrinkage: weight of constant correlation.
-        nll: joint negative log-density of the network's chain, scaled returns, nats per stock-day.
-        rmse: of a year's mean matrix over pairs, from the correlations of the year's scaled returns.
+    `nll` is the joint negative log-density of the chain, of scaled returns, in nats per stock-day; `rmse` is that of a
+    year's mean matrix over pairs, from the correlations of the year's scaled returns.
     """
 
     half_life: float
@@ -62,14 +59,7 @@ def calibrate_correlations(
     seed: int = 0,
     advance: Callable[[float], object] = lambda share: None,
 ) -> None:
-    """Set decay and shrinkage of a market; the defaults if it has fewer than `FEWEST` symbols or too few days.
-
-    Args:
-        network: trained, in evaluation mode; changed in place.
-        market: training data; its own matrices are not read.
-        seed: of the subsets of symbols.
-        advance: told the share of the work done since the last call.
-    """
+    """Set decay and shrinkage of a market; the defaults if it has fewer than `FEWEST` symbols or too few days."""
     decay, shrinkage = network.estimator_of(market.name)
     decay.fill_(DECAY)
     shrinkage.fill_(SHRINKAGE)
@@ -116,13 +106,8 @@ def estimator_scores(
 class _Year(NamedTuple):
     """A year's outcomes, and what the network knew before them.
 
-    Attributes:
-        known: first layer of the return head. Shape: (days, K, hidden).
-        returns: scaled. Shape: (days, K).
-        valid: Shape: (days, K).
-        block: position of each day's matrix in the history. Shape: (days,).
-        realised: correlations of the year's returns. Shape: (K, K).
-        pairs: that share a day, each once. Shape: (K, K).
+    `block` is the position of each day's matrix in the history; `realised` are the correlations of the year's returns,
+    of the `pairs` that share a day.
     """
 
     known: Tensor
@@ -135,7 +120,6 @@ class _Year(NamedTuple):
     @classmethod
     @torch.no_grad()
     def read(cls, network: MarketNetwork, market: TrainingMarket, days: range) -> _Year:
-        """Run the trunk over a year's days and the days before."""
         known = market.known(network, days.start, days.stop, network.settings.trunk.reach)
         returns = log_return(market.observed.scaled[0, days.start : days.stop])
         valid = market.observed.valid[0, days.start : days.stop]

@@ -48,14 +48,7 @@ def calibrate_coupling(
     seed: int = 0,
     advance: Callable[[float], object] = lambda share: None,
 ) -> None:
-    """Set the coupling of a market, 1 if there are fewer than `FEWEST` symbols or two years of complete days.
-
-    Args:
-        network: trained, in evaluation mode; changed in place.
-        market: training data, with matrices by the market's calibrated estimate.
-        seed: of symbols and draws.
-        advance: told the share of the work done since the last call.
-    """
+    """Set the coupling of a market, 1 if there are fewer than `FEWEST` symbols or two years of complete days."""
     coupling = network.coupling_of(market.name)
     coupling.fill_(1.0)
     if network.settings.joint == "none" or len(market.often()) < FEWEST:

@@ -37,12 +37,7 @@ from vecenv.worldmodel.training.recent import YEAR, YEARS
 
 
 class Effort(NamedTuple):
-    """Size of the rollouts for a number of symbols.
-
-    Attributes:
-        starts: number of days, each with a random choice of symbols.
-        pairs: number of antithetic pairs of paths, each pair from one of the starts.
-    """
+    """Size of rollouts for a number of symbols: days with a random choice of these, and antithetic pairs of paths."""
 
     starts: int
     pairs: int
@@ -74,12 +69,6 @@ def calibrate_drift(
 
     If there are too few symbols with bars on `WARM_UP` days, the drift is that of the next smaller number, or 0.
     Independent symbols have one drift.
-
-    Args:
-        network: trained, in evaluation mode; changed in place.
-        market: training data.
-        seed: of days, symbols and draws.
-        advance: told the share of the work done since the last call.
     """
     drifts = network.drifts_of(market.name)
     drifts.zero_()

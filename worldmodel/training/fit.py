@@ -64,18 +64,11 @@ class TrainingSettings:
     bf16: bool | None = None
 
     def on(self, device: torch.device) -> TrainingSettings:
-        """Return the settings with device-dependent defaults resolved."""
         return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
 
 
 class Validation(NamedTuple):
-    """Negative log-densities in nats per stock-day: lower is better.
-
-    Attributes:
-        alone: of the log-return given the previous days.
-        joint: of all log-returns of a day, over their number.
-        shape: of gap, wicks and volume given the returns, of scaled moves.
-    """
+    """Negative log-densities in nats per stock-day: of single and of a day's joint returns, and of bars given them."""
 
     alone: float
     joint: float
@@ -90,17 +83,8 @@ class Validation(NamedTuple):
 class TrainingState:
     """State of a resumable training run.
 
-    Attributes:
-        network: after the last step.
-        optimizer: AdamW.
-        average: running mean of the weights.
-        best: weights of the best validation.
-        step: updates done.
-        best_loss: of the best validation.
-        best_step: its step.
-        bad_validations: number since the best one.
-        history: of validations: step, loss, and one `Validation` per market.
-        start: scores of the initial weights by market, if they are a candidate.
+    `average` is the running mean of the weights; `history` has step, loss and one `Validation` per market; `start` are
+    the scores of the initial weights by market, if they are a candidate.
     """
 
     network: MarketNetwork
@@ -151,13 +135,8 @@ def train_network(
 ) -> None:
     """Train until the steps are done, validation stops improving, or it is stopped.
 
-    Args:
-        state: changed in place.
-        markets: drawn in proportion to the root of their number of stock-days.
-        settings: of the optimisation.
-        on_step: called after every update with the loss.
-        on_validation: called after every validation; the state is consistent and may be saved.
-        stopped: asked after every update; the last one is validated too.
+    Markets are drawn in proportion to the root of their number of stock-days. After a validation the state is
+    consistent and may be saved. The last update before a stop is validated too.
     """
     weight = market_weights(markets)
     subsets: dict[tuple[int, int], TrainingMarket] = {}
@@ -215,7 +194,6 @@ def drawn_symbols(market: TrainingMarket, generator: np.random.Generator) -> Tra
 def _update(
     state: TrainingState, market: TrainingMarket, settings: TrainingSettings, generator: np.random.Generator
 ) -> float:
-    """Make one step of AdamW and return the loss."""
     network = state.network.train()
     torch.manual_seed(int(generator.integers(2**62)))
     days = min(settings.days, market.split.train - 1)
@@ -247,7 +225,6 @@ def cosine_rate(progress: float, warm_up: float) -> float:
 
 
 def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -> dict[str, Validation]:
-    """Validate the averaged weights on every market."""
     own = {name: tensor.clone() for name, tensor in state.network.state_dict().items()}
     state.network.load_state_dict(state.average)
     scores = {

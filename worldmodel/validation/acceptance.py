@@ -18,13 +18,7 @@ DRIFT_MARGIN = 2.0
 
 
 class Verdict(Enum):
-    """Verdict of a bar.
-
-    Attributes:
-        MET: the figure is good.
-        MISSED: it is not.
-        UNDECIDED: the interval of the difference contains zero; not met either.
-    """
+    """Verdict of a bar: undecided, and so not met, if the interval of the difference contains zero."""
 
     MET = "yes"
     MISSED = "no"
@@ -32,20 +26,12 @@ class Verdict(Enum):
 
     @staticmethod
     def of(met: bool) -> Verdict:
-        """Return the verdict of a bar that is met or not."""
         return Verdict.MET if met else Verdict.MISSED
 
 
 @dataclass(frozen=True)
 class Case:
-    """A figure with its references.
-
-    Attributes:
-        value: of the model.
-        real: of the real days, or of a perfect model; NaN if neither exists.
-        rivals: of every baseline with the figure, by name.
-        differences: of the model less each baseline, paired by day, with the bootstrap's interval; only of scores.
-    """
+    """A model's figure beside the real days' or else a perfect model's, the baselines', and the paired differences."""
 
     value: float
     real: Interval
@@ -55,12 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bar:
-    """Acceptance bar of a figure.
-
-    Attributes:
-        text: description.
-        judge: verdict on a case; None if the run cannot tell.
-    """
+    """Acceptance bar of a figure; `judge` returns None if the run cannot tell."""
 
     text: str
     judge: Callable[[Case], Verdict | None]

@@ -70,12 +70,7 @@ PERFECT = {
 
 
 def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
-    """Return the metrics of the real days, with intervals over origins, and the values of a perfect model.
-
-    Args:
-        real: with bars and context.
-        draws: number of bootstrap draws.
-    """
+    """Return the metrics of the real days, with intervals over origins, and the values of a perfect model."""
     statistics: dict[str, Callable[[Windows], float]] = {
         "excess_kurtosis": lambda windows: return_shape(windows).excess_kurtosis,
         "skew": lambda windows: return_shape(windows).skew,
@@ -119,12 +114,7 @@ def density_figures(trial: Trial, model: MarketModel) -> Figures:
 
 
 def forecast_figures(scores: ForecastScores, block: int) -> Figures:
-    """Return the scores of one-day forecasts, means of days with intervals.
-
-    Args:
-        scores: of D days.
-        block: days per bootstrap block.
-    """
+    """Return the scores of one-day forecasts, means of days with intervals."""
     means = {
         "crps": scores.crps / CRPS_UNIT,
         "mae": scores.median_error,
@@ -140,13 +130,7 @@ def forecast_figures(scores: ForecastScores, block: int) -> Figures:
 
 
 def path_figures(real: Windows, synthetic: Windows, train_returns: Tensor) -> Figures:
-    """Return the metrics that compare generated days with the real ones after the same origins.
-
-    Args:
-        real: with bars and context.
-        synthetic: with bars and context.
-        train_returns: log-returns of the training days, NaN where missing. Shape: (T, N).
-    """
+    """Return the metrics that compare generated days with the real ones after the same origins."""
     scores = {"energy_score": energy_score(real, synthetic), "variogram_score": variogram_score(real, synthetic)}
     figures = {name: _ratio(score, torch.ones_like(score)) for name, score in scores.items()}
     ratios = volatility_ratios(real, synthetic)
@@ -211,11 +195,7 @@ def drift_figures(real: Windows, synthetic: Windows, buckets: Sequence[tuple[int
 
 
 def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
-    """Return the discriminative score |accuracy - 0.5| of classifiers, and the test error of the LSTM.
-
-    Args:
-        accuracies: by the classifier's name, of `discriminate` or `discriminate_real`.
-    """
+    """Return the discriminative score |accuracy - 0.5| of classifiers, and the test error of the LSTM."""
     figures = {f"{name}_score": distance_from_chance(accuracies[name]) for name in DISCRIMINATORS}
     lstm = accuracies["lstm"]
     return figures | {"lstm_error": Interval(1.0 - lstm.mean, 1.0 - lstm.high, 1.0 - lstm.low)}
@@ -279,13 +259,7 @@ STATISTICS: dict[str, Callable[[Windows], float]] = {
 
 
 def real_bar_figures(real: Windows, every: int, draws: int = REAL_DRAWS) -> Figures:
-    """Return the statistics of the real days' bars, with intervals over origins.
-
-    Args:
-        real: with bars and context.
-        every: days between origins.
-        draws: number of bootstrap draws.
-    """
+    """Return the statistics of the real days' bars, with intervals over origins."""
     figures = {name: over_origins(real, statistic, draws) for name, statistic in STATISTICS.items()}
     apart = _apart(real, every)
     figures["gap_kurtosis"] = block_bootstrap(
@@ -295,22 +269,13 @@ def real_bar_figures(real: Windows, every: int, draws: int = REAL_DRAWS) -> Figu
 
 
 def bar_figures(synthetic: Windows, every: int) -> Figures:
-    """Return the statistics of a model's bars.
-
-    Args:
-        synthetic: with bars and context.
-        every: days between origins.
-    """
+    """Return the statistics of a model's bars."""
     figures = {name: point(statistic(synthetic)) for name, statistic in STATISTICS.items()}
     return figures | {"gap_kurtosis": point(gap_kurtosis(_apart(synthetic, every)))}
 
 
 def bar_discriminator_figures(told: Mapping[str, Told]) -> Figures:
-    """Return the discriminative score |accuracy - 0.5| and the AUC of classifiers of whole bars.
-
-    Args:
-        told: by the classifier's name, of `discriminate_bars` or `discriminate_real_bars`.
-    """
+    """Return the discriminative score |accuracy - 0.5| and the AUC of classifiers of whole bars."""
     figures = {f"{name}_score": distance_from_chance(each.accuracy) for name, each in told.items()}
     return figures | {f"{name}_auc": each.auc for name, each in told.items()}
 

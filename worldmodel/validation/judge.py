@@ -69,7 +69,6 @@ class Trial:
 
     @property
     def train(self) -> Bars:
-        """Training days."""
         return self.bars.days(0, self.train_stop)
 
     @property
@@ -142,20 +141,7 @@ def choose_trial(
     keep_gaps: bool = False,
     max_symbols: int | None = None,
 ) -> tuple[Trial, tuple[str, ...]]:
-    """Split a history by date, and leave out symbols with too few training days or gaps.
-
-    Args:
-        bars: one path, to the last test day.
-        train_end: last date of training.
-        validation_end: last date before the test.
-        every: see `Trial`.
-        forecast_every: see `Trial`.
-        memory: see `Trial`.
-        keep_gaps: keep symbols without a bar on some test day.
-        max_symbols: maximum number of symbols, the first ones.
-
-    Returns:
-        The trial, and the symbols left out.
+    """Split a history by date; return the trial, and the symbols left out for gaps or too few training days.
 
     Raises:
         ValueError: there are no training or no test days, fewer than two symbols are left, or as `Trial`.
@@ -186,19 +172,7 @@ def sample_paths(
     days: int = HORIZON,
     advance: Callable[[], object] = lambda: None,
 ) -> Tensor:
-    """Draw paths after every origin.
-
-    Args:
-        trial: with O origins of paths of ``days`` days.
-        model: with the trial's symbols.
-        num_paths: M.
-        seed: of the run.
-        days: H.
-        advance: called after each origin.
-
-    Returns:
-        Shape: (O, M, H, N, 5), float32.
-    """
+    """Draw paths of a model after every origin. Shape: (O, M, H, N, 5), float32."""
     origins = trial.origins(days)
     bars = torch.empty(len(origins), num_paths, days, len(trial.bars.symbols), 5)
     for row, drawn in zip(bars, trial.drawn_after(model, origins, num_paths, days, seed), strict=True):
@@ -210,15 +184,7 @@ def sample_paths(
 def sample_forecasts(
     trial: Trial, model: MarketModel, draws: int, seed: int, advance: Callable[[], object] = lambda: None
 ) -> ForecastScores:
-    """Draw the next day of every forecast day, and score it against the outcome.
-
-    Args:
-        trial: with D forecast days.
-        model: with the trial's symbols.
-        draws: number per day.
-        seed: of the run.
-        advance: called after each day.
-    """
+    """Draw the next day of every forecast day, and score it against the outcome."""
     close = trial.bars.ohlcv[0, :, :, CLOSE]
     days = torch.tensor(trial.forecast_days)
     samples = torch.empty(len(days), draws, close.shape[1], dtype=torch.float64)

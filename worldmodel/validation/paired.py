@@ -15,13 +15,7 @@ from vecenv.worldmodel.metrics.windows import Windows
 
 
 class DailyScores(NamedTuple):
-    """A score of every forecast day or origin of paths.
-
-    Attributes:
-        total: sum over the stocks. Shape: (D,), float64.
-        stocks: number of summands, equal for all models. Shape: (D,).
-        block: days of a bootstrap block.
-    """
+    """A score of every forecast day or origin: its sum over the stocks, and their number, (D,); days of a block."""
 
     total: Tensor
     stocks: Tensor
@@ -29,14 +23,7 @@ class DailyScores(NamedTuple):
 
 
 def daily_scores(forecasts: ForecastScores, block: int, real: Windows, synthetic: Windows) -> dict[str, DailyScores]:
-    """Return a model's CRPS of each forecast day and its energy score of each origin.
-
-    Args:
-        forecasts: of D days.
-        block: forecast days per bootstrap block.
-        real: windows of O origins.
-        synthetic: the model's after the same origins.
-    """
+    """Return a model's CRPS of each forecast day and its energy score of each origin."""
     energy = energy_score(real, synthetic)
     return {
         "crps": DailyScores(forecasts.crps.nansum(-1) / CRPS_UNIT, (~forecasts.crps.isnan()).sum(-1), block),
@@ -56,9 +43,6 @@ def paired_difference(model: DailyScores, rival: DailyScores) -> Interval:
     """Return the mean difference of two models' scores with the block bootstrap's interval over common days.
 
     Each day's Monte-Carlo error is independent of the other days', so that the interval covers it too.
-
-    Raises:
-        ValueError: the scores are not of the same days.
     """
     if len(model.stocks) != len(rival.stocks) or not bool((model.stocks == rival.stocks).all()):
         raise ValueError("paired scores need the same days and stocks")
@@ -67,15 +51,7 @@ def paired_difference(model: DailyScores, rival: DailyScores) -> Interval:
 
 
 def paired_differences(scores: Mapping[str, Mapping[str, DailyScores]], model: str) -> dict[str, dict[str, Interval]]:
-    """Return the differences of a model's scores less every other model's.
-
-    Args:
-        scores: by model and name.
-        model: one of them.
-
-    Returns:
-        By name of the score and of the other model.
-    """
+    """Return the differences of a model's scores less every other model's, by score and other model."""
     return {
         name: {rival: paired_difference(own, theirs[name]) for rival, theirs in scores.items() if rival != model}
         for name, own in scores[model].items()

@@ -51,16 +51,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 def draw_validation(
     trial: Trial, real: Sketch, real_bands: Mapping[str, Band], models: Mapping[str, Sketch], shown: str, path: Path
 ) -> None:
-    """Draw one figure of the real days and all models.
-
-    Args:
-        trial: of the models.
-        real: sketch of the real days.
-        real_bands: bands of the real days' curves, by name; empty for none.
-        models: sketches of the models, by name.
-        shown: name of the model with plotted correlations and fans.
-        path: of the PNG.
-    """
+    """Draw one figure of the real days and all models; correlations and fans are those of the model `shown`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -124,7 +115,6 @@ def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mappin
 
 
 def _label(panels: Sequence[Axes]) -> None:
-    """Set titles, labels and lines of reference."""
     from matplotlib.ticker import MaxNLocator
 
     tails, memory, effect, volatility, pit, coverage, volume, ranges, falls = panels
@@ -194,13 +184,8 @@ def cluster_order(correlation: np.ndarray) -> np.ndarray:
 
     Two clusters are joined so that the most correlated of their ends lie side by side (UPGMA: Sokal and Michener, "A
     statistical method for evaluating systematic relationships", University of Kansas Science Bulletin 38, 1958; joined
-    ends as in Gruvaeus and Wainer, British Journal of Mathematical and Statistical Psychology 25, 1972).
-
-    Args:
-        correlation: NaN where unknown, which counts as 0. Shape: (N, N).
-
-    Returns:
-        Positions of the stocks. Shape: (N,).
+    ends as in Gruvaeus and Wainer, British Journal of Mathematical and Statistical Psychology 25, 1972). NaN counts as
+    0. Shape: (N, N) -> (N,).
     """
     known = np.nan_to_num(correlation)
     clusters = [[stock] for stock in range(len(known))]

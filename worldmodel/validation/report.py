@@ -39,18 +39,10 @@ TABLE_WIDTH, MODEL_WIDTH = 52, 14
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Results of a validation.
+    """Results of a validation; models besides the `judged` one, if there is one, are its rivals.
 
-    Attributes:
-        trial: real days of the evaluation.
-        settings: of the run, JSON-able.
-        left_out: symbols without a valid evaluation.
-        real: figures of the real days.
-        models: figures of each model, by name.
-        judged: name of the model held to the acceptance bars; the others are its rivals. None without such a model.
-        seconds: wall time of each model, by name.
-        sweep: measures of the judged model by temperature.
-        differences: paired differences of the judged model's scores less the other models'; empty without one.
+    `sweep` has measures of the judged model by temperature; `differences` are paired, of its scores less the other
+    models', and empty without it.
     """
 
     trial: Trial
@@ -65,7 +57,6 @@ class Report:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Lines of the table."""
         return rows(self.settings["long_days"])
 
     @property
@@ -80,7 +71,6 @@ class Report:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the validation as JSON-able values, None where there is no number."""
         dates = self.trial.bars.dates
         test = dates[self.trial.first :]
         values: dict[str, Any] = {
@@ -124,7 +114,6 @@ class Report:
         return self._verdicts({row: row.former or row.bar for row in self.rows if row.earlier})
 
     def to_markdown(self) -> str:
-        """Return the validation as Markdown."""
         run, settings = self.to_json(), self.settings
         test = run["test"]
         head = (

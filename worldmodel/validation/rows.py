@@ -43,17 +43,7 @@ class Aim(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table.
-
-    Attributes:
-        key: of the figure.
-        label: with the unit.
-        aim: direction of improvement.
-        digits: after the decimal point.
-        bar: acceptance bar, if any.
-        former: bar by which earlier tables judged the figure, where it differs.
-        earlier: whether earlier tables had the line.
-    """
+    """A line of the table; `former` is the bar of earlier tables if it differs, and `earlier` whether they had it."""
 
     key: str
     label: str
@@ -155,11 +145,7 @@ _WHOLE_BARS = (
 
 
 def rows(long_days: int = 0) -> tuple[Row, ...]:
-    """Return the lines of the table, those by rollout day last.
-
-    Args:
-        long_days: days of the long paths; 0 without any.
-    """
+    """Return the lines of the table, those by rollout day last; without long paths `long_days` is 0."""
     buckets = (*DAY_BUCKETS, *([(DAY_BUCKETS[-1][1] + 1, long_days)] if long_days else []))
     by_day = []
     for first, last in buckets:

@@ -29,14 +29,9 @@ Band = tuple[np.ndarray, np.ndarray]
 class Sketch(NamedTuple):
     """Plotted statistics of the real days or of a model.
 
-    Attributes:
-        tail: absolute standardised returns, descending, at the exceedance shares `tail_share`. Shape: (points,).
-        tail_share: shares of returns that are at least as large. Shape: (points,).
-        curves: the `CURVES` by name.
-        correlation: between stocks. Shape: (N, N).
-        fan: quantiles of the equal-weight market's return since each origin, percent, the levels `FAN_LEVELS`.
-            Shape: (5, O, H).
-        pit: probability integral transforms of the one-day forecasts; empty for the real days. Shape: (n,).
+    `tail` has absolute standardised returns, descending, at the exceedance shares `tail_share`; `fan` the quantiles
+    `FAN_LEVELS` of the equal-weight market's return since each origin, percent, (5, O, H). `pit` is empty for the real
+    days.
     """
 
     tail: np.ndarray
@@ -76,11 +71,7 @@ def sketch(windows: Windows, forecasts: ForecastScores | None = None) -> Sketch:
 
 
 def bands(real: Windows, draws: int = BAND_DRAWS) -> dict[str, Band]:
-    """Return pointwise 95% bands of the real days' `CURVES`, of a block bootstrap over origins.
-
-    Returns:
-        By name; empty with fewer than three blocks of origins.
-    """
+    """Return pointwise 95% bootstrap bands of the real days' `CURVES`; none with fewer than three blocks of origins."""
     origins = len(real.returns)
     if origins < 3 * BLOCK:
         return {}

@@ -21,13 +21,7 @@ Differences = Mapping[str, Mapping[str, Interval]]
 
 
 class Count(NamedTuple):
-    """Verdicts of a model.
-
-    Attributes:
-        met: number of bars that are met.
-        undecided: of those that are not met, the number whose interval contains zero.
-        of: number of bars on which the run can tell.
-    """
+    """Numbers of bars that are met, of others whose interval contains zero, and on which the run can tell."""
 
     met: int
     undecided: int
@@ -50,16 +44,7 @@ def verdict(
     rivals: Mapping[str, Figures],
     differences: Differences | None = None,
 ) -> Verdict | None:
-    """Return whether a model's figure meets a bar; None if there is no bar, or the run cannot tell.
-
-    Args:
-        bar: the row's present or former one.
-        row: of the table.
-        real: figures of the real days.
-        model: figures of the model.
-        rivals: figures of the baselines, by name.
-        differences: paired differences of the model less each baseline, by figure and baseline.
-    """
+    """Return whether a model's figure meets a bar; None if there is no bar, or the run cannot tell."""
     if bar is None or row.key not in model or math.isnan(model[row.key].mean):
         return None
     known = {name: figures[row.key].mean for name, figures in rivals.items() if row.key in figures}
@@ -86,16 +71,7 @@ def cells(
     intervals: bool = True,
     differences: Differences | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headings and lines of the table as text.
-
-    Args:
-        table: lines.
-        real: figures of the real days.
-        models: figures of each model, by name.
-        judged: name of the model held to the bars, if any.
-        intervals: show them.
-        differences: paired differences of the judged model, see `verdict`.
-    """
+    """Return headings and lines of the table as text."""
     headings = ["figure", "better", "real"]
     names = list(models)
     if judged is not None:

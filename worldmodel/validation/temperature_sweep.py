@@ -30,16 +30,7 @@ def sweep_temperatures(
     seed: int,
     advance: Callable[[], object] = lambda: None,
 ) -> Sweep:
-    """Measure a model at several temperatures.
-
-    Args:
-        trial: real days.
-        models: the model at each temperature.
-        num_paths: per origin.
-        draws: per one-day forecast.
-        seed: of all draws, the same for all temperatures.
-        advance: called after each origin and each day of a forecast.
-    """
+    """Measure a model at several temperatures, all with the same seed."""
     found: Sweep = {}
     for temperature, model in models.items():
         forecasts = sample_forecasts(trial, model, draws, seed, advance)
