@@ -78,10 +78,10 @@ class Report(NamedTuple):
     Numbers have shape () and are int32, but ``notional`` (the sum of price times size, in price ticks) and ``estimate``
     (the public one of the fundamental, in 2^-16 price ticks) int64. ``bid`` and ``ask`` are 0 if that side is empty;
     ``doubled_mid`` is their last sum, ``high`` and ``low`` are taken over twice the trades' prices and it. ``bought``
-    and ``sold`` are by incoming orders. ``prices`` and ``quantities`` are those of the best levels, (2, 10), bids
-    first, 0 where there is none. Of each seat: cash in price ticks and shares, (S,), int64, and by side, (S, 2): shares
-    traded, quantity of its orders in the book, and of the best of them price (0 without), size, quantity ahead of it at
-    its price, and id (-1 without).
+    and ``sold`` are by incoming orders, ``news`` is the market's. ``prices`` and ``quantities`` are those of the best
+    levels, (2, 10), bids first, 0 where there is none. Of each seat: cash in price ticks and shares, (S,), int64, and
+    by side, (S, 2): shares traded, quantity of its orders in the book, and of the best of them price (0 without), size,
+    quantity ahead of it at its price, and id (-1 without).
     """
 
     bid: Tensor
@@ -138,7 +138,6 @@ class Layout:
         return self.first[-1] + self.noise
 
     def market_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return shape and type of each field of a market."""
         whole: tuple[tuple[int, ...], torch.dtype] = ((), torch.int64)
         forms = dict.fromkeys(Market.__annotations__, whole)
         forms |= dict.fromkeys(("key", "quantity", "owner", "id"), ((2, self.room), torch.int32))

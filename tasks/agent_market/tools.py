@@ -1,14 +1,4 @@
-"""Tools for text agents of the agent-based market; they know no more than the texts show.
-
-========  ==============================  =====================================================
-family    tool                            result
-========  ==============================  =====================================================
-market    ``feature(name)``               one of the observed features
-market    ``cost(side, shares)``          what an order at the market costs against the ladder
-account   ``position()``                  shares, cost, value, profit, orders in the book
-math      ``calculator(expression)``      the value of an expression
-========  ==============================  =====================================================
-"""
+"""Tools for text agents of the agent-based market; they know no more than the texts show."""
 
 from __future__ import annotations
 

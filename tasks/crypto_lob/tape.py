@@ -41,8 +41,8 @@ class BookTape:
     ``time`` is milliseconds since 1970, ``open`` whether the row is no hole. ``price`` in ticks, 0 where there is no
     level, and ``size`` in lots, 0 in holes, have shape (T, 2, L), int32; ``taken`` are lots taken from each side since
     the row before, (T, 2), int32; ``doubled_mid`` is the sum of best bid and ask in ticks, int32. ``factors`` have
-    shape (T, F), float32. ``tick_size`` is currency per tick, ``lot_size`` coins per lot, ``unit`` lots, ``step_gap``
-    seconds between rows.
+    shape (T, F), float32. ``tick_size`` is currency per tick, ``lot_size`` coins per lot, ``unit`` the lots of a unit,
+    ``step_gap`` seconds between rows.
     """
 
     source: str
@@ -74,7 +74,6 @@ class BookTape:
         return self.tick_size * self.lot_size / 2
 
     def metadata(self) -> dict[str, Any]:
-        """Return a JSON-able description for results."""
         first, last, holes = self.moment(0), self.moment(-1), int((~self.open).sum())
         share = f"{holes / self.num_rows:.1%} of them without a fresh book" if holes else "all with a fresh book"
         rows = f"{self.num_rows:,} rows of {self.step_gap:g} s, {share}"

@@ -25,9 +25,9 @@ class NewsLaw:
     """Parameters of the market of synthetic news.
 
     ``strength`` is the size of the mean return per day, ``volatility`` that of a symbol's return per day, on average
-    over the danger; ``danger`` the relative distance of the volatilities in danger and without from the average, in [0,
-    1); ``coverage`` the probability of a headline per symbol and day, ``accuracy`` that it tells the truth rather than
-    anything; ``flip`` and ``danger_flip`` the probabilities per day that direction and danger change sign. Raises
+    over the danger; ``danger`` the relative distance of the volatilities in danger and without from the average, in
+    [0, 1); ``coverage`` the probability of a headline per symbol and day, ``accuracy`` that it tells the truth rather
+    than anything; ``flip`` and ``danger_flip`` the probabilities per day that direction and danger change sign. Raises
     ValueError if a parameter is out of range, or a price could reach zero.
     """
 

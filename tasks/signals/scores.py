@@ -48,6 +48,6 @@ def risk_worth(close: Tensor, risk: Tensor, dtype: torch.dtype = torch.float32) 
 
 
 def weighed(reward: Tensor, level: Tensor, published: bool) -> Tensor:
-    """Return a reward weighed by a risk level above 0: gains divided, losses multiplied or, if ``published``, divided."""
+    """Return a reward weighed by a risk level above 0: gains divided, losses multiplied (divided if ``published``)."""
     level = level.to(reward.dtype)
     return reward / level if published else risk_weighed(reward, level)

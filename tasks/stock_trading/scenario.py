@@ -230,7 +230,6 @@ class StockTrading(Scenario[StockState]):
 
     @cached_property
     def _largest_action(self) -> float:
-        """Largest size of an adjusted action."""
         return 1.0
 
     def _uses(self, name: str) -> bool:

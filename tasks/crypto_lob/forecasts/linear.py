@@ -26,7 +26,6 @@ class Standardised:
         return cls(factors.mean(0, dtype=np.float64), np.where(deviation > 1e-9, deviation, 1.0))
 
     def __call__(self, factors: np.ndarray) -> np.ndarray:
-        """Return factors without mean, in deviations, within bounds."""
         return ((factors - self.mean) / self.deviation).clip(-LARGEST_DEVIATIONS, LARGEST_DEVIATIONS)
 
 
@@ -77,7 +76,7 @@ def least_squares(factors: np.ndarray, moves: np.ndarray, penalty: float = 0.0) 
 
 
 def chosen_ridge(factors: np.ndarray, moves: np.ndarray, fitted: int, judged: slice) -> Regression:
-    """Fit rows up to ``fitted`` with each penalty; return the one of least squared error on the rows to judge by."""
+    """Fit with each penalty to the rows before ``fitted``; return the one of least squared error on those to judge by."""
     outcome, deviation = moves[judged], deviations(moves[:fitted])
     known = np.isfinite(outcome)
 

@@ -77,7 +77,6 @@ class ClassifierScorer:
 
     @torch.no_grad()
     def _probabilities(self, texts: list[str]) -> np.ndarray:
-        """Return the probability of each label. Shape: (texts, labels), float64."""
         given = self._tokenizer(texts, padding=True, truncation=True, max_length=self._longest, return_tensors="pt")
         with half_precision(self._model):
             logits = self._model(

@@ -120,7 +120,6 @@ def _scores(records: np.ndarray) -> Scores:
 
 
 def _checks(records: np.ndarray) -> np.ndarray:
-    """Return the checksum of each record. Shape: (N,), uint32."""
     content, size = records.tobytes(), _RECORD.itemsize
     starts = range(0, len(content), size)
     return np.fromiter((zlib.crc32(content[start : start + _CHECKED]) for start in starts), np.uint32, len(records))

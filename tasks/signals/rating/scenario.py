@@ -139,14 +139,12 @@ class NewsSignals(Scenario[RatingState]):
         )
 
     def observation(self, state: RatingState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return the features of the day's symbols, shape (K F,)."""
         return self.referenced(self.reference(state), shared)
 
     def reference(self, state: RatingState) -> Tensor:
         return state.path * self.tape.num_days + state.day
 
     def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return the features of a day, shape (K F,)."""
         return (shared["features"][reference].flatten(),)
 
     def items(self, observation: Tensor) -> Items:
