@@ -76,7 +76,7 @@ def least_squares(factors: np.ndarray, moves: np.ndarray, penalty: float = 0.0) 
 
 
 def chosen_ridge(factors: np.ndarray, moves: np.ndarray, fitted: int, judged: slice) -> Regression:
-    """Fit with each penalty to the rows before ``fitted``; return the one of least squared error on those to judge by."""
+    """Fit with each penalty to rows before ``fitted``; return the one of least squared error on those to judge by."""
     outcome, deviation = moves[judged], deviations(moves[:fitted])
     known = np.isfinite(outcome)
 
