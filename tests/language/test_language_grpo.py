@@ -54,7 +54,7 @@ def test_gradients_are_those_of_all_episodes_at_once(variant, config):
         # Away from the policy that draws, so that ratios are no ones.
         episodes = one.collect()
         for parameter in one.parameters:
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+            parameter.add_(0.04 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
     # A group that counts for nothing, as one without spread that could not be filled.
     episodes.mask[:, 6] = False
     credit = step_credit(episodes, one.config, GROUP, 0.5)
