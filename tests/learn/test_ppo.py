@@ -104,6 +104,26 @@ def test_first_ratios_are_one(bf16: bool) -> None:
     assert metrics["benchmark_kl"] == 0.0
 
 
+def test_the_divergence_from_the_benchmark_is_a_term_of_the_loss() -> None:
+    """Half the squared distance of the means from the centre, in deviations, times its coefficient."""
+    learner = PPO(planted_env(), replace(SMALL, benchmark_kl=0.3))
+    learner.collect()
+    seen = learner.collector.seen[0].flatten(0, 1)
+    log_prob, action = learner.collector.extras["log_prob"].flatten(), learner.collector.actions.flatten(0, 1)
+    zeros = torch.zeros_like(log_prob)
+    given = (learner.parameters, seen, None, action, log_prob, zeros, zeros)
+    loss, metrics = learner.objective(*given)
+    learner.config = replace(learner.config, benchmark_kl=0.0)
+    without, others = learner.objective(*given)
+    means, (log_std, *_) = learner.network.outputs(learner.actor, seen, None)
+    head = learner.network.head
+    expected = (((means - (head.high + head.low) / 2) / log_std.exp()).square().sum(-1) / 2).mean()
+    told = dict(zip(learner.loss_metrics, metrics, strict=True))
+    assert float(told["benchmark_kl"]) == pytest.approx(float(expected), rel=1e-5) and expected > 0
+    assert float(loss - without) == pytest.approx(0.3 * float(expected), rel=1e-4)
+    assert torch.equal(metrics[:-1], others[:-1]) and others[-1] == 0
+
+
 def test_the_explained_variance_by_hand() -> None:
     """Values that are half of their targets leave a quarter of the variance."""
     learner = PPO(planted_env(), SMALL)
