@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -87,6 +88,25 @@ def test_nothing_but_answers_is_learned():
     assert float(gained[answer].min()) > 0.3 > float(gained[~answer].mean())
     assert told["loss"] == pytest.approx(-float(before[answer].mean()), rel=1e-4)
     assert told["held_out_loss"] != told["held_out_loss"]
+
+
+def test_steps_are_those_of_adamw_at_a_falling_rate():
+    """On one context, beside a plain loop: gradients of a step are its own, clipped, and weights do not decay."""
+    model, _ = small_model()
+    plain, segment = deepcopy(model), signal_segments()[0][0]
+    config = SupervisedConfig(epochs=3, batch_size=1, learning_rate=1e-3, held_out=0.0)
+    fine_tune(model, [[segment]], CHAT.pad, config)
+    tokens, answer = torch.tensor([segment.tokens]), torch.tensor(segment.drawn)
+    optimiser = torch.optim.AdamW(plain.parameters(), weight_decay=0.0)
+    for step in range(3):
+        optimiser.param_groups[0]["lr"] = 1e-3 * (1 - step / 3)
+        optimiser.zero_grad()
+        log_probs = plain(tokens).logits[0, answer - 1].float().log_softmax(-1)
+        (-log_probs.gather(-1, tokens[0, answer, None]).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), config.max_grad_norm)
+        optimiser.step()
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

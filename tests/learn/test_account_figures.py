@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vecenv.learn.account_figures import equity_figure, exposure_figure, holdings_figure
+from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 
 
 def medians(axis):
@@ -73,6 +73,13 @@ def test_exposure_picture_shows_the_invested_share(evaluation):
     record = evaluation.records["buy_and_hold"]
     shares = 100 * (1 - record.curves.cash / record.curves.equity)
     assert lines["buy_and_hold"].tolist() == pytest.approx(shares.quantile(0.5, dim=1).tolist())
+
+
+def test_drawdown_picture_shows_the_loss_since_the_peak(evaluation):
+    equity = evaluation.records["buy_and_hold"].curves.equity
+    lost = 100 * (equity / equity.cummax(0).values - 1)
+    shown = medians(drawdown_figure(evaluation).axes[0])["buy_and_hold"]
+    assert shown.tolist() == pytest.approx(lost.quantile(0.5, dim=1).tolist(), abs=1e-4) and shown.min() < -1
 
 
 def test_holdings_stack_up_to_the_account(evaluation):
