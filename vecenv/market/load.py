@@ -38,8 +38,11 @@ GENERATORS: dict[str, Callable[..., Bars]] = {
 
 GROUP = "vecenv.markets"
 
-entry_points = cache(metadata.entry_points)
-"""Of what is installed when a process first asks: a look takes 35 ms, and every environment that is made asks twice."""
+
+@cache
+def entry_points(group: str) -> metadata.EntryPoints:
+    """Return what is installed of a group when a process first asks: a look takes 35 ms, and `make` asks twice."""
+    return metadata.entry_points(group=group)
 
 
 def generator_of(market: object) -> Callable[..., Bars] | None:
