@@ -41,7 +41,7 @@ GROUP = "vecenv.markets"
 
 @cache
 def entry_points(group: str) -> metadata.EntryPoints:
-    """Return what is installed of a group when a process first asks: a look takes 35 ms, and `make` asks twice."""
+    """Return what is installed of a group when a process first asks: a look at all of it takes some milliseconds."""
     return metadata.entry_points(group=group)
 
 
