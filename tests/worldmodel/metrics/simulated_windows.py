@@ -32,23 +32,6 @@ def with_gaps(returns: Tensor) -> Tensor:
     return returns
 
 
-def gjr_garch(days: int, stocks: int, asymmetry: float, seed: int = 0) -> Tensor:
-    """Return returns with clusters, h' = 0.05 + (0.05 + asymmetry [u < 0]) u^2 + b h, of variance 1. Shape: (T, N)."""
-    shocks = normal(days, stocks, seed=seed)
-    variance, returns = torch.ones(stocks, dtype=torch.float64), []
-    persistence = 0.95 - 0.05 - asymmetry / 2
-    for shock in shocks:
-        now = variance.sqrt() * shock
-        returns.append(now)
-        variance = 0.05 + (0.05 + asymmetry * (now < 0)) * now.square() + persistence * variance
-    return torch.stack(returns)
-
-
-def cut(returns: Tensor, horizon: int) -> Tensor:
-    """Cut a long history into windows. Shape: (T, N) -> (T // horizon, 1, horizon, N)."""
-    return returns[: len(returns) // horizon * horizon].reshape(-1, 1, horizon, returns.shape[1])
-
-
 def valid_bars(origins: int, paths: int, days: int, stocks: int, seed: int = 0) -> Tensor:
     """Return bars around closes that start near 100. Shape: (O, M, H, N, 5), float64."""
     steps = normal(4, origins, paths, days, stocks, seed=seed)

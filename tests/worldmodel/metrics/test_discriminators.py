@@ -1,32 +1,191 @@
-"""Classifiers tell windows apart where they differ, and only there: those of returns, and those of whole bars."""
+"""Inputs of the discriminators by their definitions, and classifiers that tell windows apart only where they differ."""
 
 from __future__ import annotations
 
 import math
 import sys
-from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
-from simulated_windows import correlated, normal, valid_bars, windows_of
+from simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.metrics import bar_discriminator, discriminator, discriminator_classifiers
+from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
+from vecenv.worldmodel.metrics import discriminator_classifiers
 from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, discriminate_bars, discriminate_real_bars, wins
 from vecenv.worldmodel.metrics.discriminator import FORMS, deal, discriminate, discriminate_real, halves, over_seeds
 from vecenv.worldmodel.metrics.discriminator_classifiers import weighed_boosting, weighed_gru
+from vecenv.worldmodel.metrics.discriminator_features import (
+    Feature,
+    bar_features,
+    draw_panels,
+    panel_rows,
+    panel_sequences,
+    scale_together,
+    stock_rows,
+    stock_sequences,
+)
+from vecenv.worldmodel.metrics.whole_bars import (
+    Part,
+    bar_parts,
+    panel_bar_rows,
+    panel_bar_sequences,
+    stock_bar_rows,
+    stock_bar_sequences,
+)
 from vecenv.worldmodel.metrics.windows import Windows, align_windows
+
+
+def numbers_of(bar: list[float], past: Tensor) -> dict[str, float]:
+    """The numbers of a stock's day, given the twenty days before it."""
+    opened, high, low, close, volume = bar
+    before = float(past[-1, CLOSE])
+    return {
+        "GAP": math.log(opened / before),
+        "BODY": math.log(close / opened),
+        "UPPER": math.log(high / max(opened, close)),
+        "LOWER": math.log(min(opened, close) / low),
+        "RETURN": math.log(close / before),
+        "RANGE": math.log(high / low),
+        "VOLUME": math.log(volume) - float(past[:, VOLUME].log().mean()),
+    }
+
+
+def test_features_by_their_definitions():
+    context, real = valid_bars(2, 1, 20, 2, seed=1)[:, 0], valid_bars(2, 1, 25, 2, seed=2)
+    real[1, 0, 4, 0] = NAN
+    features = bar_features(
+        align_windows(context, real[:, 0], real, torch.tensor([0.02, 0.03], dtype=torch.float64))[0]
+    )
+    assert features.shape == (2, 25, 2, 7) and features.dtype is torch.float32
+    days = torch.cat([context[0, :, 1], real[0, 0, :, 1]])
+    for day in (0, 7):
+        expected = numbers_of(days[day + 20].tolist(), days[day : day + 20])
+        assert features[0, day, 1].tolist() == pytest.approx([expected[name] for name in Feature.__members__], abs=1e-5)
+    missing = features[1, :, 0].isnan()
+    assert bool(missing[4].all()) and not bool(features[:, :, 1].isnan().any())
+    assert missing[5].nonzero().flatten().tolist() == [Feature.GAP, Feature.RETURN, Feature.VOLUME]
+    assert torch.equal(stock_sequences(features)[0, 1], features[0, :, 1, [0, 1, 2, 3, 6]])
+    assert not bool(stock_sequences(features)[1, 0, 4].any())
+
+
+def test_parts_by_their_definitions():
+    """In units of the context's root mean square return, or of the test's for a stock that did not move in it."""
+    context, real = valid_bars(2, 1, 25, 2, seed=1)[:, 0], valid_bars(2, 3, 22, 2, seed=2)
+    real[0, 1, 4, 1, OPEN] = real[0, 1, 3, 1, CLOSE] * (1.0 + 2e-7)
+    real[1, :, 6, 0], context[1, :, 1, CLOSE] = NAN, 100.0
+    parts = bar_parts(Windows(real[..., CLOSE], torch.tensor([0.02, 0.03]), real, context))
+    assert parts.shape == (2, 3, 22, 2, 5) and parts.dtype is torch.float32
+    for origin, unit in ((0, float(context[0, :, 1, CLOSE].log().diff().square().mean().sqrt())), (1, 0.03)):
+        days = torch.cat([context[origin, :, 1], real[origin, 1, :, 1]])
+        for day in (0, 7):
+            expected = numbers_of(days[day + 25].tolist(), days[day + 5 : day + 25])
+            numbers = [expected[part.name] / (1.0 if part is Part.VOLUME else unit) for part in Part]
+            assert parts[origin, 1, day, 1].tolist() == pytest.approx(numbers, abs=1e-4)
+    assert float(parts[0, 1, 4, 1, Part.GAP]) == 0.0
+    assert not bool(parts[1, :, 6, 0].any()) and bool(parts.isfinite().all())
+
+
+def test_rows_hold_a_day_and_its_lags_in_units_of_the_spread_of_what_is_learned_from():
+    features = torch.arange(2 * 30 * 3 * 7, dtype=torch.float32).reshape(2, 30, 3, 7) - 700.0
+    rows = stock_rows(features)
+    assert rows.shape == (2, 3 * 3, 80)
+    span = features[0, 5:25, 2]
+    expected = [span[:, Feature.RETURN], span[:, Feature.RETURN].abs(), span[:, Feature.RANGE], span[:, Feature.VOLUME]]
+    assert bool((rows[0].reshape(3, 3, 4, 20)[1, 2] == torch.stack(expected)).all())
+    real, synthetic = normal(4, 30, 3, 7).float(), 5.0 * normal(4, 30, 3, 7, seed=1).float()
+    fit = torch.tensor([0, 1])
+    spread = torch.cat([real[fit], synthetic[fit]]).flatten(0, 1).std(0, correction=0)
+    for before, after in zip((real, synthetic), scale_together(real, synthetic, fit), strict=True):
+        assert torch.allclose(after, before / spread, rtol=1e-4)
+    assert bool((scale_together(torch.ones(4, 30, 3, 7), torch.ones(4, 30, 3, 7), fit)[0] == 1.0).all())
+
+
+def movement(values: Tensor) -> list[float]:
+    """Co-movement of the stocks of a window. Shape: (days, S)."""
+    correlation = np.corrcoef(values.T.numpy())
+    stocks = len(correlation)
+    pairwise = (correlation.sum() - stocks) / (stocks * (stocks - 1))
+    first = float(np.linalg.eigvalsh(correlation)[-1]) / stocks
+    return [pairwise, first, float(values.mean(1).std()), float(values.std(1).mean())]
+
+
+def together(one: Tensor, other: Tensor) -> float:
+    return float(np.corrcoef(one.numpy(), other.numpy())[0, 1])
+
+
+def ratio(one: Tensor, other: Tensor) -> Tensor:
+    return one.abs().mean() / other.abs().mean()
+
+
+def near(expected: list[object]) -> object:
+    return pytest.approx([float(each) for each in expected], abs=1e-4)
+
+
+def test_panels_are_disjoint_and_of_the_same_stocks_on_all_days():
+    panels = draw_panels(60, torch.Generator().manual_seed(0))
+    assert panels.shape == (2, 25) and len(panels.unique()) == 50
+    assert draw_panels(7, torch.Generator().manual_seed(0)).sort().values.tolist() == [list(range(7))]
+    features = normal(3, 30, 60, 7).float()
+    features[0, 0, :, :] = NAN
+    sequences, rows = panel_sequences(features, panels), panel_rows(features, panels)
+    assert sequences.shape == (3, 2, 30, 10) and rows.shape == (3, 2 * 3, 19)
+    assert bool(sequences.isfinite().all()) and bool(rows.isfinite().all())
+    gaps = features[1, :, panels[1], Feature.GAP]
+    assert torch.allclose(sequences[1, 1, :, 0], gaps.mean(1), atol=1e-6)
+    assert torch.allclose(sequences[1, 1, :, 5], gaps.std(1, correction=0), atol=1e-6)
+    window = features[1, 5:25, panels[1]]
+    returns, ranges, volume = (window[..., kind] for kind in (Feature.RETURN, Feature.RANGE, Feature.VOLUME))
+    market, traded = returns.mean(1), volume.mean(1)
+    expected = [*movement(returns), *movement(volume), market.sum(), market.min(), market.max(), market.abs().mean()]
+    expected += [together(market.abs(), traded)]
+    expected += [together(mean[:-1], mean[1:]) for mean in (market, ranges.mean(1), traded)]
+    expected += [returns.abs().mean(), returns.abs().max(), ranges.mean()]
+    assert rows[1].reshape(3, 2, 19)[1, 1].tolist() == near(expected)
+
+
+def test_inputs_of_whole_bars():
+    parts, panels = normal(2, 3, 40, 50, 5).float(), torch.arange(50).reshape(2, 25)
+    parts[..., Part.UPPER : Part.VOLUME] = parts[..., Part.UPPER : Part.VOLUME].abs()
+    parts[0, 1, 25, :5, Part.GAP] = 0.0
+    rows, days = stock_bar_rows(parts, panels), stock_bar_sequences(parts, panels)
+    assert rows.shape == (2, 3 * 2 * 50, 120) and days.shape == (2, 3 * 50, 40, 6)
+    window, stock = parts[0, 1, 20:, 4], rows[0].reshape(3, 2, 50, 120)[1, 1, 4]
+    gap, body, upper, lower, volume = window.T
+    ranges = upper + lower + body.abs()
+    expected = [*window.T.flatten(), *window.mean(0), *window.abs().mean(0), *window.abs().amax(0)]
+    expected += [0.05, ratio(gap, body)]
+    expected += [together(gap, body), together(ranges, volume), together(volume[:-1], volume[1:])]
+    assert stock.tolist() == near(expected)
+    assert days[0].reshape(3, 50, 40, 6)[1, 4, 25].tolist() == [*parts[0, 1, 25, 4].tolist(), 1.0]
+    panel, of_panel = parts[0, 1], panel_bar_sequences(parts, panels)
+    assert of_panel.shape == (2, 3 * 2, 40, 15)
+    day = panel[25, :25]
+    seen = torch.cat([day, (day[:, 2:4].sum(1) + day[:, 1].abs())[:, None], day[:, :1].abs()], dim=1)
+    expected = [*seen.mean(0), *seen.std(0, correction=0), 0.2]
+    assert of_panel[0].reshape(3, 2, 40, 15)[1, 0, 25].tolist() == near(expected)
+    of_window = panel_bar_rows(parts, panels)
+    assert of_window.shape == (2, 3 * 5 * 2, 41)
+    gap, body, upper, lower, volume = panel[15:35, :25].unbind(-1)
+    ranges, expected = upper + lower + body.abs(), []
+    for kind in (gap, body, gap + body, ranges, volume):
+        mean = kind.mean(1)
+        expected += [*movement(kind), kind.abs().mean(), kind.abs().max(), together(mean[:-1], mean[1:])]
+    expected += [upper.mean(), lower.mean(), 0.01, ratio(gap, body)]
+    expected += [together(ranges.mean(1), volume.mean(1)), together((gap + body).mean(1).abs(), volume.mean(1))]
+    assert of_window[0].reshape(3, 5, 2, 41)[1, 3, 0].tolist() == near(expected)
+
 
 ORIGINS, DAYS, STOCKS, CONTEXT, EVERY, PATHS = 40, 20, 6, 20, 20, 3
 SCALE = torch.full((STOCKS,), 0.02, dtype=torch.float64)
 DATES = range(99, 99 + ORIGINS * EVERY, EVERY)
+SHORT = {"TREES": 25, "GRU_STEPS": 40, "LSTM_EPOCHS": 10, "LEARNING_RATE": 1e-2, "WEIGHED_BATCH": 64}
 
 
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
-    for name, value in (("TREES", 25), ("GRU_STEPS", 40), ("LSTM_EPOCHS", 10), ("LEARNING_RATE", 1e-2),
-                        ("WEIGHED_BATCH", 64)):  # fmt: skip
+    for name, value in SHORT.items():
         monkeypatch.setattr(discriminator_classifiers, name, value)
 
 
@@ -42,16 +201,13 @@ def market(paths: int, seed: int, correlation: float = 0.4, size: Tensor | float
     gap = 0.006 * size * correlated(shape, correlation, seed)
     gap = gap.where(torch.rand(shape, generator=torch.Generator().manual_seed(seed)) > 0.1, 0.0)
     body = 0.018 * size * correlated(shape, correlation, seed + 1000)
-    close = known()[:, None, -1:, :, CLOSE] * (gap + body).cumsum(2).exp()
-    opened = before(close) * gap.exp()
+    last = known()[:, None, -1:, :, CLOSE]
+    close = last * (gap + body).cumsum(2).exp()
+    opened = torch.cat([last.expand(-1, paths, -1, -1), close[:, :, :-1]], dim=2) * gap.exp()
     wicks = (0.005 * normal(2, *shape, seed=seed + 2000).abs()).exp()
     volume = (12.0 + 0.5 * correlated(shape, 0.5, seed + 3000)).exp()
     highs = [opened.maximum(close) * wicks[0], opened.minimum(close) / wicks[1]]
     return torch.stack([opened, *highs, close, volume], dim=-1)
-
-
-def before(close: Tensor) -> Tensor:
-    return torch.cat([known()[:, None, -1:, :, CLOSE].expand(-1, close.shape[1], -1, -1), close[:, :, :-1]], dim=2)
 
 
 @pytest.fixture(scope="module")
@@ -104,28 +260,13 @@ def test_what_is_learned_is_asked_of_other_origins(real, alike, form):
 
 @pytest.mark.assembly
 def test_planted_faults_are_told_by_the_forms_that_can_see_them(real, alike):
-    """Other volatility, order of days, dependence of stocks, volumes of other days, gaps and wicks."""
-    wild = market(PATHS, 2, size=1.8)
+    """Other volatility, dependence of stocks, and wicks."""
+    wild, alone = market(PATHS, 2, size=1.8), market(PATHS, 2, correlation=0.0)
     assert min(told(real, wild, "boosting", "gru", "panel_gru")) > 0.75
-    late = market(1, 1, size=torch.where(torch.arange(DAYS) < DAYS // 2, 1.0, 4.0)[:, None])
-    order = normal(ORIGINS, DAYS, seed=3).argsort(-1)
-    sizes = torch.where(order < DAYS // 2, 1.0, 4.0)[:, None, :, None]
-    assert min(told(late, market(1, 1, size=sizes), "boosting", "gru")) > 0.7
-    alone, *joint = told(real, market(PATHS, 2, correlation=0.0), "boosting", "panel_boosting", "panel_gru")
-    assert abs(alone - 0.5) < 0.1 and min(joint) > 0.8
-    volumes = alike.clone()
-    for stock in range(STOCKS):
-        volumes[..., stock, VOLUME] = volumes[..., stock, VOLUME].roll(stock, dims=0)
-    alone, *joint = told(real, volumes, "bars_boosting", "panel_bars_boosting", "panel_bars_gru")
-    assert abs(alone - 0.5) < 0.1 and min(joint) > 0.75
-    gaps = alike.clone()
-    zero = (gaps[..., OPEN] / before(gaps[..., CLOSE]) - 1.0).abs() < 1e-9
-    gaps[..., OPEN] = gaps[..., OPEN].where(~zero, gaps[..., OPEN] * 1.0005)
-    gaps[..., HIGH], gaps[..., LOW] = gaps[..., HIGH].maximum(gaps[..., OPEN]), gaps[..., LOW].minimum(gaps[..., OPEN])
-    assert min(told(real, gaps, "bars_boosting", "bars_gru")) > 0.7
-    wicks = alike.clone()
-    wicks[..., HIGH] *= 1.01
-    assert min(told(real, wicks, *BAR_FORMS)) > 0.75
+    single, *joint = told(real, alone, "boosting", "panel_boosting", "panel_gru")
+    assert abs(single - 0.5) < 0.1 and min(joint) > 0.8
+    alike[..., HIGH] *= 1.01
+    assert min(told(real, alike, *BAR_FORMS)) > 0.75
 
 
 def test_every_path_is_drawn_or_asked(real, alike):
@@ -134,27 +275,18 @@ def test_every_path_is_drawn_or_asked(real, alike):
     (found,) = discriminate_bars(*sides(real, alike), DATES, 1, ["bars_boosting"]).values()
     assert found.auc.mean == pytest.approx(0.5 + 1 / 6, abs=0.07)
     alike[:, 1] = market(PATHS, 2, size=4.0)[:, 1]
-    some, alone = (discriminate(*sides(real, paths), DATES, 2, ["boosting"])["boosting"].mean
-                   for paths in (alike[:, :2], alike[:, 1:2]))  # fmt: skip
-    assert 0.55 < some < 0.85 < alone
+    for paths, low, high in ((alike[:, :2], 0.55, 0.85), (alike[:, 1:2], 0.85, 1.0)):
+        assert low < discriminate(*sides(real, paths), DATES, 2, ["boosting"])["boosting"].mean <= high
 
 
-@pytest.mark.parametrize(
-    ("every", "horizon", "count"), [(20, 40, 24), (5, 40, 30), (7, 20, 11), (40, 40, 2), (60, 40, 5)]
-)
-def test_halves_share_no_day(every, horizon, count):
-    origins = range(500, 500 + every * count, every)
-    before, after = halves(origins, horizon)
-    days = [
-        {origins[at] + ahead for at in half.tolist() for ahead in range(1, horizon + 1)} for half in (before, after)
-    ]
-    assert max(days[0]) < min(days[1])
-    assert len(before) == len(after) and before[0] == 0 and after[-1] == count - 1
-    # No more than the windows that lie across the middle are left out.
-    assert count - 2 * len(before) <= math.ceil(horizon / every)
-
-
-def test_origins_are_dealt_in_equal_numbers():
+def test_halves_share_no_day_and_origins_are_dealt_in_equal_numbers():
+    for every, horizon, count in ((20, 40, 24), (5, 40, 30), (7, 20, 11), (40, 40, 2), (60, 40, 5)):
+        origins = range(500, 500 + every * count, every)
+        before, after = halves(origins, horizon)
+        assert origins[int(before.max())] + horizon < origins[int(after.min())] + 1
+        assert len(before) == len(after) and before[0] == 0 and after[-1] == count - 1
+        # No more than the windows that lie across the middle are left out.
+        assert count - 2 * len(before) <= math.ceil(horizon / every)
     dealt = [deal(torch.arange(10, 17), torch.Generator().manual_seed(seed)) for seed in range(20)]
     for one, other in dealt:
         assert len(one) == len(other) == 3 and one.tolist() == sorted(one.tolist())
@@ -162,20 +294,15 @@ def test_origins_are_dealt_in_equal_numbers():
     assert len({tuple(one.tolist()) for one, _ in dealt}) > 10
 
 
-def test_auc_by_its_definition():
+def test_auc_by_its_definition_and_its_interval_that_draws_the_origins_of_both_classes():
     """The share of pairs that are in the right order, a tie being half."""
     real, generated = torch.tensor([[0.0, 1.0], [2.0, 2.0]]), torch.tensor([[1.0, 3.0, -1.0], [2.0, 2.0, 2.0]])
     expected = [(1.0 + 0.5 + 1.0 + 1.0) / 6, 1.0, 2 / 6, 0.5]
     assert wins(real, generated).flatten().tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("axis", [1, 2])
-def test_the_interval_of_the_auc_draws_the_origins_of_both_classes(axis):
-    """Whether real or generated windows of some origins are told, the AUC is as uncertain."""
     values = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    pairs = values.reshape(1, -1, 1) if axis == 1 else values.reshape(1, 1, -1)
-    found, alone = over_seeds(pairs.expand(1, 30, 30)), over_seeds(values[None])
-    assert found == pytest.approx(alone) and found.high - found.low > 0.1
+    for shape in ((1, 30, 1), (1, 1, 30)):
+        found, alone = over_seeds(values.reshape(shape).expand(1, 30, 30)), over_seeds(values[None])
+        assert found == pytest.approx(alone) and found.high - found.low > 0.1
     assert over_seeds(torch.stack([values, values + 1.0])).mean == pytest.approx(float(values.mean()) + 0.5)
 
 
@@ -209,10 +336,10 @@ def test_scores_are_repeatable_and_leave_other_draws_alone(real, alike, run, for
     assert run(*windows, DATES, 1, forms) == first != run(*windows, DATES, 2, forms)
 
 
-@pytest.mark.parametrize("module", [discriminator, bar_discriminator])
-def test_bad_input_is_named(module: ModuleType, real, alike, monkeypatch):
-    run, run_real = ((discriminate, discriminate_real) if module is discriminator
-                     else (discriminate_bars, discriminate_real_bars))  # fmt: skip
+@pytest.mark.parametrize(
+    ("run", "run_real"), [(discriminate, discriminate_real), (discriminate_bars, discriminate_real_bars)]
+)
+def test_bad_input_is_named(run, run_real, real, alike, monkeypatch):
     known, drawn = sides(real, alike)
     few = drawn.select(torch.arange(ORIGINS - 1))
     for given, told in (

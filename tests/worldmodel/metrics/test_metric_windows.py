@@ -1,14 +1,25 @@
-"""Windows with the same gaps on both sides, moments of all windows of a stock, and bootstrap intervals over origins."""
+"""Windows with the same gaps on both sides, intervals over origins, and gaps, ranges and volume by plain loops."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
 
-from vecenv.market.bars import CLOSE, HIGH, VOLUME
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from vecenv.worldmodel.metrics.bar_statistics import (
+    bar_distances,
+    gap_kurtosis,
+    gap_statistics,
+    invalid_share,
+    log_range_ratio,
+    log_volume_ratio,
+    volume_statistics,
+)
 from vecenv.worldmodel.metrics.intervals import block_bootstrap, drawn_origins
 from vecenv.worldmodel.metrics.windows import (
     Windows,
@@ -19,8 +30,8 @@ from vecenv.worldmodel.metrics.windows import (
     stock_moments,
 )
 
-ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 4, 6, 2, 5
-SCALE = torch.tensor([0.02, 0.03], dtype=torch.float64)
+ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 3, 12, 2, 25
+SCALE = torch.tensor([0.02, 0.05], dtype=torch.float64)
 
 
 def parts(dtype=torch.float64):
@@ -29,19 +40,15 @@ def parts(dtype=torch.float64):
     return context, real, valid_bars(ORIGINS, PATHS, DAYS, STOCKS, seed=3).to(dtype)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 3e-7)])
-def test_returns_start_from_the_close_of_the_origin(dtype, tolerance):
-    context, real, synthetic = parts(dtype)
-    observed, generated = align_windows(context, real, synthetic, SCALE)
-    assert generated.returns.dtype is dtype and generated.returns.shape == (ORIGINS, PATHS, DAYS, STOCKS)
-    first = math.log(float(synthetic[1, 2, 0, 1, CLOSE]) / float(context[1, -1, 1, CLOSE]))
-    later = math.log(float(synthetic[1, 2, 4, 1, CLOSE]) / float(synthetic[1, 2, 3, 1, CLOSE]))
-    assert generated.returns[1, 2, [0, 4], 1].tolist() == pytest.approx([first, later], abs=tolerance)
-    assert float(observed.returns[2, 0, 3, 0]) == pytest.approx(math.log(real[2, 3, 0, CLOSE] / real[2, 2, 0, CLOSE]))
-
-
-def test_gaps_of_the_real_windows_are_in_both():
+def test_returns_start_from_the_close_of_the_origin_and_both_sides_have_the_real_gaps():
     context, real, synthetic = parts()
+    observed, generated = align_windows(context, real, synthetic, SCALE)
+    first = math.log(synthetic[1, 2, 0, 1, CLOSE] / context[1, -1, 1, CLOSE])
+    later = math.log(synthetic[1, 2, 4, 1, CLOSE] / synthetic[1, 2, 3, 1, CLOSE])
+    assert generated.returns[1, 2, [0, 4], 1].tolist() == pytest.approx([first, later], abs=1e-12)
+    assert float(observed.returns[2, 0, 3, 0]) == pytest.approx(math.log(real[2, 3, 0, CLOSE] / real[2, 2, 0, CLOSE]))
+    single = align_windows(*parts(torch.float32), SCALE)[1].returns
+    assert single.dtype is torch.float32 and torch.allclose(single.double(), generated.returns, rtol=0, atol=3e-7)
     before = synthetic.clone()
     real[0, 2, 1, VOLUME] = context[1, -1, 0, CLOSE] = context[2, 0, 0, CLOSE] = NAN
     bars, returns = (torch.zeros(ORIGINS, DAYS, STOCKS, dtype=torch.bool) for _ in range(2))
@@ -91,9 +98,9 @@ def test_selections_of_origins_and_days():
     assert torch.equal(chosen.context[1], windows.context[2])
     assert torch.equal(windows.days(2, 4).returns, windows.returns[:, :, 1:4]) and windows.days(1, DAYS).bars is None
     for first, last in ((1, DAYS + 1), (0, 1), (3, 2)):
-        with pytest.raises(ValueError, match=f"days {first} to {last} are not within the windows' 1 to 6"):
+        with pytest.raises(ValueError, match=f"days {first} to {last} are not within the windows' 1 to 12"):
             windows.days(first, last)
-    with pytest.raises(ValueError, match="6 days of context, got 5"):
+    with pytest.raises(ValueError, match="26 days of context, got 25"):
         windows.bars_and_context(CONTEXT + 1)
     assert torch.equal(windows.bars_and_context(2)[1], windows.context[:, -2:])
 
@@ -114,24 +121,18 @@ def test_sums_market_and_moments_by_their_definitions():
         assert float(mean[stock]) == pytest.approx(centre) and float(spread[stock]) == pytest.approx(width)
         z = (float(returns[1, 1, 6, stock]) - centre) / width
         assert float(standardise(returns)[1, 1, 6, stock]) == pytest.approx(z)
+    close = torch.tensor([[100.0, 110.0, NAN, 500.0, 505.0, 490.0]], dtype=torch.float64).T
+    without = torch.tensor([1.1, 505 / 500, 490 / 505], dtype=torch.float64).log()
+    assert float(return_scale(close)) == pytest.approx(float(without.std(correction=0)))
     assert deviation(returns) == pytest.approx(float(returns[~returns.isnan()].std(correction=0)))
 
 
-def test_scale_leaves_out_returns_over_gaps():
-    close = torch.tensor([[100.0, 110.0, NAN, 500.0, 505.0, 490.0]], dtype=torch.float64).T
-    returns = torch.tensor([1.1, 505 / 500, 490 / 505], dtype=torch.float64).log()
-    assert float(return_scale(close)) == pytest.approx(float(returns.std(correction=0)))
-
-
-def test_runs_of_neighbours_are_drawn_and_each_origin_equally_often():
+def test_intervals_hold_95_percent_of_the_draws_of_runs_of_neighbours():
     again = drawn_origins(10, block=3, draws=4000)
     assert again.shape == (4000, 10)
     within = again[:, :9].reshape(-1, 3, 3)
     assert torch.equal(within[..., 1:], (within[..., :-1] + 1) % 10)
     assert (again.flatten().bincount(minlength=10) / again.numel()).tolist() == pytest.approx([0.1] * 10, abs=0.005)
-
-
-def test_the_interval_holds_95_percent_of_the_draws_of_any_function():
     found, values = [], normal(30, seed=1)
 
     def spread(at: torch.Tensor) -> float:
@@ -139,18 +140,113 @@ def test_the_interval_holds_95_percent_of_the_draws_of_any_function():
         return found[-1]
 
     interval = block_bootstrap(spread, 30, block=2, draws=999)
-    assert interval.mean == found[0] == pytest.approx(float(values.std()))
-    ordered = sorted(found[1:])
-    assert (interval.low, interval.high) == pytest.approx((ordered[24] * 0.05 + ordered[25] * 0.95, ordered[973] * 0.95
-                                                           + ordered[974] * 0.05), abs=1e-3)  # fmt: skip
+    bounds = np.quantile(found[1:], (0.025, 0.975)).tolist()
+    assert interval == pytest.approx((float(values.std()), *bounds)) and len(found) == 1000
     assert interval == block_bootstrap(spread, 30, block=2, draws=999)
     assert interval != block_bootstrap(spread, 30, block=2, draws=999, seed=1)
-
-
-def test_two_blocks_are_too_few_and_counts_must_be_positive():
-    interval = block_bootstrap(lambda at: 1.0, 8)
-    assert interval.mean == 1.0 and math.isnan(interval.low) and math.isnan(interval.high)
+    few = block_bootstrap(lambda at: 1.0, 8)
+    assert few.mean == 1.0 and math.isnan(few.low) and math.isnan(few.high)
     assert block_bootstrap(lambda at: 1.0, 9) == (1.0, 1.0, 1.0)
     for count in ("num_origins", "block", "draws"):
         with pytest.raises(ValueError, match="must be at least 1"):
             block_bootstrap(lambda at: 1.0, **(dict(num_origins=9, block=1, draws=5) | {count: 0}))
+
+
+@pytest.fixture(params=[torch.float64, torch.float32])
+def windows(request):
+    context, real, synthetic = parts(request.param)
+    real[1, 4, 0], context[0, -3, 1] = NAN, NAN
+    real[2, 0, 0, VOLUME] = 0.0
+    real[2, 3, 1, :VOLUME] = 100.0
+    return align_windows(context, real, synthetic, SCALE)
+
+
+def test_volume_and_range_are_compared_with_the_twenty_days_before(windows):
+    """In logarithms; less than a share counts as one, and a bar of one price as a basis point."""
+    for side in windows:
+        for metric, measure in (
+            (log_volume_ratio, lambda bar: math.log(max(bar[VOLUME], 1.0))),
+            (log_range_ratio, lambda bar: math.log(max(math.log(bar[HIGH] / bar[LOW]), 1e-4))),
+        ):
+            ratio, expected = metric(side), []
+            for o, m, t, i in np.ndindex(*ratio.shape):
+                days = torch.cat([side.context[o, :, i], side.bars[o, m, :, i].double()]).tolist()
+                logs = [measure(bar) for bar in days[t + 5 : t + 26]]
+                expected.append(logs[20] - sum(logs[:20]) / 20)
+            assert ratio.flatten().tolist() == pytest.approx(expected, abs=2e-4, nan_ok=True)
+            assert 0 < int(ratio.isnan().sum()) < ratio.numel()
+    short = align_windows(windows[0].context[:, -19:], windows[0].bars[:, 0], windows[1].bars, SCALE)[1]
+    with pytest.raises(ValueError, match="20 days of context, got 19"):
+        log_volume_ratio(short)
+
+
+def test_volume_statistics_by_their_definitions(windows):
+    for side in windows:
+        ratio = log_volume_ratio(side).double().numpy()
+        size = np.abs(side.returns.double().numpy() / SCALE.numpy())
+        both = ~(np.isnan(ratio) | np.isnan(size))
+        found = volume_statistics(side)
+        assert found.correlation == pytest.approx(np.corrcoef(size[both], ratio[both])[0, 1], abs=1e-5)
+        pooled = ratio.reshape(-1, STOCKS)
+        z = (ratio - np.nanmean(pooled, axis=0)) / np.nanstd(pooled, axis=0)
+        assert found.persistence == pytest.approx(np.nanmean(z[:, :, :-1] * z[:, :, 1:]), abs=1e-5)
+
+
+def test_distances_of_gaps_bodies_and_ranges(windows):
+    parts = []
+    for side in windows:
+        bars = side.bars.double()
+        before = torch.cat([side.context[:, None, -1:].expand(-1, bars.shape[1], -1, -1, -1), bars[:, :, :-1]], dim=2)
+        pairs = ((bars[..., OPEN], before[..., CLOSE]), (bars[..., CLOSE], bars[..., OPEN]))
+        pairs += ((bars[..., HIGH], bars[..., LOW]),)
+        pooled = [((upper / lower).log() / SCALE).flatten().numpy() for upper, lower in pairs]
+        parts.append([values[~np.isnan(values)] for values in pooled])
+    expected = [stats.ks_2samp(*sides).statistic for sides in zip(*parts, strict=True)]
+    # Float32 may move a value across one of the real sample's.
+    tolerance = 0.01 if windows[1].bars.dtype is torch.float32 else 1e-12
+    assert bar_distances(*windows) == pytest.approx(expected, abs=tolerance)
+
+
+def test_each_way_in_which_a_bar_is_invalid(windows):
+    """One without a range is valid."""
+    real, synthetic = windows
+    assert invalid_share(real) == invalid_share(synthetic) == 0.0
+    for prices in ((100, 99, 95, 98), (98, 99, 95, 100), (96, 110, 97, 98), (98, 110, 97, 96)):
+        synthetic.bars[0, 1, 3, 0, :VOLUME] = torch.tensor(prices, dtype=synthetic.bars.dtype)
+        assert invalid_share(synthetic) == 1 / int((~synthetic.bars[..., CLOSE].isnan()).sum())
+    for metric in (log_volume_ratio, log_range_ratio, volume_statistics, invalid_share, gap_statistics, gap_kurtosis):
+        with pytest.raises(ValueError, match="needs bars"):
+            metric(windows_of(normal(2, 1, 5, 3)))
+
+
+def moved(gap, body) -> Windows:
+    """Return windows whose bars have these gaps and bodies, without wicks. Shapes: (O, M, H, N)."""
+    context = valid_bars(4, 1, CONTEXT, STOCKS, seed=1)[:, 0]
+    before = context[:, None, -1:, :, CLOSE] * torch.ones_like(gap[:, :, :1])
+    close = before * (gap + body).cumsum(2).exp()
+    opened = torch.cat([before, close[:, :, :-1]], dim=2) * gap.exp()
+    prices = [opened, opened.maximum(close), opened.minimum(close), close]
+    bars = torch.stack([*prices, torch.full_like(close, 1000.0)], dim=-1)
+    return Windows(gap + body, SCALE, bars, context)
+
+
+def test_gaps_of_zero_and_the_size_and_kurtosis_of_gaps():
+    """An eighth is zero, an eighth smaller than a tick, and the rest as small as a tick of a dear stock."""
+    gap, body = 0.02 * normal(4, 1, DAYS, STOCKS), 0.05 * normal(4, 1, DAYS, STOCKS, seed=1)
+    tiny = torch.full_like(gap, 4e-6)
+    tiny.view(-1)[::8], tiny.view(-1)[1::8] = 0.0, 5e-7
+    side = moved(tiny, body)
+    for dtype in (torch.float64, torch.float32):
+        cast = Windows(side.returns.to(dtype), SCALE, side.bars.to(dtype), side.context.to(dtype))
+        assert gap_statistics(cast).zero_share == pytest.approx(0.25)
+    side = moved(gap, body)
+    side.bars[1, 0, 3, 1] = NAN
+    gaps, bodies = ((kind / SCALE).numpy().copy() for kind in (gap, body))
+    gaps[1, 0, 3:5, 1] = bodies[1, 0, 3, 1] = np.nan
+    assert gap_statistics(side).body_ratio == pytest.approx(np.nanstd(gaps) / np.nanstd(bodies))
+    # A path of a hundredth of the size leaves the mean over paths as it is; pooling would not.
+    gap = 0.01 * normal(4, 3, DAYS, STOCKS)
+    gap[:, 2] *= 0.01
+    columns = gap.permute(1, 3, 0, 2).reshape(3 * STOCKS, -1).numpy()
+    expected = np.mean([stats.kurtosis(column) for column in columns])
+    assert gap_kurtosis(moved(gap, torch.zeros_like(gap))) == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Distributions, dependence and paths of returns against SciPy, plain loops and planted effects."""
+"""Distributions, dependence and paths of returns, and scores of forecasts, against SciPy and plain loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from simulated_windows import NAN, correlated, cut, gjr_garch, normal, windows_of, with_gaps
+from simulated_windows import NAN, correlated, normal, windows_of, with_gaps
 
 from vecenv.worldmodel.metrics.dependence import (
     LagCurves,
@@ -19,16 +19,17 @@ from vecenv.worldmodel.metrics.dependence import (
     leverage,
     leverage_curves,
     magnitude_autocorrelation,
+    pair_correlations,
     return_autocorrelation,
 )
 from vecenv.worldmodel.metrics.distribution import (
-    hill_index,
     horizon_distances,
     return_shape,
     sample_distances,
     tail_indices,
     volatility_ratios,
 )
+from vecenv.worldmodel.metrics.forecast import energy_score, forecast_scores, summarise, variogram_score
 from vecenv.worldmodel.metrics.paths import drawdown_comparison, drift, max_drawdowns, memorisation
 from vecenv.worldmodel.metrics.windows import Windows
 
@@ -46,21 +47,17 @@ def present(values):
 @pytest.mark.parametrize("decimals", [0, 9])
 @pytest.mark.parametrize("copies", [1, 3])
 def test_distances_are_those_of_scipy(decimals, copies):
-    """Also with ties."""
+    """Also with ties, and of samples that are far apart or equal."""
     real, synthetic = normal(50, seed=3).round(decimals=decimals), 1.3 * normal(50 * copies, seed=4) + 0.2
     synthetic = synthetic.round(decimals=decimals)
     found = sample_distances(real, synthetic)
     assert found.ks == pytest.approx(stats.ks_2samp(real.numpy(), synthetic.numpy()).statistic, abs=1e-12)
     assert found.wasserstein == pytest.approx(stats.wasserstein_distance(real.numpy(), synthetic.numpy()), abs=1e-12)
-
-
-def test_distances_of_extreme_samples():
-    real = normal(40, seed=5)
     for shift in (-10.0, 10.0):
         assert sample_distances(real, real + shift) == (1.0, pytest.approx(10.0))
     assert sample_distances(real, real.repeat_interleave(4).float()) == (0.0, pytest.approx(0.0, abs=1e-7))
-    with pytest.raises(ValueError, match="multiple of the 40 real values, got 50"):
-        sample_distances(real, normal(50))
+    with pytest.raises(ValueError, match="multiple of the 50 real values, got 60"):
+        sample_distances(real, normal(60))
     with pytest.raises(ValueError, match="multiple of the 0"):
         sample_distances(torch.full((3,), math.nan), normal(3))
 
@@ -77,21 +74,13 @@ def test_distances_of_sums(days):
     assert found.wasserstein == pytest.approx(stats.wasserstein_distance(*sums) / np.std(sums[0]), abs=1e-12)
 
 
-def test_volatility_ratios_by_their_definitions():
-    """Independent stocks leave the market too calm."""
+def test_volatility_ratios_and_shape_by_their_definitions():
     sides = pair()
     pooled = [np.std(present(w.returns / w.scale)) for w in sides]
     market = [np.std(np.nanmean(w.returns.numpy(), axis=-1)) for w in sides]
     stock = [np.nanstd(w.returns.numpy().reshape(-1, 3), axis=0) for w in sides]
     ratios = np.quantile(stock[1] / stock[0], [0.5, 0.05, 0.95])
     assert volatility_ratios(*sides) == pytest.approx((pooled[1] / pooled[0], market[1] / market[0], *ratios))
-    real = windows_of(correlated((20, 1, 40, 25), 0.3, seed=1))
-    found = volatility_ratios(real, windows_of(normal(20, 10, 40, 25)))
-    assert found.pooled == pytest.approx(1.0, abs=0.03)
-    assert found.market == pytest.approx(math.sqrt(0.04 / (0.3 + 0.7 / 25)), rel=0.1)
-
-
-def test_shape_is_the_median_over_stocks():
     z = normal(4, 2, 12, 5, seed=6)
     returns = with_gaps(torch.sinh(z * torch.arange(1, 6) / 3.0) + 0.3 * z.square() + 7.0)
     columns = [present(returns[..., stock]) for stock in range(5)]
@@ -100,7 +89,6 @@ def test_shape_is_the_median_over_stocks():
 
 
 def test_tail_indices_by_their_definitions():
-    """The left tail is that of losses; Hill's index is the exponent of a power law."""
     returns = with_gaps(torch.sinh(normal(10, 3, 40, 3, seed=7)) * torch.tensor([1.0, 4.0, 9.0]) - 0.5)
     columns = [present(returns[..., stock]) for stock in range(3)]
     z = np.concatenate([(c - c.mean()) / c.std() for c in columns])
@@ -110,8 +98,6 @@ def test_tail_indices_by_their_definitions():
         return 1 / np.mean(np.log(top / top[-1]))
 
     assert tail_indices(windows_of(returns)) == pytest.approx((hill(abs(z), 0.01), hill(abs(z), 0.025), hill(-z, 0.01)))
-    uniform = torch.rand(200_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert hill_index(uniform.pow(-1 / 3).topk(5000).values) == pytest.approx(3.0, rel=0.05)
 
 
 def lagged_pairs(values, lag):
@@ -132,18 +118,19 @@ def test_autocorrelation_and_leverage_by_their_definitions(dtype):
     with pytest.raises(ValueError, match="lags must be 1 to 8 in windows of 9 days, got 9"):
         autocorrelation(gapped, 9)
     assert len(autocorrelation(gapped, 8)) == 8 and len(autocorrelation(normal(1, 1, 30, 2))) == 20
+    assert len(leverage(normal(1, 1, 30, 2))) == 10
 
 
-def test_planted_clusters_and_leverage_are_found():
-    planted = windows_of(cut(gjr_garch(2000, 60, asymmetry=0.3), 40))
-    plain = windows_of(normal(50, 4, 40, 60, seed=3))
-    clusters, nothing = magnitude_autocorrelation(planted, plain), return_autocorrelation(planted, plain)
-    assert clusters.real[:5].min() > 0.08 and clusters.synthetic.abs().max() < 0.01 and clusters.error > 0.03
-    assert nothing.real.abs().max() < 0.02 and nothing.synthetic.abs().max() < 0.01
-    effect = leverage_curves(planted, plain).means(5)
-    assert effect.real < -0.05 and abs(effect.synthetic) < 0.01
-    mirrored = leverage(-planted.returns)
-    assert mirrored[:5].mean() > 0.05 and len(mirrored) == 10
+def test_curves_by_lag():
+    real, synthetic = pair()
+    for compared, statistic in (
+        (return_autocorrelation, autocorrelation),
+        (magnitude_autocorrelation, lambda returns, lags: autocorrelation(returns.abs(), lags)),
+        (leverage_curves, leverage),
+    ):
+        curves = compared(real, synthetic, 4)
+        assert torch.equal(curves.real, statistic(real.returns, 4))
+        assert torch.equal(curves.synthetic, statistic(synthetic.returns, 4))
     curves = LagCurves(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 0.0, 9.0]))
     assert curves.error == pytest.approx(1.0) and curves.means(2) == (1.5, 1.0)
 
@@ -158,6 +145,8 @@ def test_correlations_are_over_the_days_that_a_pair_shares():
         both = values[~(values[:, i].isnan() | values[:, j].isnan())].numpy()
         assert float(found[i, j]) == float(found[j, i]) == pytest.approx(np.corrcoef(both[:, i], both[:, j])[0, 1])
     assert found[3].isnan().all()
+    apart = pair_correlations(normal(4, 2, 9, 3))
+    assert apart.tolist() == pytest.approx(np.corrcoef(normal(4, 2, 9, 3).reshape(-1, 3).T)[[0, 0, 1], [1, 2, 2]])
     values = torch.full((5, 2), NAN)
     values[:3, 0], values[2:, 1] = torch.tensor([0.1, 0.7, 0.3]), torch.tensor([0.3, 0.9, 0.1])
     assert correlation_matrix(values)[0, 1].isnan()
@@ -190,29 +179,18 @@ def test_cross_correlation_by_its_definition():
     assert math.isnan(cross_correlation(windows_of(apart)).first_eigenvalue)
 
 
-def test_drawdowns_by_hand():
-    """From 120 to 90; from the origin's close, whose last day is beyond four days; and none."""
+def test_drawdowns_by_hand_and_compared():
+    """From 120 to 90; from the origin's close, whose last day is beyond four days; and none. Gaps have none."""
     prices = [[100, 120, 90, 130, 117, 125], [100, 80, 90, 95, 99, 70], [100, 101, 102, 103, 104, 105]]
     windows = windows_of(torch.tensor(np.diff(np.log(prices)))[None, :, :, None])
     assert max_drawdowns(windows, 5).flatten().tolist() == pytest.approx([25.0, 30.0, 0.0])
     assert max_drawdowns(windows, 4).flatten().tolist() == pytest.approx([25.0, 20.0, 0.0])
-
-
-def test_drawdowns_are_compared_in_percentage_points():
-    """Windows with gaps have none."""
     real, synthetic = (windows_of(with_gaps(0.02 * normal(3, m, 45, 3, seed=m))) for m in (1, 4))
-    falls = [[], []]
-    for side, windows in enumerate((real, synthetic)):
-        for o, m, i in np.ndindex(3, windows.returns.shape[1], 3):
-            level, peak, worst = 1.0, 1.0, 0.0
-            for move in windows.returns[o, m, :40, i].tolist():
-                level *= math.exp(move)
-                peak = max(peak, level)
-                worst = max(worst, 100 * (1 - level / peak)) if not math.isnan(level) else NAN
-            falls[side] += [] if math.isnan(level) else [worst]
-    expected = (np.mean(falls[0]), np.mean(falls[1]), stats.wasserstein_distance(*falls))
+    falls = [max_drawdowns(side) for side in (real, synthetic)]
+    assert int(falls[1].isnan().sum()) == 4 * 2
+    falls = [present(each) for each in falls]
+    expected = (falls[0].mean(), falls[1].mean(), stats.wasserstein_distance(*falls))
     assert drawdown_comparison(real, synthetic) == pytest.approx(expected)
-    assert int(max_drawdowns(synthetic).isnan().sum()) == 4 * 2
 
 
 def test_memorisation_by_its_definition():
@@ -242,28 +220,9 @@ def test_memorisation_by_its_definition():
     assert memorisation(train, real, windows_of(flat), days=5) == pytest.approx(expected, abs=1e-5)
     with pytest.raises(ValueError, match="paths of 20 days need as many days of training data, got 19"):
         memorisation(normal(19, 2), real, synthetic)
-
-
-@pytest.mark.parametrize("rescale", [1.0, 3.0])
-def test_copies_of_training_windows_are_flagged_and_fresh_paths_are_not(rescale):
-    """Nor are calm paths near for being calm."""
-    train = gjr_garch(400, 10, asymmetry=0.1)
-    real, fresh = windows_of(normal(60, 1, 40, 10, seed=3)), windows_of(normal(60, 4, 40, 10, seed=4))
-    for honest in (fresh, windows_of(0.3 * fresh.returns)):
-        found = memorisation(train, real, honest)
-        assert found.distance_ratio == pytest.approx(1.0, abs=0.02) and found.share_below < 0.025
-    copied = fresh.returns.clone()
-    copied[:, 1, :20] = rescale * train[133:153]
-    # One of four paths is copied, on the first of its two halves.
-    assert memorisation(train, real, windows_of(copied)).share_below == pytest.approx(1 / 8, abs=0.02)
-    copied[:, :, :20], copied[:, :, 20:] = train[50:70], train[201:221]
-    found = memorisation(train, real, windows_of(copied))
-    assert found.share_below == 1.0 and found.distance_ratio < 0.01
-    some = memorisation(train, real, fresh, max_paths=50)
-    assert (
-        some == memorisation(train, real, fresh, max_paths=50) != memorisation(train, real, fresh, max_paths=50, seed=1)
-    )
-    assert some.share_below * 50 == pytest.approx(round(some.share_below * 50))
+    some = [memorisation(train, real, synthetic, days=5, max_paths=3, seed=seed) for seed in range(4)]
+    assert some[0] == memorisation(train, real, synthetic, days=5, max_paths=3) and len(set(some)) > 1
+    assert all(each.share_below * 3 == pytest.approx(round(each.share_below * 3)) for each in some)
 
 
 def test_drift_by_its_definition():
@@ -284,3 +243,91 @@ def test_drift_by_its_definition():
     assert drift(windows, windows, [(41, 80)]) == ((41, 80, 1.0, 0.0, 0.0, 0.0),)
     with pytest.raises(ValueError, match="days 41 to 250"):
         drift(windows, windows, [(41, 250)])
+
+
+def test_scores_of_a_stock_by_their_definitions():
+    samples, outcomes = normal(3, 5, 2, seed=1), normal(3, 2, seed=2)
+    outcomes[1, 1], outcomes[2, 0] = NAN, 0.0
+    scores = forecast_scores(samples, outcomes)
+    for day in range(3):
+        for stock in range(2):
+            y, x = float(outcomes[day, stock]), samples[day, :, stock].tolist()
+            found = [float(part[day, stock]) for part in scores[:5]]
+            if math.isnan(y):
+                assert all(math.isnan(value) for value in found) and scores.covered[day, stock].isnan().all()
+                continue
+            error = sum(abs(a - y) for a in x) / 5
+            spread = sum(abs(a - b) for a in x for b in x) / (5 * 4)
+            median = sorted(x)[2]
+            hit = float((median > 0) == (y > 0)) if y != 0 else NAN
+            pit = (sum(a < y for a in x) + 0.5) / 6
+            assert found == pytest.approx([error - spread / 2, abs(median - y), error, hit, pit], nan_ok=True)
+    # An even number of draws, of which two are below, and half of a tie and half a step count: 3 of 5.
+    even = forecast_scores(torch.tensor([[[1.0], [2.0], [4.0], [9.0]]]), torch.tensor([[4.0]]))
+    assert float(even.median_error) == 1.0 and float(even.pit) == pytest.approx(0.6)
+
+
+def test_intervals_end_between_the_right_draws():
+    # Of 199 draws the 1st and the last bound 99%, the 10th and 190th 90%, the 50th and 150th 50%.
+    samples = torch.arange(1.0, 200.0)[None, :, None].expand(4, -1, 4)
+    outcomes = torch.tensor(
+        [[0.9, 1.0, 9.9, 10.0], [49.9, 50.0, 150.0, 150.1], [190.0, 190.1, 199.0, 199.1], [NAN] * 4]
+    )
+    covered = forecast_scores(samples, outcomes).covered
+    assert covered[..., 0].nan_to_num(-1).tolist() == [[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [-1] * 4]
+    assert covered[..., 1].nan_to_num(-1).tolist() == [[0, 0, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0], [-1] * 4]
+    assert covered[..., 2].nan_to_num(-1).tolist() == [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [-1] * 4]
+    # With 4 draws a quantile of 25% is a quarter of the way from the 1st to the 2nd, and 5% is out of reach.
+    samples = torch.tensor([[[0.0], [4.0], [8.0], [12.0]]]).expand(4, -1, -1)
+    few = forecast_scores(samples, torch.tensor([[0.9], [1.0], [11.0], [11.1]]))
+    assert few.covered[:, 0, 0].tolist() == [0.0, 1.0, 1.0, 0.0] and few.covered[..., 1:].isnan().all()
+
+
+def test_a_summary_is_of_what_was_observed():
+    samples, outcomes = normal(30, 20, 4, seed=5), normal(30, 4, seed=6)
+    outcomes[::3, 1] = NAN
+    scores, known = forecast_scores(samples, outcomes), ~outcomes.isnan()
+    summary = summarise(scores)
+    assert summary.crps == pytest.approx(1e4 * float(scores.crps[known].mean()))
+    assert summary.mae == pytest.approx(float(scores.median_error[known].mean()))
+    assert summary.sampled_mae == pytest.approx(float(scores.sampled_error[known].mean()))
+    assert summary.coverage == pytest.approx(scores.covered[known].mean(0).tolist(), nan_ok=True)
+    assert summary.direction_accuracy == pytest.approx(float(scores.direction_hit[known].mean()))
+    assert summary.pit_distance == pytest.approx(stats.kstest(scores.pit[known].numpy(), "uniform").statistic)
+    assert summarise(scores.select(torch.tensor([1, 1]))).mae == pytest.approx(float(scores.median_error[1].mean()))
+    for shift in (-0.5, 0.5):
+        aside = forecast_scores(samples + shift, outcomes)
+        expected = stats.kstest(aside.pit[known].numpy(), "uniform").statistic
+        assert summarise(aside).pit_distance == pytest.approx(expected) and expected > summary.pit_distance
+
+
+def test_draws_that_cannot_be_scored_are_named():
+    for samples, outcomes in (((3, 5, 2), (3, 1)), ((5, 2), (5, 2)), ((3, 1, 2), (3, 2))):
+        with pytest.raises(ValueError, match=r"samples need|at least 2 draws, got 1"):
+            forecast_scores(normal(*samples), normal(*outcomes))
+    samples, outcomes = normal(3, 5, 2), normal(3, 2)
+    samples[1, 2, 1] = NAN
+    with pytest.raises(ValueError, match=r"\(1, 1\), 1 in all"):
+        forecast_scores(samples, outcomes)
+    outcomes[1, 1] = NAN
+    assert forecast_scores(samples, outcomes).crps.isnan().sum() == 1
+
+
+def test_joint_scores_by_their_definitions():
+    """Of each stock's sum of the first 20 standardised returns over sqrt(20), without stocks with a gap."""
+    real, synthetic = (windows_of(normal(2, m, 25, 4, seed=10 + m), 0.5) for m in (1, 6))
+    real.returns[1, 0, 3, 2], synthetic.returns[1, :, 3, 2] = NAN, NAN
+    energy, variogram = energy_score(real, synthetic), variogram_score(real, synthetic)
+    for origin, stocks in ((0, [0, 1, 2, 3]), (1, [0, 1, 3])):
+        sums = [side.returns[origin, :, :20][..., stocks].sum(1) / 0.5 / math.sqrt(20) for side in (real, synthetic)]
+        (y,), x = (side.tolist() for side in sums)
+        first = sum(math.dist(a, y) for a in x) / 6
+        second = sum(math.dist(a, b) for a in x for b in x) / 36 * (6 / 5)
+        assert float(energy[origin]) == pytest.approx((first - 0.5 * second) / math.sqrt(len(stocks)))
+        pairs = [(i, j) for i in range(len(stocks)) for j in range(i)]
+        gaps = [abs(y[i] - y[j]) ** 0.5 - sum(abs(a[i] - a[j]) ** 0.5 for a in x) / 6 for i, j in pairs]
+        assert float(variogram[origin]) == pytest.approx(sum(g * g for g in gaps) / len(pairs))
+    with pytest.raises(ValueError, match="days 1 to 30"):
+        energy_score(real, synthetic, days=30)
+    with pytest.raises(ValueError, match="2 draws, got 1"):
+        energy_score(real, windows_of(synthetic.returns[:, :1]))
