@@ -84,11 +84,11 @@ def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]], when
         }, (when, row)
 
 
-def same(one: tuple[Market, Report], other: tuple[Market, Report], rows: list[int] | slice = slice(None)) -> bool:
-    """Whether markets and reports are some rows of others bit for bit, holes of the books included."""
+def same(one: tuple[Market, Report], other: tuple[Market, Report]) -> bool:
+    """Whether markets and reports are those of others bit for bit, holes of the books included."""
     pairs = [(tensor, fields_of(other[0])[name]) for name, tensor in fields_of(one[0]).items()]
     pairs += zip(one[1], other[1], strict=True)
-    return all(a.dtype == b.dtype and torch.equal(a, b[rows]) for a, b in pairs)
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
 def drawn_orders(random: Random, markets: Markets, messages: int) -> list[list[Words]]:

@@ -171,9 +171,7 @@ class MarketOracle:
     def _wake(self) -> None:
         word = self._words(MarketStream.ARRIVALS, self.t)
         for kind in (MAKER, VALUE, MOMENTUM):
-            woken = sum(threshold <= word[kind] for threshold in self.arrivals[kind])
-            self.backlog[kind] += woken
-            self.seen[f"{CLASSES[kind]} wakes"] += woken
+            self.backlog[kind] += sum(threshold <= word[kind] for threshold in self.arrivals[kind])
         self.backlog[NOISE] += self.noise_wakes.count(self.t)
 
     # Messages and their trades
@@ -234,7 +232,6 @@ class MarketOracle:
         share = (((both * n["volume_ticks"]) >> 16) * n["share_of_volume"] + 2**15) >> 16
         quantity = min(max(n["min_quote"], share), max_quantity(self.layout.room))
         self.seen["quotes above the least"] += quantity > n["min_quote"]
-        self.seen["quotes at most"] += quantity < share
         levels = range(self.layout.levels)
         self.seen["asks of nothing"] += ask < 1
         bids, asks = [bid - level * step for level in levels], [ask + level * step for level in levels]
@@ -354,12 +351,10 @@ class MarketOracle:
         tick = [min(number, 2**31 - 1) for number in tick]
         if self.t % self.n["candle_ticks"] == 0:
             self.candles = [*self.candles[1:], tick]
-            self.seen["candle opened"] += 1
         else:
             _, high, low, volume, trades = self.candles[-1]
             close, top, bottom, more, others = tick
             self.candles[-1] = [close, max(high, top), min(low, bottom), volume + more, trades + others]
-            self.seen["candle extended"] += 1
 
     def _report(self) -> dict[str, Any]:
         bid, ask = self._best()

@@ -13,7 +13,6 @@ from vecenv.kernels.native_library import built_library
 from vecenv.tasks.agent_market.features import (
     FEATURES,
     LAGS,
-    OF_FAIR_VALUE,
     Candles,
     News,
     Quote,
@@ -24,19 +23,10 @@ from vecenv.tasks.agent_market.features import (
 from vecenv.tasks.agent_market.native_features import PARTS, SOURCE
 
 PRICES = (1, 10, 1_000, 1_000_000, 2**24)
-STEPS = (1, 3, 40)
+STEPS = (0, 1, 3, 40)
 LEVELS = ("mid", "sma_8", "sma_16", "ema_8", "ema_16", "bollinger_upper", "bollinger_middle", "bollinger_lower")
 OF_AVERAGES = ("macd", "macd_signal", "macd_histogram", "atr_8")
-ORDER = (
-    "mid",
-    *(f"change_{lag}" for lag in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
-    *(f"log_return_{lag}" for lag in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
-    *("sma_8", "sma_16", "ema_8", "ema_16", "rsi_8", "macd", "macd_signal", "macd_histogram"),
-    *("bollinger_upper", "bollinger_middle", "bollinger_lower", "bollinger_position", "atr_8"),
-    *("news_active", "news_sentiment", "news_magnitude", "news_remaining", "spread", "imbalance"),
-    *("volatility_8", "volatility_32", "volatility_ratio", "deviation", "price_to_fair", "trend_strength"),
-    *("rsi_centred", "volume_surge", "trades", "sentiment_deviation"),
-)
+ORDER = tuple(FEATURES)
 
 Inputs = tuple[Candles, Quote, News, Tensor, Tensor]
 
@@ -65,25 +55,28 @@ def inputs(
 
 
 def random_walks(price: int, step: int, count: int, seed: int) -> Inputs:
-    """Return markets whose doubled mids walk from a price by at most ``step`` a candle."""
-    draw = np.random.default_rng(seed)
+    """Return markets whose doubled mids walk from a price by at most ``step`` a candle; by 0, nothing happens."""
+    draw, lively = np.random.default_rng(seed), step > 0
     close = np.maximum(2 * price + draw.integers(-step, step + 1, (count, 65)).cumsum(1), 1)
     before = np.concatenate([close[:, :1], close[:, :-1]], 1)
     high = np.maximum(close, before) + draw.integers(0, step + 1, close.shape)
     low = np.maximum(np.minimum(close, before) - draw.integers(0, step + 1, close.shape), 1)
-    volume, trades = draw.integers(0, 5_000, close.shape), draw.integers(0, 40, close.shape)
+    volume, trades = draw.integers(0, 5_000, close.shape) * lively, draw.integers(0, 40, close.shape)
     bid = np.maximum(close[:, -1] // 2, 1)
-    quote = np.stack([bid, close[:, -1] - bid, draw.integers(1, 900, count), draw.integers(1, 900, count)], 1)
+    quote = np.stack([bid, close[:, -1] - bid, *(draw.integers(1, 900, (2, count)) * lively)], 1)
+    # One without a bid, one without an ask.
+    quote[[0, 1], [0, 1]] = 0
     active = draw.integers(0, 2, count)
     told = (draw.choice([-1, 1], count), draw.integers(1, 99, count), draw.integers(1, 60, count))
     news = np.stack([active * part for part in told], 1)
-    fair = np.maximum(close[:, -1] / 2 + draw.normal(0, 1 + step, count), 0.75).astype(np.float32)
+    fair = np.maximum(close[:, -1] / 2 + draw.normal(0, 1 + step, count), 0.75).astype(np.float32) * lively
     return inputs(close, high, low, volume, trades, quote, news, fair.astype(np.float64))
 
 
-def batched(arguments: Inputs) -> Tensor:
-    """Return the features of B markets. Shape: (B, 54)."""
-    return torch.vmap(lambda *market: features(*market, average_weights()))(*arguments)
+def batched(arguments: Inputs, fair_value: bool = True) -> Tensor:
+    """Return the features of B markets. Shape: (B, 54), or (B, 51) without what needs the estimate."""
+    weights = average_weights()
+    return torch.vmap(lambda *m: features(*m[:3], m[3] if fair_value else None, m[4], weights))(*arguments)
 
 
 def native(arguments: Inputs, fair_value: bool = True) -> Tensor:
@@ -102,12 +95,6 @@ def native(arguments: Inputs, fair_value: bool = True) -> Tensor:
 
 FORMS = {"torch": batched, "native": native}
 BOTH = pytest.mark.parametrize("form", FORMS)
-
-
-def row_of(arguments: Inputs, row: int | slice) -> Inputs:
-    """Return one market, or some."""
-    parts = (type(part)(*(w[row] for w in part)) if isinstance(part, tuple) else part[row] for part in arguments)
-    return tuple(parts)  # type: ignore[return-value]
 
 
 def exponential(values: np.ndarray, weight: float) -> np.ndarray:
@@ -193,17 +180,13 @@ def tolerance(name: str, values: np.ndarray, spans: np.ndarray, fair: np.ndarray
     return (2e-7 if name in LEVELS else 4e-6) * np.abs(values) + absolute
 
 
-def test_there_are_54_features_in_the_documented_order():
-    assert tuple(FEATURES) == feature_names(True) == ORDER and len(ORDER) == 54
-    assert feature_names(False) == tuple(name for name in ORDER if name not in OF_FAIR_VALUE)
-
-
 @BOTH
 def test_features_are_what_their_meanings_say(form):
-    """Of markets at all prices."""
-    given = [random_walks(price, step, 6, 7 * price + step) for price in PRICES for step in STEPS]
+    """Of markets at all prices, some of which stand still, so that all features have their neutral values."""
+    given = [random_walks(price, step, 7, 7 * price + step) for price in PRICES for step in STEPS]
     shown = np.concatenate([FORMS[form](arguments).double().numpy() for arguments in given])
-    exact = [expected(arguments, row) for arguments in given for row in range(6)]
+    exact = [expected(arguments, row) for arguments in given for row in range(7)]
+    assert feature_names(True) == ORDER and set(ORDER) == set(exact[0]) and len(ORDER) == 54
     closes = np.concatenate([arguments[0].close.numpy() for arguments in given]) / 2
     fair, ranges = np.concatenate([arguments[3].numpy() for arguments in given]), [told["atr_8"] for told in exact]
     for name in ORDER:
@@ -212,19 +195,10 @@ def test_features_are_what_their_meanings_say(form):
         assert np.ptp(values) > 0, f"{name}: a constant would be right by chance"
         allowed = tolerance(name, values, np.ptp(closes, axis=1), fair, np.array(ranges))
         assert (away <= allowed).all(), (name, away.max(), values[away.argmax()])
-
-
-def test_a_market_shows_the_same_alone_and_without_what_needs_the_estimate():
-    arguments = random_walks(1_000, 40, 4, 2)
-    together, compiled = batched(arguments), native(arguments)
-    kept = [ORDER.index(name) for name in feature_names(False)]
-    assert torch.equal(native(arguments, fair_value=False), compiled[:, kept])
-    for row in range(4):
-        assert torch.equal(native(row_of(arguments, slice(row, row + 1)))[0], compiled[row])
-        one = row_of(arguments, row)
-        alone = features(*one, average_weights())
-        torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
-        assert torch.equal(features(*one[:3], None, one[4], average_weights()), alone[kept])
+    kept = [name not in ("deviation", "price_to_fair", "sentiment_deviation") for name in ORDER]
+    assert torch.equal(FORMS[form](given[-1], False), FORMS[form](given[-1])[:, kept])
+    for name, feature in FEATURES.items():
+        assert name in LEVELS or feature.neutral == exact[2][name] or name.startswith(("news", "trades")), name
 
 
 def test_the_library_refuses_what_it_would_misread():
@@ -235,46 +209,6 @@ def test_the_library_refuses_what_it_would_misread():
             torch.ops.vecenv.agent_market_features(
                 [*report[:place], wrong, *report[place + 1 :]], average_weights(), True
             )
-
-
-def flat(doubled: int, **changes: np.ndarray) -> Inputs:
-    """Return one market that has never moved, without volume, quotes, news and estimate."""
-    line, none = np.full((1, 65), doubled), np.zeros((1, 65))
-    given = {"close": line, "high": line, "low": line, "volume": none, "trades": none}
-    given |= {"quote": np.zeros((1, 4)), "news": np.zeros((1, 3)), "fair": np.zeros(1)}
-    return inputs(**(given | changes))
-
-
-@BOTH
-def test_a_market_that_stands_still_is_neutral(form):
-    for doubled in (1, 2, 20_000, 2_000_001, 2**26):
-        shown = dict(zip(ORDER, FORMS[form](flat(doubled))[0].tolist(), strict=True))
-        for name, feature in FEATURES.items():
-            assert shown[name] == (doubled / 2 if name in LEVELS else feature.neutral), (name, doubled)
-
-
-@BOTH
-def test_a_spread_of_the_least_prices_counts_and_one_of_an_empty_side_does_not(form):
-    """A bid of 1 and an ask of 3, at a mid of 2."""
-    for bid, ask, spread in ((1, 3, 10_000.0), (0, 3, 0.0), (1, 0, 0.0)):
-        quote = np.array([[bid, ask, 5, 7]])
-        shown = dict(zip(ORDER, FORMS[form](flat(4, quote=quote))[0].tolist(), strict=True))
-        assert shown["spread"] == spread and shown["imbalance"] == pytest.approx(-2 / 12)
-
-
-@BOTH
-@pytest.mark.parametrize("base", [10**6, 2**24])
-def test_a_move_of_one_half_tick_is_seen_at_high_prices(base, form):
-    """The difference of two float32 at 10^6 would have 5 bits, at 2^24 none."""
-    line = np.full((1, 65), 2 * base)
-    line[0, -1] += 1
-    shown = dict(zip(ORDER, FORMS[form](flat(2 * base, close=line, high=line))[0].tolist(), strict=True))
-    for lag in LAGS:
-        assert shown[f"change_{lag}"] == pytest.approx(50 / base, rel=1e-6)
-        assert shown[f"log_return_{lag}"] == pytest.approx(math.log1p(0.5 / base), rel=1e-6)
-    assert shown["macd"] == pytest.approx(0.5 * (2 / 9 - 2 / 17), rel=1e-5)
-    assert shown["atr_8"] == pytest.approx(0.5 / 8, rel=1e-6) and shown["rsi_8"] == pytest.approx(100, rel=1e-6)
-    assert shown["volatility_8"] == pytest.approx(math.log1p(0.5 / base) / math.sqrt(8), rel=1e-6)
 
 
 def extremes() -> Inputs:
@@ -301,20 +235,14 @@ def extremes() -> Inputs:
 
 @BOTH
 def test_features_are_finite_and_in_their_ranges_at_the_ends(form):
-    shown = FORMS[form](extremes())
+    """Changes from one half tick to 2^25 ticks and back too: one of -100 % has no logarithm in float32."""
+    arguments = extremes()
+    shown, close = FORMS[form](arguments), arguments[0].close.double()
     assert bool(shown.isfinite().all())
     for name, column in zip(ORDER, shown.unbind(1), strict=True):
         assert FEATURES[name].low <= float(column.min()) and float(column.max()) <= FEATURES[name].high, name
-
-
-@BOTH
-def test_leaps_between_the_ends_keep_their_size(form):
-    """From one half tick to 2^25 ticks and back: a change of -100 % has no logarithm in float32."""
-    for first, last in ((1, 2**26), (2**26, 1), (3, 2**26), (2**26, 3)):
-        line = np.full((1, 65), first)
-        line[0, -1] = last
-        shown = dict(zip(ORDER, FORMS[form](flat(last, close=line, high=line, low=line))[0].tolist(), strict=True))
-        for lag in LAGS:
-            assert shown[f"log_return_{lag}"] == pytest.approx(math.log(last / first), rel=1e-6)
-            assert shown[f"change_{lag}"] == pytest.approx(100 * (last - first) / first, rel=1e-6)
-        assert shown["volatility_8"] == pytest.approx(abs(math.log(last / first)) / math.sqrt(8), rel=1e-6)
+        kind, _, lag = name.rpartition("_")
+        if kind in ("change", "log_return"):
+            ratio = close[:, -1] / close[:, -1 - int(lag)]
+            wanted = 100 * (ratio - 1) if kind == "change" else ratio.log()
+            torch.testing.assert_close(column.double(), wanted, rtol=1e-6, atol=0.0)

@@ -8,11 +8,8 @@ import pytest
 import torch
 from scipy.stats import poisson
 
-from tests.tasks.agent_market.random_markets_of_agents import markets_of
-from vecenv.core.random import episode_key
 from vecenv.tasks.agent_market.background import ARRIVALS, BackgroundConfig, background_parameters
-from vecenv.tasks.agent_market.fundamental import advanced
-from vecenv.tasks.agent_market.market import Layout, layout_of, rules_of, tables_of
+from vecenv.tasks.agent_market.market import Layout, layout_of
 from vecenv.tasks.agent_market.tables import arrival_thresholds, growth_table, least_entries, normal_table, size_table
 
 DEFAULT = {
@@ -75,36 +72,3 @@ def test_tables_are_quantiles_and_exponentials():
     assert [int((sizes == size).sum()) for size in (100, 200, 400, 900)] == [2_868, 247, 134, 1]
     assert int(size_table(2**22).max()) == 511, "sizes fit into a side"
     assert growth.tolist() == [round(math.exp(place / 64) * 2**16) for place in range(-512, 513)]
-
-
-def fundamentals(config: BackgroundConfig, count: int, ticks: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return fundamentals and logarithms of their volatility after each tick. Shape of each: (ticks, count)."""
-    rules = rules_of(background_parameters(config), tables_of(config))
-    markets = markets_of([config] * count, 1, seed=3)
-    key, state = episode_key(3, torch.arange(count), 0), markets.state
-    value, log, news, steps = state.fundamental, state.log_volatility, state.news, []
-    for number in range(ticks):
-        value, log, news = torch.vmap(lambda *parts, tick=number: advanced(*parts, torch.tensor(tick), rules))(
-            value, log, news, key
-        )
-        steps.append((value, log))
-    return tuple(torch.stack(column).double() for column in zip(*steps, strict=True))  # type: ignore[return-value]
-
-
-def test_volatility_lasts_and_has_the_spread_and_the_mean_variance_of_the_settings():
-    quiet = {"news_rate": 0.0, "shock_rate": 0.0, "reversion": 0.0, "num_noise": 0}
-    config = BackgroundConfig(volatility=3.0, volatility_spread=0.5, volatility_seconds=20.0, **quiet)
-    value, log = fundamentals(config, 1_000, 40)
-    log = log / 2**20
-    assert abs(float(log.mean())) < 0.06
-    for tick in (0, 39):
-        assert float(log[tick].std()) == pytest.approx(0.5, abs=0.04), "it does not start as it goes on"
-    for lag in (5, 20):
-        kept = float((log[:-lag] * log[lag:]).mean() / log.square().mean())
-        assert kept == pytest.approx(math.exp(-lag / 20), abs=0.06)
-    moves = (value[1:] - value[:-1]) / 2**16
-    assert float(moves.square().mean()) == pytest.approx(9.0, rel=0.1)
-    # A move is as large as the volatility before it says.
-    scale = 3.0 * math.exp(-0.25) * log[:-1].exp()
-    assert float((moves / scale).square().mean()) == pytest.approx(1.0, abs=0.03)
-    assert not fundamentals(BackgroundConfig(num_noise=0), 8, 5)[1].any(), "without spread volatility stays"

@@ -21,17 +21,14 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
         write_report(tmp_path / "a.html", RECORDING, *recorder.episodes() * 2, "hold", env.scenario)
     for said in ("BUY 30", "buy everything", None, "<think>no</think> SELL 10 AT 1,003"):
         recorder.step(env.scenario.text.parse([said], env.state)[0], [said])
-    (record,) = recorder.episodes()
+    (record,), info = recorder.episodes(), env.info()
     first, *_, last = record.turns
-    assert [turn.valid for turn in record.turns] == [True, False, False, True]
-    assert [turn.action for turn in record.turns][1:3] == ["buy everything", ""]
+    assert [(turn.valid, turn.action) for turn in record.turns][1:3] == [(False, "buy everything"), (False, "")]
+    assert (first.valid, first.bought, first.sold, first.shares, first.tick) == (True, 30, 0, 30, 30)
     assert first.orders == [{"kind": "BUY", "price": None, "shares": 30}]
-    assert (first.bought, first.sold, first.shares, first.tick) == (30, 0, 30, 30)
     assert last.orders == [{"kind": "SELL_LIMIT", "price": 100_300, "shares": 10}]
-    assert last.quotes[1] == [100_300, 10] and last.quotes[0] == [0, 0]
-    assert last.ladder == env.state.ladder[0].transpose(0, 1).tolist() and last.shares == int(env.state.shares[0])
+    assert last.quotes == [[0, 0], [100_300, 10]] and last.ladder == env.state.ladder[0].transpose(0, 1).tolist()
     assert record.finished and record.parent == [0, 0] and record.grades == {"grade": float(env.grade()[0])}
-    info = env.info()
     assert record.total_return == float(info["total_return"][0]) and last.equity == float(info["equity"][0])
     assert last.outcomes == {name: float(info[name][0]) for name in task_named("agent_market").outcomes}
     told = RECORDING.told(first, env.scenario)
@@ -43,16 +40,12 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"a\.jsonl: not a text file"):
         read_lines(tmp_path / "a.jsonl")
-    assert table["outcome/total_return" if "total_return" in last.outcomes else "outcome/profit"].notna().all()
 
 
-def test_a_simulated_market_is_not_replaced_and_lists_are_tuples_again():
+def test_a_simulated_market_is_not_replaced():
     env = make_spoken("execution", 1, seed=2, max_ticks=60)
     (record,) = RECORDING.record(env, task_named("execution").agents["twap"](), [0])
     assert record.parent == env.state.parent[0].tolist() != [0, 0]
     with pytest.raises(ValueError, match="execution simulates its own market, so --market planted cannot be used"):
         RECORDING.scenario(record, "planted")
-    read = RECORDING.read(record.to_json())
-    assert RECORDING.scenario(read).config == env.scenario.config
-    with pytest.raises(ValueError, match="room"):
-        RECORDING.scenario(RECORDING.read({**record.to_json(), "config": {**record.config, "room": 0}}))
+    assert RECORDING.scenario(RECORDING.read(record.to_json())).config == env.scenario.config

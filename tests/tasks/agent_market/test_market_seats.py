@@ -14,7 +14,6 @@ from vecenv.core.random_actions import random_action
 from vecenv.core.rows import hollow, leaf_names, leaves
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.agent_market import native_tick
 from vecenv.tasks.agent_market.execution import remaining
 from vecenv.tasks.agent_market.market import Market, joined, split
 from vecenv.tasks.agent_market.orders import Order
@@ -35,10 +34,8 @@ def made(task: str, seats: int, markets: int = 4, **changes) -> VecEnv:
 
 
 def market_of(env: VecEnv, number: int) -> Market:
-    """Return a market of an environment as one."""
-    seats = env.scenario.num_agents
-    part = env.state.market[number * seats : (number + 1) * seats]
-    return joined(part, env.scenario.layout) if seats > 1 else env.state.market[number]
+    """Return a market of two seats as one."""
+    return joined(env.state.market[2 * number : 2 * number + 2], env.scenario.layout)
 
 
 def asked(env: VecEnv, first: list[list[tuple[int, int, int]]]) -> Tensor:
@@ -81,39 +78,8 @@ def test_a_seat_that_does_nothing_changes_nothing():
         assert torch.equal(one, other), name
     assert (pair.state.shares[1::2] == 0).all() and alone.state.traded.sum() > 0
     for number in range(4):
-        one, other = market_of(alone, number), market_of(pair, number)
+        one, other = alone.state.market[number], market_of(pair, number)
         assert torch.equal(one.quantity, other.quantity) and torch.equal(one.cash[0], other.cash[0])
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_cash_and_shares_of_all_owners_add_up(name):
-    env = made(name, 3)
-    for _ in range(8):
-        env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
-        for number in range(4):
-            market = market_of(env, number)
-            assert market.cash.sum() == 0 and market.shares.sum() == 0
-            assert torch.equal(market.shares[:3], env.state.shares[3 * number : 3 * number + 3])
-    assert env.state.traded.sum() > 0
-
-
-@pytest.mark.assembly
-def test_the_native_market_and_that_of_pytorch_are_equal(monkeypatch):
-    if native_tick.built_library(native_tick.SOURCE) is None:
-        pytest.skip("there is no C++ compiler")
-    native = made("market_making", 2, 2)
-    native_steps = [snapshots(native) for _ in range(2)]
-    monkeypatch.setattr(native_tick, "built_library", lambda source: None)
-    plain = made("market_making", 2, 2)
-    for one, other in zip(native_steps, [snapshots(plain) for _ in range(2)], strict=True):
-        for name_of_leaf, left, right in zip(leaf_names(plain.rows), one, other, strict=True):
-            assert torch.equal(left, right), name_of_leaf
-
-
-def snapshots(env: VecEnv) -> list[Tensor]:
-    """Step by random actions; return copies of all tensors."""
-    env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
-    return [leaf.clone() for leaf in leaves(env.rows)]
 
 
 def test_seats_trade_with_each_other():
@@ -125,6 +91,8 @@ def test_seats_trade_with_each_other():
     assert env.state.last_traded.tolist()[1] == [0, waiting + 40]
     assert env.state.shares[0] in (40, 60), "background traders may meet the rest"
     assert (env.state.cash - before).tolist() == [-int(env.state.shares[0]) * price, (waiting + 40) * price]
+    market = market_of(env, 0)
+    assert torch.equal(market.shares[:2], env.state.shares) and market.cash.sum() == market.shares.sum() == 0
 
 
 def test_seats_take_turns_to_be_first():

@@ -1,16 +1,16 @@
-"""Texts of the market's tasks: what is shown is what is, and answers are carried out."""
+"""Texts and tools of the market's tasks: what is shown is what is, answers are carried out, and faults are told."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from vecenv.registry import make_spoken
 from vecenv.tasks.agent_market.text.render import Renderer, Shown
+from vecenv.tasks.agent_market.tools import TOOLS, MarketTools
 from vecenv.text.door import TextDoor
+from vecenv.text.tool_calls import ToolCall
 from vecenv.text.turns import TextRows, TextRules
-
-TASKS = ("agent_market", "execution", "market_making")
-ALL = pytest.mark.parametrize("task", TASKS)
 
 FEATURES = {
     **{"change_1": 0.0104, "change_8": -0.25, "change_64": -0.0001, "spread": 2.0, "imbalance": -0.004},
@@ -50,46 +50,30 @@ You may buy 400 more and sell 350 more.
 In the last step you bought 0 and sold 150, of 1,620 traded."""
 
 
-def test_a_row_is_written_as_it_is():
+def test_a_row_is_written_as_it_is_with_exact_prices():
     assert Renderer(0.01, 10.0).text(SHOWN, ["Order: sell 1,000"]) == TEXT
-
-
-def test_an_empty_book_and_no_news_are_said():
-    empty = SHOWN._replace(
-        ladder=(((0,), (0,)), ((0,), (0,))),
-        own=((0, 0, 0, 0, -1),) * 2,
-        features=FEATURES | {"news_active": 0.0},
-        estimate=None,
-        step=0,
-    )
+    nobody = {"ladder": (((0,), (0,)), ((0,), (0,))), "own": ((0, 0, 0, 0, -1),) * 2}
+    empty = SHOWN._replace(features=FEATURES | {"news_active": 0.0}, estimate=None, step=0, **nobody)
     text = Renderer(0.25, 1.0).text(empty, [])
     assert "News: none\n" in text and "fair value" not in text and "In the last step" not in text
     assert "There are no bids.\nThere are no asks." in text and "Your orders: none" in text
     assert "The episode has ended." in Renderer(0.25, 1.0).text(empty._replace(step=20), [])
+    for tick, ticks, told in ((0.25, 7, "1.75"), (0.25, 7.5, "1.875"), (5.0, 300, "1,500.0"), (0.01, -5, "-0.05")):
+        assert Renderer(tick, 1.0).price(ticks) == told
 
 
-@pytest.mark.parametrize(
-    ("tick", "ticks", "told"),
-    [
-        (0.01, 100_000.5, "1,000.005"),
-        (0.25, 7, "1.75"),
-        (0.25, 7.5, "1.875"),
-        (5.0, 300, "1,500.0"),
-        (0.01, -5, "-0.05"),
-    ],
-)
-def test_prices_are_exact(tick, ticks, told):
-    assert Renderer(tick, 1.0).price(ticks) == told
-
-
-@ALL
+@pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
 def test_texts_show_the_state(task):
     """The ladder's numbers are those of the state, at every step of an episode in which orders wait."""
-    env = make_spoken(task, 4, seed=3)
+    env = make_spoken(task, 3, seed=3)
     door, marks = TextDoor(env), 0
-    answer = "BID 30 AT 999.99; ASK 30 AT 1000.20; BUY 20; SELL 10"
+    instructions = door.instructions(range(3))
+    assert "20 steps of 30 seconds" in instructions[0] and "BID 0 cancels" in instructions[0]
+    if task == "execution":
+        signs = [text.split("\n")[1].split(" ")[0] for text in instructions]
+        assert signs == ["Buy" if sign > 0 else "Sell" for sign in env.state.parent[:, 0].tolist()]
     while not bool(env.rows.done.all()):
-        for row, text in enumerate(door.render(range(4))):
+        for row, text in enumerate(door.render(range(3))):
             state = env.state[row]
             ladder = text.split("asks\n")[1].split("\nPosition")[0].splitlines()
             found = []
@@ -100,16 +84,18 @@ def test_texts_show_the_state(task):
             assert found == [*reversed(asks), *bids]
             assert f"Position: {int(state.shares):+,} shares" in text
             marks += text.count("< yours")
-        orders, valid = door.parse([answer] * 4, range(4))
+        orders, valid = door.parse(["BID 30 AT 999.99; ASK 30 AT 1000.20; BUY 20; SELL 10"] * 3, range(3))
         assert bool(valid.all())
         env.advance(orders)
     assert marks > 4
 
 
-def test_without_depth_and_fair_value_there_is_one_level_and_no_estimate():
+def test_options_shorten_what_is_shown_and_the_episode():
     env = make_spoken("agent_market", 2, seed=1, fair_value=False, depth=False)
     (told, _) = TextDoor(env).render([0, 1])
     assert "fair value" not in told and len(told.split("asks\n")[1].split("Position")[0].splitlines()) == 2
+    assert called(env, ToolCall("feature", {"name": "deviation"}))[0].startswith("Error: there is no feature 'devia")
+    assert make_spoken("execution", 1, max_ticks=90).scenario.longest == 3
 
 
 @pytest.mark.nightly
@@ -120,30 +106,80 @@ def test_instructions_of_auctions_promise_no_waiting_orders():
     assert "buy at the price of all" in told and "waits in the book" not in told and "BID" not in told
 
 
-@ALL
-def test_instructions_name_goal_and_grammar(task):
-    env = make_spoken(task, 2, seed=1)
-    (told, _) = TextDoor(env).instructions([0, 1])
-    assert "20 steps of 30 seconds" in told and "BID 0 cancels" in told
-    if task == "execution":
-        signs = [text.split("\n")[1].split(" ")[0] for text in TextDoor(env).instructions([0, 1])]
-        assert signs == ["Buy" if sign > 0 else "Sell" for sign in env.state.parent[:, 0].tolist()]
-
-
-@ALL
-def test_an_episode_of_answers(task):
-    """Orders trade, nonsense is an invalid hold, and the grade comes at the end."""
-    rows = TextRows(make_spoken(task, 2, seed=5), TextRules(format_penalty=-0.5))
+def test_an_episode_of_answers():
+    """Orders trade, nonsense is an invalid hold, tools move nothing, and the grade comes at the end."""
+    rows = TextRows(make_spoken("execution", 2, seed=5), TextRules(format_penalty=-0.5, tools=("all",)))
+    instructions, _ = rows.instructions([0, 1])
+    assert all(f"  {name}: " in instructions for name in TOOLS) and "at most 3 a step" in instructions
     rows.begin([0, 1])
+    for call, told in (
+        ('{"name": "calculator", "arguments": {"expression": "1000 / 20"}}', "50"),
+        ('<tool_call>{"name": "position"}</tool_call>', "+0 shares"),
+        ('{"name": "feature", "arguments": {"name": "mid"}}', "mid, middle of best bid and ask: "),
+    ):
+        (turn,) = rows.answer([0], [call])
+        assert turn.shown.startswith(told) and int(rows.env.state.tick[0]) == 0
     turns = rows.answer([0, 1], ["BUY 40; SELL 40", "give me money"])
     assert [turn.valid for turn in turns] == [True, False] and turns[1].reward <= -0.5
-    assert [turn.acted for turn in turns] == [True, False]
+    assert [turn.acted for turn in turns] == [True, False] and int(rows.env.state.tick[0]) == 30
     assert int(rows.env.state.traded[0].sum()) >= 40 and int(rows.env.state.traded[1].sum()) == 0
     for _ in range(19):
         turns = rows.answer([0, 1], ["HOLD", "HOLD"])
     assert all(turn.truncated or turn.terminated for turn in turns) and all(0 <= turn.grade <= 1 for turn in turns)
 
 
-def test_agents_that_act_by_text_have_twenty_steps_unless_told_otherwise():
-    assert make_spoken("execution", 1).scenario.longest == 20
-    assert make_spoken("execution", 1, max_ticks=90).scenario.longest == 3
+def called(env, *calls: ToolCall) -> list[str]:
+    tools = TextDoor(env).text.tools(("all",))
+    return [TextDoor(env).tool_results(tools, [call], [0])[0] for call in calls]
+
+
+CALLS = (
+    ("cost", {"side": "sell", "shares": 100}, "100 shares at 999.99 on average, 0.1 basis points from the mid"),
+    ("cost", {"side": "Sell", "shares": 150}, "150 shares at 999.96 on average, 0.4 basis points from the mid"),
+    ("cost", {"side": "buy", "shares": 40}, "40 shares at 1,000.01 on average, 0.1 basis points from the mid"),
+    ("cost", {"side": "up", "shares": 1}, "Error: side must be buy or sell"),
+    ("cost", {"side": "buy", "shares": 0}, "Error: shares must be at least 1"),
+    ("cost", {"side": "buy"}, "Error: cost needs shares"),
+    ("cost", {"side": "buy", "shares": True}, "Error: shares must be a whole number"),
+    ("position", {"symbol": "A"}, "Error: position takes no 'symbol'; it takes none"),
+    ("what_if", {}, "Error: there is no tool 'what_if'; there are feature, cost, position, calculator"),
+    ("calculator", {"expression": "1/0"}, "Error: '1/0' has no value"),
+    (
+        "position",
+        {},
+        "+30 shares, cost 29,997.00, value at the mid 30,000.00, profit of them +3.00; 25 shares in bids, 0 in asks; "
+        "40 bought and 10 sold since the start",
+    ),
+)
+
+
+def test_tools_tell_the_state_and_faults():
+    """Of a market whose first row holds 30 shares that have cost 29,997.00, and sees a known book."""
+    env = make_spoken("agent_market", 2, seed=1)
+    state = env.state
+    ladder, own = torch.zeros_like(state.ladder), state.own.clone()
+    ladder[0, 0, 0, :2], ladder[0, 1, 0, :2] = torch.tensor([99_999, 99_990]), torch.tensor([100, 50])
+    ladder[0, 0, 1, :1], ladder[0, 1, 1, :1] = 100_001, 40
+    own[0, 0, :] = torch.tensor([25, 0])
+    fields = {
+        "ladder": ladder,
+        "own": own,
+        "shares": torch.tensor([30, 0]),
+        "cost": torch.tensor([2_999_700.0, 0.0], dtype=torch.float64),
+        "traded": torch.tensor([[40, 10], [0, 0]]),
+        "doubled_mid": torch.full_like(state.doubled_mid, 200_000),
+    }
+    env.rows = env.rows.replace(state=state.replace(**fields))
+    for name, arguments, told in CALLS:
+        assert called(env, ToolCall(name, arguments)) == [told]
+    (told,) = called(env, ToolCall("cost", {"side": "buy", "shares": 41}))
+    assert told.startswith("40 shares at 1,000.01 on average") and told.endswith("1 you see no orders")
+    observed = dict(zip(env.scenario.feature_names, env.observations()[0].tolist(), strict=False))
+    for name in ("macd", "rsi_8", "change_16", "deviation"):
+        (told,) = called(env, ToolCall("feature", {"name": name}))
+        assert told.endswith(f": {observed[name]:.6g}")
+    env.rows = env.rows.replace(state=env.state.replace(ladder=torch.zeros_like(env.state.ladder)))
+    assert called(env, ToolCall("cost", {"side": "buy", "shares": 3})) == ["that side of the book is empty"]
+    assert MarketTools(env.scenario, ["market", "position"]).offered == ("feature", "cost", "position")
+    with pytest.raises(ValueError, match="unknown tools levels; there are feature, cost, position, calculator"):
+        MarketTools(env.scenario, ["levels"])
