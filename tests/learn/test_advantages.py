@@ -1,87 +1,103 @@
-"""Advantages equal a slow loop and TorchRL's, and let nothing through the end of an episode."""
+"""Advantages beside a slow loop, and the running moments and scales that rewards and observations are divided by."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from torch import Tensor
-from torchrl.objectives.value.functional import generalized_advantage_estimate, vec_generalized_advantage_estimate
 
+from vecenv.learn import running_moments
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
+from vecenv.learn.reward_scale import RewardScale
+from vecenv.learn.running_moments import RunningMoments, batch_moments, table_moments
 
 STEPS, ROWS, GAMMA, LAMBDA = 40, 7, 0.97, 0.9
+CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def rollout() -> dict[str, Tensor]:
-    """Random steps with both kinds of ends, sometimes at once."""
+def test_advantages_and_discounted_sums_are_those_of_a_loop():
+    """Both kinds of ends, sometimes at once; sums go on in the next rollout, and start anew in the next episode."""
     generator = torch.Generator().manual_seed(3)
-
-    def normal() -> Tensor:
-        return torch.randn(STEPS, ROWS, generator=generator, dtype=torch.float64)
-
-    terminated = torch.rand(STEPS, ROWS, generator=generator) < 0.1
-    truncated = torch.rand(STEPS, ROWS, generator=generator) < 0.15
-    assert (terminated & truncated).any()
-    assert (terminated ^ truncated).any()
-    return {
-        "reward": normal(),
-        "value": normal(),
-        "next_value": normal(),
-        "terminated": terminated,
-        "truncated": truncated,
-    }
-
-
-def test_equals_a_scalar_loop(rollout: dict[str, Tensor]) -> None:
-    advantages = generalised_advantages(**rollout, gamma=GAMMA, gae_lambda=LAMBDA)
-    for row in range(ROWS):
-        following = 0.0
-        for step in reversed(range(STEPS)):
-            reward, value, next_value, terminated, truncated = (entry[step, row].item() for entry in rollout.values())
-            bootstrap = 0.0 if terminated else next_value
-            if terminated or truncated:
-                following = 0.0
-            following = reward + GAMMA * bootstrap - value + GAMMA * LAMBDA * following
-            assert advantages[step, row].item() == pytest.approx(following, abs=1e-12)
-
-
-@pytest.mark.parametrize("reference", [generalized_advantage_estimate, vec_generalized_advantage_estimate])
-def test_equals_torchrl(rollout: dict[str, Tensor], reference) -> None:
-    own = generalised_advantages(**rollout, gamma=GAMMA, gae_lambda=LAMBDA)
-    wide = {name: entry.T.unsqueeze(-1) for name, entry in rollout.items()}
-    done = wide["terminated"] | wide["truncated"]
-    theirs, target = reference(
-        GAMMA, LAMBDA, wide["value"], wide["next_value"], wide["reward"], done, wide["terminated"]
-    )
-    torch.testing.assert_close(own, theirs.squeeze(-1).T, rtol=0, atol=1e-6)
-    torch.testing.assert_close(own + rollout["value"], target.squeeze(-1).T, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_nothing_leaks_over_the_border_of_an_episode(rollout: dict[str, Tensor], end: str) -> None:
-    rollout["terminated"], rollout["truncated"] = (torch.zeros(STEPS, ROWS, dtype=torch.bool) for _ in range(2))
-    rollout[end][20] = True
-    before = generalised_advantages(**rollout, gamma=GAMMA, gae_lambda=LAMBDA)
-    for name in ("reward", "value", "next_value"):
-        rollout[name][21:] += 100.0
-    after = generalised_advantages(**rollout, gamma=GAMMA, gae_lambda=LAMBDA)
-    assert torch.equal(before[:21], after[:21])
-    assert not torch.isclose(before[21:], after[21:]).any()
-
-
-def test_discounted_sums_go_on_in_the_next_rollout_and_start_anew_in_the_next_episode() -> None:
-    generator = torch.Generator().manual_seed(4)
-    reward = torch.randn(STEPS, ROWS, generator=generator, dtype=torch.float64)
-    done = torch.rand(STEPS, ROWS, generator=generator) < 0.1
-    zero = torch.zeros(ROWS, dtype=torch.float64)
-    first, carried = discounted_sums(reward[:15], done[:15], zero, GAMMA)
+    reward, value, following = torch.randn(3, STEPS, ROWS, generator=generator, dtype=torch.float64)
+    terminated, truncated = torch.rand(2, STEPS, ROWS, generator=generator) < 0.15
+    assert (terminated & truncated).any() and (terminated ^ truncated).any()
+    found = generalised_advantages(reward, value, following, terminated, truncated, GAMMA, LAMBDA)
+    done = terminated | truncated
+    first, carried = discounted_sums(reward[:15], done[:15], torch.zeros(ROWS, dtype=torch.float64), GAMMA)
     second, _ = discounted_sums(reward[15:], done[15:], carried, GAMMA)
-    sums = torch.cat([first, second])
+    advantages, sums = torch.zeros(STEPS, ROWS).double(), torch.zeros(STEPS, ROWS).double()
     for row in range(ROWS):
-        expected = 0.0
+        later, so_far = 0.0, 0.0
+        for step in reversed(range(STEPS)):
+            after = 0.0 if terminated[step, row] else following[step, row]
+            later = reward[step, row] + GAMMA * after - value[step, row] + GAMMA * LAMBDA * later * ~done[step, row]
+            advantages[step, row] = later
         for step in range(STEPS):
-            expected = reward[step, row].item() + GAMMA * expected
-            assert sums[step, row].item() == pytest.approx(expected, abs=1e-12)
-            if done[step, row]:
-                expected = 0.0
+            so_far = sums[step, row] = reward[step, row] + GAMMA * so_far
+            so_far = so_far * ~done[step, row]
+    torch.testing.assert_close(found, advantages, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat([first, second]), sums, rtol=0, atol=1e-12)
+
+
+def rollout(*rewards, ends):
+    done = torch.zeros(len(rewards), len(rewards[0]), dtype=torch.bool)
+    done[ends[0]][ends[1]] = True
+    return SimpleNamespace(reward=torch.tensor(rewards), terminated=done, truncated=torch.zeros_like(done))
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
+    scale = RewardScale(2, 0.5, CPU)
+    assert float(scale.deviation()) == 1.0 and scale.scaled(torch.tensor([3.0])).tolist() == [3.0]
+    # The first row ends after its first step; sums 4, 2 and 1, 4.5: the second row carries 4.5 on.
+    scale.update(rollout([4.0, 2.0], [1.0, 3.5], ends=(0, 0)))
+    assert scale.discounted_return.tolist() == [1.0, 4.5]
+    deviation = torch.tensor([4.0, 2.0, 1.0, 4.5]).std(correction=0)
+    assert float(scale.deviation()) == pytest.approx(float(deviation))
+    torch.testing.assert_close(scale.scaled(torch.tensor([[3.0, -6.0]])), torch.tensor([[3.0, -6.0]]) / deviation)
+    other = RewardScale(2, 0.5, CPU)
+    other.load_state_dict(scale.state_dict())
+    for each in (scale, other):
+        each.update(rollout([0.0, 1.0], ends=(0, 0)))
+    assert other.discounted_return.tolist() == scale.discounted_return.tolist() == [0.0, 3.25]
+    assert float(other.deviation()) == float(scale.deviation())
+
+
+def test_every_member_has_a_scale_of_its_own():
+    """Two members of two rows each."""
+    scale = RewardScale(4, 0.0, CPU, num_members=2)
+    scale.update(rollout([1.0, 3.0, 10.0, 30.0], [1.0, 3.0, 10.0, 50.0], ends=(0, 1)))
+    deviations = [torch.tensor(own).std(correction=0) for own in ([1.0, 3.0, 1.0, 3.0], [10.0, 30.0, 10.0, 50.0])]
+    torch.testing.assert_close(scale.deviation(), torch.stack(deviations))
+    told = scale.scaled(torch.ones(3, 4))
+    torch.testing.assert_close(told, (1 / torch.stack(deviations)).repeat_interleave(2).expand(3, 4))
+
+
+@pytest.mark.parametrize("chunk", [4, 8192])
+def test_moments_of_batches_and_of_rows_of_a_table_are_those_of_all_samples(monkeypatch, chunk):
+    """Batches of unequal sizes, each about a mean of its own; rows count as often as they occur."""
+    monkeypatch.setattr(running_moments, "CHUNK", chunk)
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randn(size, 3, generator=generator) + 5.0 * place for place, size in enumerate((40, 1, 25))]
+    moments, together = RunningMoments((3,), CPU), torch.cat(batches).double()
+    for batch in batches:
+        moments.update(batch.clone())
+    assert int(moments.count) == 66
+    torch.testing.assert_close(moments.mean, together.mean(0), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(moments.deviation(), together.std(0, correction=0), rtol=1e-5, atol=0)
+    table = torch.randn(11, 4, generator=generator) * 3.0 + 100.0
+    table[:, 2] = 1e6
+    rows = torch.randint(2, 9, (200,), generator=generator)
+    for one, other in zip(table_moments(table, rows), batch_moments(table[rows]), strict=True):
+        assert one.dtype == torch.float64
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert float(table_moments(table, rows)[1][2]) == 0.0
+
+
+def test_what_does_not_vary_is_left_as_it_is():
+    """A constant, however large, nothing yet, and a small change of a large number that is no rounding."""
+    moments = RunningMoments((2,), CPU)
+    assert moments.deviation().tolist() == [1.0, 1.0]
+    for _ in range(2):
+        moments.update(1e6 + torch.tensor([[0.0, 0.0], [0.0, 64.0]]))
+    assert moments.deviation().tolist() == pytest.approx([1.0, 32.0])

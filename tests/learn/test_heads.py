@@ -1,24 +1,52 @@
-"""Heads draw from the distributions that they evaluate, and never draw what is masked out."""
+"""Heads draw from the distributions that they evaluate, evaluate as PyTorch does, and never draw what is masked."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, MultiCategorical
+from torchrl.data import Bounded, Categorical, MultiCategorical, Unbounded
+from torchrl.modules import TanhNormal
 
+import vecenv
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
+from vecenv.learn.bounds import Bounds
+from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
 from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.tanh_normal import TanhNormalHead
+
+CPU, ROWS = torch.device("cpu"), 20_000
+LOW, HIGH = torch.tensor([-1.0, 0.0, -2.0]), torch.tensor([1.0, 1.0, 4.0])
+SPEC = Bounded(LOW, HIGH, (3,))
+OUTPUTS = torch.tensor([0.3, -0.6, 0.1, 0.2, -1.0, 0.4])
 
 
 def keys_of(rows: int) -> tuple[EpisodeKey, Tensor]:
     return episode_key(7, torch.arange(rows), 0), torch.arange(rows) % 5
 
 
+def normals(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+def test_no_noise_comes_again_in_a_later_step_or_in_random_actions() -> None:
+    """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
+    drawn = torch.cat(open_uniforms(episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8), 10), dim=-1)
+    assert len(drawn.unique()) == drawn.numel() == 8 * 12
+    rows, days = 6, 4
+    key, elapsed = episode_key(7, torch.arange(rows), 0), [torch.full((rows,), day) for day in range(days)]
+    noise = torch.stack([torch.cat(open_uniforms(key, day, 8), dim=-1) for day in elapsed], dim=1).flatten(1)
+    drawn = torch.stack([random_action(Bounded(0.0, 1.0, (8,)), key, day) for day in elapsed], dim=1).flatten(1)
+    assert float((noise.unsqueeze(-1) - drawn.unsqueeze(-2)).abs().min()) > 1e-6
+
+
 def test_gaussian_samples_have_their_distribution() -> None:
     head = GaussianHead(Bounded(0.0, 1.0, (6,)), initial_std=0.5)
-    bias, own = head.initial_parameters(torch.device("cpu"))
+    bias, own = head.initial_parameters(CPU)
     assert torch.equal(bias, torch.full((6,), 0.5))
     outputs = torch.arange(6.0).expand(40_000, 6)
     action = head.sample(outputs, own, *keys_of(40_000))
@@ -32,46 +60,58 @@ def test_gaussian_samples_have_their_distribution() -> None:
     assert torch.equal(head.mode(outputs), outputs)
 
 
-def test_categorical_samples_have_their_distribution() -> None:
-    head = CategoricalHead(MultiCategorical((2, 3, 4, 2, 3)))
-    logits = torch.linspace(-1.0, 1.0, head.size)
-    outputs = logits.expand(40_000, -1)
-    action = head.sample(outputs, [], *keys_of(40_000))
-    references = [torch.distributions.Categorical(logits=part) for part in logits.split(head.choices)]
-    for component, reference in enumerate(references):
-        frequency = torch.bincount(action[:, component], minlength=head.choices[component]) / 40_000
-        torch.testing.assert_close(frequency, reference.probs, rtol=0, atol=0.012)
-    joint = torch.corrcoef(action.T.float()) - torch.eye(5)
-    assert joint.abs().max() < 0.02
+@pytest.mark.parametrize("shared", [False, True])
+def test_divergences_of_normal_distributions(shared: bool) -> None:
+    """That of PyTorch, and from the centre of the bounds half the squared distance in deviations."""
+    head = GaussianHead(Bounded(torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 4.0]), (2,)), 0.5, shared_std=shared)
+    one, other = normals(2, 30, 2)
+    spread, wider = ([0.3 * part] for part in normals(2, 1 if shared else 2))
+    kinds = [torch.distributions.Normal(mean, own[0].exp()) for mean, own in ((one, spread), (other, wider))]
+    expected = torch.distributions.kl_divergence(*kinds).sum(-1)
+    torch.testing.assert_close(head.divergence(one, spread, other, wider), expected, rtol=1e-5, atol=1e-5)
+    bias, own = head.initial_parameters(CPU)
+    assert bias.tolist() == [0.0, 2.0] and own[0].exp().tolist() == ([0.5] if shared else [0.5, 1.0])
+    told = head.divergence_from_centre(torch.tensor([[1.0, 4.0], [0.0, 2.0]]), own)
+    assert told.tolist() == pytest.approx([0.5 * (2.0**2 + (4.0 if shared else 2.0) ** 2), 0.0])
+
+
+def masked_outputs(head: CategoricalHead, rows: int) -> tuple[Tensor, Tensor]:
+    """Return logits and which are allowed, at least one per component. Shape of each: (rows, size)."""
+    generator = torch.Generator().manual_seed(0)
+    allowed = torch.rand(rows, head.size, generator=generator) < 0.4
+    for part in allowed.split(head.choices, dim=-1):
+        part.scatter_(1, torch.randint(part.shape[1], (rows, 1), generator=generator), True)
+    return torch.where(allowed, 3.0 * normals(rows, head.size), FORBIDDEN), allowed
+
+
+def is_allowed(head: CategoricalHead, allowed: Tensor, action: Tensor) -> bool:
+    parts = zip(allowed.split(head.choices, dim=-1), action.flatten(1).unbind(-1), strict=True)
+    return all(bool(part.gather(1, choice[:, None]).all()) for part, choice in parts)
+
+
+@pytest.mark.parametrize("choices", [(2, 3, 4, 2, 3), (6, 4, 6, 4)])
+def test_choices_are_those_of_pytorch_among_the_allowed(choices: tuple[int, ...]) -> None:
+    head = CategoricalHead(MultiCategorical(choices))
+    outputs, allowed = masked_outputs(head, 5_000)
+    action = head.sample(outputs, [], *keys_of(5_000))
+    assert is_allowed(head, allowed, action) and is_allowed(head, allowed, head.mode(outputs))
+    infinite = torch.where(allowed, outputs, -torch.inf)
+    references = [torch.distributions.Categorical(logits=part) for part in infinite.split(head.choices, dim=-1)]
     log_prob, entropy = head.evaluate(outputs, [], action)
-    expected = sum(reference.log_prob(action[:, component]) for component, reference in enumerate(references))
+    expected = sum(one.log_prob(choice) for one, choice in zip(references, action.unbind(-1), strict=True))
     torch.testing.assert_close(log_prob, expected, rtol=0, atol=1e-5)
-    assert entropy[0].item() == pytest.approx(sum(reference.entropy().item() for reference in references), abs=1e-5)
-    assert torch.equal(head.mode(outputs)[0], torch.tensor([count - 1 for count in head.choices]))
-
-
-def test_no_noise_of_a_step_comes_again_in_a_later_one() -> None:
-    """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
-    drawn = torch.cat(open_uniforms(episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8), 10), dim=-1)
-    assert len(drawn.unique()) == drawn.numel() == 8 * 12
-
-
-def test_a_policy_and_random_actions_share_no_number() -> None:
-    """On no step of an episode: else a policy's noise would be known from what the random agent did there."""
-    rows, days = 6, 4
-    key, elapsed = episode_key(7, torch.arange(rows), 0), [torch.full((rows,), day) for day in range(days)]
-    noise = torch.stack([torch.cat(open_uniforms(key, day, 8), dim=-1) for day in elapsed], dim=1).flatten(1)
-    drawn = torch.stack([random_action(Bounded(0.0, 1.0, (8,)), key, day) for day in elapsed], dim=1).flatten(1)
-    assert float((noise.unsqueeze(-1) - drawn.unsqueeze(-2)).abs().min()) > 1e-6
-
-
-def test_components_that_repeat_are_found() -> None:
-    assert shortest_pattern([51, 10] * 8) == [51, 10]
-    assert shortest_pattern([3, 3, 3]) == [3]
-    assert shortest_pattern([2, 3, 4, 2, 3]) == [2, 3, 4, 2, 3]
+    torch.testing.assert_close(entropy, sum(one.entropy() for one in references), rtol=0, atol=1e-5)
+    logits = torch.linspace(-1.0, 1.0, head.size)
+    action = head.sample(logits.expand(40_000, -1), [], *keys_of(40_000))
+    for part, choice in zip(logits.split(head.choices), action.unbind(-1), strict=True):
+        frequency = torch.bincount(choice, minlength=len(part)) / 40_000
+        torch.testing.assert_close(frequency, part.softmax(-1), rtol=0, atol=0.012)
+    assert (torch.corrcoef(action.T.float()) - torch.eye(len(choices))).abs().max() < 0.02
 
 
 def test_repeated_components_keep_their_order() -> None:
+    assert shortest_pattern([51, 10] * 8) == [51, 10] and shortest_pattern([3, 3, 3]) == [3]
+    assert shortest_pattern([2, 3, 4, 2, 3]) == [2, 3, 4, 2, 3]
     head = CategoricalHead(MultiCategorical(torch.tensor([[2, 3], [2, 3]])))
     # One choice of each component is certain: the second, the last, the first, the middle.
     outputs = torch.tensor([[0.0, 50.0, 0.0, 0.0, 50.0, 50.0, 0.0, 0.0, 50.0, 0.0]]).expand(100, -1)
@@ -79,30 +119,6 @@ def test_repeated_components_keep_their_order() -> None:
     assert torch.equal(head.mode(outputs), expected)
     assert torch.equal(head.sample(outputs, [], *keys_of(100)), expected)
     assert head.evaluate(outputs, [], expected)[0].abs().max() < 1e-6
-
-
-def masked_outputs(head: CategoricalHead, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return logits and which are allowed, at least one per component. Shape of each: (rows, size)."""
-    generator = torch.Generator().manual_seed(seed)
-    allowed = torch.rand(rows, head.size, generator=generator) < 0.4
-    for part in allowed.split(head.choices, dim=-1):
-        kept = torch.randint(part.shape[1], (rows, 1), generator=generator)
-        part.scatter_(1, kept, True)
-    logits = 3.0 * torch.randn(rows, head.size, generator=generator)
-    return torch.where(allowed, logits, FORBIDDEN), allowed
-
-
-def is_allowed(head: CategoricalHead, allowed: Tensor, action: Tensor) -> Tensor:
-    """Return whether each component's choice is allowed. Shape: (rows, components)."""
-    parts = zip(allowed.split(head.choices, dim=-1), action.flatten(1).unbind(-1), strict=True)
-    return torch.stack([part.gather(1, choice[:, None]).squeeze(1) for part, choice in parts], dim=-1)
-
-
-def test_masked_choices_are_never_taken() -> None:
-    head = CategoricalHead(MultiCategorical(torch.tensor([[5, 2], [3, 9]])))
-    outputs, allowed = masked_outputs(head, 20_000)
-    assert is_allowed(head, allowed, head.sample(outputs, [], *keys_of(20_000))).all()
-    assert is_allowed(head, allowed, head.mode(outputs)).all()
 
 
 def test_numbers_at_the_ends_draw_allowed_choices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,62 +130,19 @@ def test_numbers_at_the_ends_draw_allowed_choices(monkeypatch: pytest.MonkeyPatc
     for number in (1e-10, 1.0 - 2.0**-24, 1.0):
         draws = tuple(torch.full((5_000, 1), number) for _ in range(4))
         monkeypatch.setattr("vecenv.learn.heads.open_uniforms", lambda *_, draws=draws: draws)
-        assert is_allowed(head, allowed, head.sample(outputs, [], *keys_of(5_000))).all()
+        assert is_allowed(head, allowed, head.sample(outputs, [], *keys_of(5_000)))
 
 
-def test_masked_distributions_are_those_of_the_allowed_choices() -> None:
+def test_what_is_forbidden_has_no_gradient_and_no_divergence() -> None:
     head = CategoricalHead(MultiCategorical(torch.tensor([[6, 4]] * 2)))
     outputs, allowed = masked_outputs(head, 500)
     action = head.sample(outputs, [], *keys_of(500))
-    log_prob, entropy = head.evaluate(outputs, [], action)
-    expected_log_prob, expected_entropy = torch.zeros(500), torch.zeros(500)
-    infinite = torch.where(allowed, outputs, -torch.inf)
-    for component, logits in enumerate(infinite.split(head.choices, dim=-1)):
-        reference = torch.distributions.Categorical(logits=logits)
-        expected_log_prob += reference.log_prob(action.flatten(1)[:, component])
-        expected_entropy += reference.entropy()
-    torch.testing.assert_close(log_prob, expected_log_prob, rtol=0, atol=1e-5)
-    torch.testing.assert_close(entropy, expected_entropy, rtol=0, atol=1e-5)
-    frequency_outputs = outputs[:1].expand(40_000, -1)
-    drawn = head.sample(frequency_outputs, [], *keys_of(40_000))[:, 0, 0]
-    reference = torch.distributions.Categorical(logits=infinite[0, :6])
-    frequency = torch.bincount(drawn, minlength=6) / 40_000
-    torch.testing.assert_close(frequency, reference.probs, rtol=0, atol=0.012)
-
-
-def test_masked_gradients_are_finite_and_reach_only_the_allowed() -> None:
-    head = CategoricalHead(MultiCategorical(torch.tensor([[6, 4]] * 2)))
-    outputs, allowed = masked_outputs(head, 500)
-    action = head.sample(outputs, [], *keys_of(500))
-    logits = torch.randn(500, head.size, requires_grad=True)
+    logits = normals(500, head.size).requires_grad_()
     log_prob, entropy = head.evaluate(torch.where(allowed, logits, FORBIDDEN), [], action)
     (gradient,) = torch.autograd.grad((log_prob + 0.1 * entropy).sum(), logits)
-    assert gradient.isfinite().all()
-    assert (gradient[~allowed] == 0).all()
-    assert gradient[allowed].abs().max() > 0.1
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_divergence_of_normal_distributions_is_that_of_pytorch(shared: bool) -> None:
-    head = GaussianHead(Bounded(-1.0, 1.0, (4,)), initial_std=0.5, shared_std=shared)
-    generator = torch.Generator().manual_seed(0)
-    one, other = (torch.randn(30, 4, generator=generator) for _ in range(2))
-    spread, wider = ([0.3 * torch.randn(1 if shared else 4, generator=generator)] for _ in range(2))
-    kinds = [torch.distributions.Normal(mean, own[0].exp()) for mean, own in ((one, spread), (other, wider))]
-    expected = torch.distributions.kl_divergence(*kinds).sum(-1)
-    torch.testing.assert_close(head.divergence(one, spread, other, wider), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_divergence_of_choices_is_that_of_pytorch_and_leaves_out_what_is_forbidden() -> None:
-    head = CategoricalHead(MultiCategorical((3, 4)))
-    one, other = torch.randn(2, 30, 7, generator=torch.Generator().manual_seed(0)).unbind()
-    kinds = [
-        [torch.distributions.Categorical(logits=part) for part in outputs.split((3, 4), -1)] for outputs in (one, other)
-    ]
-    expected = sum(torch.distributions.kl_divergence(*pair) for pair in zip(*kinds, strict=True))
-    torch.testing.assert_close(head.divergence(one, [], other, []), expected, rtol=1e-5, atol=1e-5)
-    for outputs in (one, other):
-        outputs[:, 2] = FORBIDDEN
+    assert gradient.isfinite().all() and (gradient[~allowed] == 0).all() and gradient[allowed].abs().max() > 0.1
+    head, (one, other) = CategoricalHead(MultiCategorical((3, 4))), normals(2, 30, 7)
+    one[:, 2] = other[:, 2] = FORBIDDEN
     kept = [
         [torch.distributions.Categorical(logits=part) for part in (outputs[:, :2], outputs[:, 3:])]
         for outputs in (one, other)
@@ -178,9 +151,143 @@ def test_divergence_of_choices_is_that_of_pytorch_and_leaves_out_what_is_forbidd
     torch.testing.assert_close(head.divergence(one, [], other, []), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_distance_from_the_centre_is_half_the_square_in_deviations() -> None:
-    head = GaussianHead(Bounded(torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 4.0]), (2,)), 0.5, shared_std=True)
-    bias, own = head.initial_parameters(torch.device("cpu"))
-    assert bias.tolist() == [0.0, 2.0] and own[0].exp().tolist() == [0.5]
-    told = head.divergence_from_centre(torch.tensor([[1.0, 4.0], [0.0, 2.0]]), own)
-    assert told.tolist() == pytest.approx([0.5 * (2.0**2 + 4.0**2), 0.0])
+def test_units_are_half_widths_from_the_centre() -> None:
+    bounds = Bounds(SPEC)
+    action = torch.tensor([[-1.0, 0.5, 4.0], [2.0, 0.25, -9.0]])
+    assert bounds.units(action).tolist() == [[-1.0, 0.0, 1.0], [1.0, -0.5, -1.0]]
+    assert torch.equal(bounds.action(bounds.units(action)), action.clamp(LOW, HIGH))
+    wide = Bounds(Bounded(-1.0, 1.0, (2, 3)))
+    assert wide.units(torch.zeros(5, 4, 2, 3)).shape == (5, 4, 6) and wide.action(torch.zeros(4, 6)).shape == (4, 2, 3)
+    assert Bounds(Bounded(-1.0, 1.0, ())).units(torch.zeros(7)).shape == (7, 1)
+    for spec in (Categorical(3), Unbounded((2,)), Bounded(0, 3, (2,), dtype=torch.int64)):
+        for kind in (lambda spec, _: Bounds(spec), TanhNormalHead):
+            with pytest.raises(ValueError, match="actions must be numbers within finite bounds, those here are"):
+                kind(spec, 0.5)
+
+
+def test_the_squashed_normal_head_is_torchrls() -> None:
+    head = TanhNormalHead(SPEC, 0.5)
+    outputs = OUTPUTS.expand(40_000, 6)
+    mean, deviation = head.parts(outputs)
+    reference = TanhNormal(mean, deviation, low=LOW, high=HIGH, upscale=1e6)
+    action = head.sample(outputs, [], *keys_of(40_000))
+    assert ((action > LOW) & (action < HIGH)).all()
+    noise = (torch.atanh(head.bounds.units(action)) - mean) / deviation
+    assert noise.mean(0).abs().max() < 0.03
+    torch.testing.assert_close(torch.cov(noise.T), torch.eye(3), rtol=0, atol=0.04)
+    log_prob, entropy = head.evaluate(outputs, [], action)
+    torch.testing.assert_close(log_prob, reference.log_prob(action), rtol=0, atol=2e-2)
+    assert torch.equal(entropy, -log_prob)
+    units, density = head.units(outputs, noise)
+    torch.testing.assert_close(head.bounds.action(units), action, rtol=0, atol=1e-4)
+    # In half widths, of which the third is three and the second a half.
+    torch.testing.assert_close(density, log_prob + torch.tensor(1.5).log(), rtol=0, atol=2e-2)
+    torch.testing.assert_close(head.mode(outputs), head.bounds.action(torch.tanh(mean)))
+    # The divergence is that before squashing.
+    outputs, others = OUTPUTS.expand(2, 6), torch.stack([OUTPUTS, OUTPUTS.flip(0)])
+    normal, other = (torch.distributions.Normal(*head.parts(part)) for part in (outputs, others))
+    expected = torch.distributions.kl_divergence(normal, other).sum(-1)
+    assert expected[0] == 0 and expected[1] > 0.1
+    torch.testing.assert_close(head.divergence(outputs, [], others, []), expected)
+    bias, own = head.initial_parameters(CPU)
+    mean, deviation = head.parts(bias.unsqueeze(0))
+    assert not own and torch.equal(mean, torch.zeros(1, 3))
+    torch.testing.assert_close(deviation, torch.full((1, 3), 0.501))
+
+
+def dirichlet(items: int, initial_std: float = 0.5) -> tuple[DirichletHead, list[Tensor]]:
+    head = DirichletHead(Bounded(0.0, 1.0, (items,)), initial_std)
+    return head, head.initial_parameters(CPU)[1]
+
+
+def test_dirichlet_densities_and_divergences_are_those_of_pytorch() -> None:
+    for initial_std in (0.05, 0.5, 3.0):
+        head, own = dirichlet(6, initial_std)
+        outputs, wide = normals(200, head.size), [own[0] - 0.7]
+        action = head.sample(outputs, own, *keys_of(200))
+        log_prob, entropy = head.evaluate(outputs, own, action)
+        reference, other = (
+            torch.distributions.Dirichlet(head.concentrations(values, given).double())
+            for values, given in ((outputs, own), (outputs.flip(0), wide))
+        )
+        cash = 1 - action.double().sum(-1, keepdim=True)
+        expected = reference.log_prob(torch.cat([action.double(), cash], dim=-1))
+        torch.testing.assert_close(log_prob.double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(entropy.double(), reference.entropy(), rtol=1e-5, atol=1e-5)
+        found = head.divergence(outputs, own, outputs.flip(0), wide).double()
+        torch.testing.assert_close(found, torch.distributions.kl_divergence(reference, other), rtol=1e-4, atol=1e-4)
+    # At the edge of the portfolios they are finite.
+    head, own = dirichlet(3)
+    outputs = torch.zeros(1, head.size, requires_grad=True)
+    third = 1 / 3
+    for shares in ([0.0, 1.0, 0.0], [1e-30, 0.0, 0.0], [0.5, 0.5, 1e-7], [third, third, third + 1e-6]):
+        log_prob, entropy = head.evaluate(outputs, own, torch.tensor([shares]))
+        (gradient,) = torch.autograd.grad(log_prob.sum() + entropy.sum(), outputs)
+        assert log_prob.isfinite().all() and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(("initial_std", "spread"), [(0.1, 0.5), (2.0, 2.0), (100.0, 0.0)])
+def test_dirichlet_samples_have_the_moments_of_the_distribution(initial_std: float, spread: float) -> None:
+    """Within six standard errors: of means, and of covariances by a bound on fourth moments of numbers in [0, 1]."""
+    head, own = dirichlet(4, initial_std)
+    outputs = (spread * normals(1, head.size)).expand(ROWS, -1)
+    action = head.sample(outputs, own, *keys_of(ROWS)).double()
+    weights = torch.cat([action, 1 - action.sum(-1, keepdim=True)], dim=-1)
+    alpha = head.concentrations(outputs[:1], own)[0].double()
+    mean = alpha / alpha.sum()
+    covariance = (torch.diag(mean) - torch.outer(mean, mean)) / (alpha.sum() + 1)
+    assert weights.min() >= -1e-6
+    assert ((weights.mean(0) - mean).abs() < 6 * (covariance.diag() / ROWS).sqrt()).all()
+    centred = weights - mean
+    products = centred.unsqueeze(-1) * centred.unsqueeze(-2)
+    assert ((products.mean(0) - covariance).abs() < 6 * products.std(0) / ROWS**0.5).all()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 3.0])
+def test_candidates_are_accepted_as_often_as_stated(alpha: float) -> None:
+    """With the mass of the unnormalised density under the normal, and independently of each other."""
+    numbers, accepted = gamma_candidates(torch.full((ROWS, 5), alpha), *keys_of(ROWS))
+    assert len(numbers) == len(accepted) == CANDIDATES
+    shape = alpha - 1 / 3
+    expected = math.exp(shape + math.lgamma(alpha) + (0.5 - alpha) * math.log(shape)) / math.sqrt(2 * math.pi)
+    error = (expected * (1 - expected) / accepted.numel()) ** 0.5
+    assert abs(float(accepted.double().mean()) - expected) < 6 * error
+    assert (numbers[accepted] > 0).all()
+    assert (1 - expected) ** CANDIDATES <= 5.5e-6
+    refused = (~accepted).double()
+    pair = float((refused[0] * refused[-1]).mean())
+    assert abs(pair - (1 - expected) ** 2) < 6 * ((1 - expected) ** 2 / (5 * ROWS)) ** 0.5 + 1e-9
+
+
+def test_where_no_candidate_is_accepted_the_number_is_near_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With noise of 6.1 and -2.0 deviations and uniform numbers of 1, nothing is accepted at alpha = 1."""
+    head, own = dirichlet(2, initial_std=100.0)
+    words = (torch.full((1, 6), 1e-9), torch.full((1, 6), 0.3), torch.ones(1, 6), torch.ones(1, 6))
+    monkeypatch.setattr("vecenv.learn.dirichlet.open_uniforms", lambda *_: words)
+    alpha = head.concentrations(torch.zeros(1, 3), own)
+    assert not gamma_candidates(alpha, *keys_of(1))[1].any()
+    drawn = alpha - 1 / 3
+    assert torch.equal(head.sample(torch.zeros(1, 3), own, *keys_of(1)), (drawn / drawn.sum())[:, :2])
+
+
+def test_zero_outputs_hold_the_benchmark_and_any_portfolio_can_be() -> None:
+    head, own = dirichlet(5)
+    zero = torch.zeros(1, head.size)
+    expected = torch.full((1, 5), (1 - CASH) / 5)
+    torch.testing.assert_close(head.mode(zero), expected)
+    alpha = head.concentrations(zero, own)[0]
+    mode = (alpha - 1) / (alpha.sum() - head.size)
+    torch.testing.assert_close(mode, torch.cat([expected[0], torch.tensor([CASH])]))
+    corner = torch.tensor([[0.0, 0.0, 60.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(head.mode(corner), torch.eye(5)[2:3])
+
+
+def test_other_actions_and_a_divergence_from_the_benchmark_are_refused() -> None:
+    config, options = PPOConfig(num_steps=8, minibatches=2, head="dirichlet"), {"num_paths": 2, "num_days": 330}
+    for task, action in (("stock_trading", "tilt"), ("portfolio", "weights")):
+        env = vecenv.make(task, 16, market_options=options, compile=False, action=action)
+        with pytest.raises(ValueError, match=f"head 'dirichlet' needs actions that are target weights.*{task}"):
+            PPO(env, config)
+    with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
+        env = vecenv.make("stock_trading", 16, market_options=options, compile=False, action="weights")
+        PPO(env, PPOConfig(num_steps=8, minibatches=2, head="dirichlet", benchmark_kl=0.1))

@@ -1,9 +1,10 @@
-"""PPO and A2C: their losses by hand, the right values, updates as set, masks, and runs that cannot be resumed."""
+"""PPO and A2C: losses by hand, the right values, updates as set, masks, references, and runs that are not resumed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,43 +12,26 @@ import torch
 import vecenv
 from tests.learn.chain_task import chain_env
 from tests.learn.planted_env import RULES, SMALL, planted_env
+from tests.small_env import make_env, small_tape
 from vecenv import VecEnv
-from vecenv.learn.a2c import A2C, A2CConfig, a2c_losses
+from vecenv.learn.a2c import a2c_losses
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
 from vecenv.learn.runs import update_seed
 from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 
 
-def test_losses_of_ppo_by_hand() -> None:
-    """Ratios of 2, 1/2 and 1, clipped at 1 ± 0.3."""
+def test_losses_by_hand() -> None:
+    """Ratios of 2, 1/2 and 1, clipped at 1 ± 0.3; and those of A2C."""
     old, advantage = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([3.0, -2.0, 1.0])
-    log_prob = old + torch.tensor([2.0, 0.5, 1.0]).log()
+    log_prob, entropy = old + torch.tensor([2.0, 0.5, 1.0]).log(), torch.tensor([1.0, 2.0, 6.0])
     value, target = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.0, 5.0])
-    found = ppo_losses(log_prob, torch.tensor([1.0, 2.0, 6.0]), value, old, advantage, target, 0.3)
+    found = ppo_losses(log_prob, entropy, value, old, advantage, target, 0.3)
     # min(6, 1.3 x 3), min(-1, -0.7 x 2) and 1.
     told = [-(3.9 - 1.4 + 1.0) / 3, (1 + 0 + 4) / 3, 3.0, (2 - 1 - 0.693147 + 0.5 - 1 + 0.693147) / 3, 2 / 3]
     assert [float(term) for term in found] == pytest.approx(told, rel=1e-5)
-
-
-def test_losses_of_a2c_by_hand() -> None:
-    log_prob, advantage = torch.tensor([-1.0, -2.0]), torch.tensor([3.0, -1.0])
-    losses = a2c_losses(
-        log_prob, torch.tensor([0.5, 1.5]), torch.tensor([1.0, 0.0]), advantage, torch.tensor([2.0, 3.0])
-    )
-    assert [float(term) for term in losses] == [(3.0 - 2.0) / 2, (1.0 + 9.0) / 2, 1.0]
-
-
-def test_an_update_is_one_pass_over_its_own_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step once, in as many optimiser steps as there are minibatches."""
-    config = A2CConfig(num_steps=8, total_frames=4 * 8 * 16, minibatches=4, hidden=(8, 8))
-    learner, orders = A2C(planted_env(), config), []
-    pick = A2C.pick
-    monkeypatch.setattr(A2C, "pick", lambda self, tensor, index: orders.append(index) or pick(self, tensor, index))
-    learner.update()
-    seen = torch.cat(list({id(index): index for index in orders}.values()))
-    assert torch.equal(seen.sort().values, torch.arange(8 * 16))
-    assert int(learner.optimiser.state[learner.parameters[0]]["step"]) == 4
+    losses = a2c_losses(torch.tensor([-1.0, -2.0, 0.0]), entropy, value, advantage, target)
+    assert [float(term) for term in losses] == pytest.approx([(3.0 - 4.0) / 3, (1 + 0 + 4) / 3, 3.0])
 
 
 def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
@@ -59,20 +43,18 @@ def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
     assert torch.equal(learner.shuffled(), order)
 
 
-@pytest.mark.parametrize(("target_kl", "steps"), [(None, 6), (1e3, 6), (1e-12, 2)])
-def test_no_further_epoch_once_the_divergence_is_too_large(target_kl: float | None, steps: int) -> None:
-    learner = PPO(planted_env(), replace(SMALL, epochs=3, target_kl=target_kl))
-    learner.update()
-    assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
+def test_no_further_epoch_once_the_divergence_is_too_large() -> None:
+    for target_kl, steps in ((None, 6), (1e3, 6), (1e-12, 2)):
+        learner = PPO(planted_env(), replace(SMALL, epochs=3, target_kl=target_kl))
+        learner.update()
+        assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
 
 
 def test_gradients_are_scaled_down_and_never_up() -> None:
     """To the largest norm from above it; below it they are as they are."""
-    gradients = {}
+    gradients, once = {}, replace(SMALL, epochs=1, minibatches=1, total_frames=8 * 16)
     for largest in (1e-3, 1e6, 1e9):
-        learner = PPO(
-            planted_env(), replace(SMALL, epochs=1, minibatches=1, total_frames=8 * 16, max_grad_norm=largest)
-        )
+        learner = PPO(planted_env(), replace(once, max_grad_norm=largest))
         learner.update()
         gradients[largest] = torch.cat([parameter.grad.flatten() for parameter in learner.parameters])
     assert float(gradients[1e-3].norm()) == pytest.approx(1e-3, rel=1e-2)
@@ -134,14 +116,11 @@ def test_the_explained_variance_by_hand() -> None:
     assert learner.learn()["explained_variance"] == pytest.approx(0.75)
 
 
-def masked_env() -> VecEnv:
-    market = {"num_paths": 2, "num_days": 400}
-    return vecenv.make("multi_stock_3", 64, action="discrete", market_options=market, compile=False)
-
-
 def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
     """Ratios are 1, no masked choice is taken, and the entropy of zero logits is that of the allowed choices."""
-    learner = PPO(masked_env(), PPOConfig(num_steps=8, total_frames=64 * 8, epochs=1, minibatches=1, hidden=(16,)))
+    market = {"num_paths": 2, "num_days": 400}
+    env = vecenv.make("multi_stock_3", 64, action="discrete", market_options=market, compile=False)
+    learner = PPO(env, PPOConfig(num_steps=8, total_frames=64 * 8, epochs=1, minibatches=1, hidden=(16,)))
     metrics = learner.update()
     assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
     collector, head = learner.collector, learner.network.head
@@ -151,11 +130,46 @@ def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
     taken = [part.gather(1, choice[:, None]) for part, choice in zip(parts, action.flatten(1).unbind(-1), strict=True)]
     assert not allowed.all() and torch.cat(taken, dim=-1).all()
     outputs, own = learner.network.outputs([torch.zeros_like(tensor) for tensor in learner.actor], observation, allowed)
-    counts = [part.sum(-1).log() for part in parts]
     entropy = head.evaluate(outputs, own, action)[1]
-    torch.testing.assert_close(entropy, torch.stack(counts).sum(0), rtol=0, atol=1e-4)
+    torch.testing.assert_close(entropy, sum(part.sum(-1).log() for part in parts), rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match=r"an action mask must have shape \(5, "):
         learner.network.outputs(learner.actor, observation[:5], torch.ones(5, 1, dtype=torch.bool))
+
+
+def test_observations_by_reference_teach_the_same_up_to_rounding() -> None:
+    """Whatever becomes of weights, moments and market, from which the first layer's table is made."""
+    config = replace(SMALL, total_frames=4 * 8 * 16)
+    whole, parts = (PPO(make_env(16), replace(config, by_reference=by)) for by in (False, True))
+    assert whole.collector.references is None and parts.collector.references is not None
+    for update in range(3):
+        if update == 2:
+            for one in (whole, parts):
+                one.env.write_shared(make_env(16, tape=small_tape(seed=5)).scenario.shared)
+        told = [one.update() for one in (whole, parts)]
+        for name in ("policy_loss", "value_loss", "entropy", "reward", "explained_variance"):
+            assert told[1][name] == pytest.approx(told[0][name], rel=1e-3, abs=1e-4), name
+    for one, other in zip(whole.parameters, parts.parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-3)
+    for one, other in zip(whole.moments, parts.moments, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_references_are_used_where_a_batch_has_twice_as_many_steps_as_the_market_has_days() -> None:
+    def by_default(env: VecEnv, **settings: Any) -> bool:
+        made = PPO(env, replace(SMALL, **({"minibatches": 1} | settings)))
+        return made.collector.references is not None
+
+    # 40 days, rollouts of 8 steps.
+    assert by_default(make_env(10)) and not by_default(make_env(9))
+    tier = vecenv.make("single_stock", 16, market="synthetic", market_options={"num_paths": 1}, compile=False)
+    for env, settings, told in (
+        (make_env(10), {"policy": "symbol"}, "they need a flat policy with a hidden layer"),
+        (make_env(10), {"hidden": ()}, "they need a flat policy with a hidden layer"),
+        (tier, {}, "those of single_stock are not made of shared tensors"),
+    ):
+        assert not by_default(env, **settings)
+        with pytest.raises(ValueError, match=f"no observations by reference: {told}"):
+            by_default(env, by_reference=True, **settings)
 
 
 def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:

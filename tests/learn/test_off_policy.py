@@ -1,27 +1,51 @@
-"""DQN's targets and losses by hand, the values that it learns, its exploration, and what it cannot learn."""
+"""DQN, DDPG, TD3 and SAC: losses by hand, what the buffer keeps, what moves when, exploration, and what is refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.learn.chain_task import GAMMA, PLACES, SMALL, VARIANTS, chain_env, chain_values, same
+from tests.learn.planted_env import planted_env
 from tests.learn.tails_task import tails_env
-from tests.ledger_task import LedgerTask
 from vecenv import FusedCollector, VecEnv
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.advantages import bootstrapped
+from vecenv.learn.continuous import ContinuousLearner, critic_losses
+from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, train
 from vecenv.learn.dqn_objective import dqn_losses, duelling_values, one_step_targets
 from vecenv.learn.initial_policy import start_from
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.runs import run
+from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_named
 
+NUMBERS: dict[str, Any] = {
+    "num_steps": 4, "total_frames": 4 * 16 * 4, "minibatches": 3, "minibatch_size": 32, "hidden": (8,), "gamma": 0.8,
+    "buffer_size": 200, "checkpoint_every": 2,
+}  # fmt: skip
+LEARNERS: dict[str, tuple[Any, Any]] = {"ddpg": (DDPG, DDPGConfig), "td3": (TD3, TD3Config), "sac": (SAC, SACConfig)}
 
-def test_targets_by_hand() -> None:
+
+def weights_env(num_envs: int = 16) -> VecEnv:
+    return planted_env(num_envs, num_symbols=3, action="weights")
+
+
+def made(name: str, env: VecEnv | None = None, **settings: Any) -> ContinuousLearner[Any]:
+    kind, config = LEARNERS[name]
+    return kind(weights_env() if env is None else env, config(**(NUMBERS | settings)))
+
+
+def test_targets_and_losses_by_hand() -> None:
     """A mask, a termination and, in the last row, a step whose episode goes on or was truncated, which is the same."""
     reward, terminated = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, True, False])
     following = torch.tensor([[1.0, 5.0, 2.0], [9.0, 9.0, 9.0], [-1.0, -2.0, -3.0]])
@@ -34,22 +58,15 @@ def test_targets_by_hand() -> None:
         (learned, allowed, [1 + 0.5, 2.0, 3 - 1.5]),
     ):
         assert one_step_targets(reward, terminated, following, judged, mask, 0.5).tolist() == expected
-
-
-def test_the_loss_by_hand() -> None:
-    values = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
-    losses = dqn_losses(values, torch.tensor([[1], [0]]), torch.tensor([1.5, 0.0]))
+    losses = dqn_losses(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), torch.tensor([[1], [0]]), torch.tensor([1.5, 0.0]))
     # Huber: half the square of 0.5, and 3 - 0.5.
     assert [float(term) for term in losses] == [(0.125 + 2.5) / 2, (0.5 + 3) / 2, 2.5, 0.75]
-
-
-def test_duelling_subtracts_the_mean_of_the_advantages() -> None:
-    value, advantages = torch.tensor([10.0, -1.0]), torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]])
-    values = duelling_values(value, advantages)
+    # Duelling subtracts the mean of the advantages.
+    values = duelling_values(torch.tensor([10.0, -1.0]), torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]))
     assert values.tolist() == [[8.0, 9.0, 13.0], [-2.0, -2.0, 1.0]]
-    assert torch.equal(values.mean(-1), value)
-    # Of value and advantages neither can take a constant from the other.
-    torch.testing.assert_close(duelling_values(value, advantages + 5), values)
+    assert bootstrapped(reward, terminated, torch.tensor([4.0, 9.0, 1.0]), 0.5).tolist() == [3.0, 2.0, 3.5]
+    losses = critic_losses([torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0])], torch.tensor([0.0, 3.0]))
+    assert [float(term) for term in losses] == [(1 + 1) / 2 + (0 + 1) / 2, 3 / 4, 7 / 4, 1.5]
 
 
 def test_transitions_are_what_the_environment_does() -> None:
@@ -66,16 +83,6 @@ def test_transitions_are_what_the_environment_does() -> None:
         ends += torch.stack([collector.terminated.sum(), (collector.truncated & ~collector.terminated).sum()])
         assert torch.equal(place.view(4, 5), collector.observation.argmax(-1))
     assert (ends > 0).all()
-
-
-def test_a_warm_up_and_donated_state_are_learned_from() -> None:
-    learner = DQN(VecEnv(LedgerTask(), 16, 0, "cpu", False), SMALL)
-    for _ in range(3):
-        learner.update()
-    got = learner._transitions()
-    # Within an episode a step adds the day to the ledger's entries; after it the day is one further.
-    assert torch.equal(got["next_observation"][:, 1], got["observation"][:, 1] + 1)
-    assert torch.equal(got["next_observation"][:, 2], got["observation"][:, 2])
 
 
 def test_the_buffer_holds_the_last_steps() -> None:
@@ -120,12 +127,6 @@ def discounted(network, moments, actor) -> float:
     return float(torch.stack([returns[start == place].mean() for place in range(PLACES - 1)]).mean())
 
 
-def drawn_shares(env: VecEnv, learner: DQN, epsilon: float) -> list[float]:
-    policy = EpsilonGreedyPolicy(learner.network, learner.moments, learner.actor, torch.tensor(epsilon))
-    (action,) = policy.act(policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)
-    return [float((action == choice).float().mean()) for choice in range(3)]
-
-
 @pytest.mark.parametrize("forbid", [False, True])
 def test_actions_are_drawn_at_the_rate_of_epsilon_from_the_allowed_ones(forbid: bool) -> None:
     env = chain_env(4096, forbid)
@@ -135,7 +136,9 @@ def test_actions_are_drawn_at_the_rate_of_epsilon_from_the_allowed_ones(forbid: 
     learner.actor[-2].zero_()
     best, choices = (0, (0, 2)) if forbid else (1, (0, 1, 2))
     for epsilon in (0.0, 0.6, 1.0):
-        told = drawn_shares(env, learner, epsilon)
+        policy = EpsilonGreedyPolicy(learner.network, learner.moments, learner.actor, torch.tensor(epsilon))
+        (action,) = policy.act(policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)
+        told = [float((action == choice).float().mean()) for choice in range(3)]
         wanted = [epsilon / len(choices) * (one in choices) + (1 - epsilon) * (one == best) for one in range(3)]
         # Four standard deviations of a share.
         assert told == pytest.approx(wanted, abs=0.032 if epsilon else 0.0)
@@ -151,57 +154,77 @@ def test_epsilon_falls_along_a_line_and_stays() -> None:
     assert replace(SMALL, exploration_fraction=0.0).epsilon(0.0) == pytest.approx(0.05)
 
 
-def test_exploration_is_the_same_alone_or_among_others() -> None:
-    among, alone = (chain_env(16), chain_env(3, env_ids=torch.tensor([2, 7, 11])))
-    actions = []
-    for env in (among, alone):
-        learner = DQN(env, SMALL)
-        learner.epsilon.fill_(0.7)
-        learner.collector.rollout()
-        actions.append(learner.collector.actions)
-    assert torch.equal(actions[0][:, [2, 7, 11]], actions[1]) and len(actions[1].unique()) == 3
+def test_the_target_network_is_copied_after_as_many_steps_as_set() -> None:
+    learner = DQN(chain_env(), replace(SMALL, target_rate=1.0, target_every=4))
+    learner.prepare()
+    assert same(learner.target, learner.parameters)
+    told = []
+    # Three steps each: it moves after the fourth, eighth and twelfth, the last one.
+    for _ in range(4):
+        before = [tensor.clone() for tensor in learner.target]
+        learner.update()
+        told.append((same(learner.target, before), same(learner.target, learner.parameters)))
+    assert told == [(True, False), (False, False), (False, False), (False, True)]
 
 
-def test_the_target_network_follows_at_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: list[float] = []
-    move = DQN._move_target
-
-    def recorded(self: DQN, rate: float) -> None:
-        moved.append(rate)
-        move(self, rate)
-
-    monkeypatch.setattr(DQN, "_move_target", recorded)
-    hard = DQN(chain_env(), replace(SMALL, target_rate=1.0, target_every=4))
-    hard.update()
-    # Copied at the start; three steps are too few.
-    assert moved == [1.0]
-    hard.update()
-    assert moved == [1.0, 1.0] and not same(hard.target, hard.parameters)
-    hard.update(), hard.update()
-    # After the twelfth step, the last one.
-    assert len(moved) == 4 and same(hard.target, hard.parameters)
-    soft = DQN(chain_env(), replace(SMALL, target_rate=0.25))
-    soft.update()
-    assert moved[4:] == [1.0, 0.25, 0.25, 0.25]
-    before = [tensor.clone() for tensor in soft.target]
-    soft._move_target(0.25)
-    for own, old, parameter in zip(soft.target, before, soft.parameters, strict=True):
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_is_kept_what_follows_and_what_is_not_learned(name: str) -> None:
+    """Actions within their bounds, in half widths; targets at their rate; a deviation that only SAC learns."""
+    learner = made(name, initial_std=2.0, target_rate=0.25, minibatches=1, target_every=1)
+    learner.prepare()
+    assert same(learner.target, learner.followed())
+    before, given = [tensor.clone() for tensor in learner.target], FusedCollector(weights_env(), "given", num_steps=4)
+    given.env.load_state_dict(learner.env.state_dict())
+    learner.collect(), learner.generator.manual_seed(0)
+    kept = learner._transitions()
+    assert torch.equal(kept["action"], (2 * learner.collector.actions.flatten(0, 1) - 1).clamp(-1, 1))
+    assert (kept["action"].abs() == 1).any() or name == "sac"
+    given.actions.copy_((kept["action"].view(4, 16, 3) + 1) / 2)
+    given.rollout()
+    torch.testing.assert_close(given.reward, learner.collector.reward, rtol=0, atol=1e-6)
+    learner.learn()
+    for own, old, parameter in zip(learner.target, before, learner.followed(), strict=True):
         torch.testing.assert_close(own, 0.75 * old + 0.25 * parameter)
+    assert not same(learner.target, before)
+    own = learner.network.head_parameters(learner.actor)
+    assert len(own) == (name != "sac")
+    for tensor in own:
+        # Half the width of a weight's bounds is a half.
+        torch.testing.assert_close(tensor.exp(), torch.ones(3))
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        (MultiCategorical([3]), r"MultiCategorical of shape \(1,\)"),
-        (Categorical(3, (2,)), r"Categorical of shape \(2,\)"),
-        (Bounded(-1.0, 1.0, (1,)), r"BoundedContinuous of shape \(1,\)"),
-    ],
-)
-def test_only_single_choices_are_learned(spec: object, told: str) -> None:
-    with pytest.raises(ValueError, match=rf"DQN learns .* an action of 'any' here is {told}"):
-        check_one_choice(spec, "any")
-    for fitting in (Categorical(3), Categorical(3, (1,))):
-        check_one_choice(fitting, "any")
+def test_the_actor_of_td3_moves_with_every_other_step_and_its_noise_is_clipped() -> None:
+    moved: list[bool] = []
+
+    class Watched(TD3):
+        def after_step(self, number: int) -> None:
+            moved.append(not same(before, self.actor))
+            before[:] = [tensor.clone() for tensor in self.actor]
+            super().after_step(number)
+
+    learner = Watched(weights_env(), TD3Config(**NUMBERS, policy_every=2, target_std=1.0, target_noise_clip=0.4))
+    before = [tensor.clone() for tensor in learner.actor]
+    learner.update(), learner.update()
+    assert moved == [False, True, False, True, False, True]
+    steps = [int(learner.optimiser.state[tensor]["step"]) for tensor in (learner.actor[0], learner.critic[0])]
+    assert steps == [3, 6]
+    drawn = [learner.generator.manual_seed(seed) and learner.noise()[0] for seed in (1, 1, 2)]
+    assert drawn[0].shape == (96, 3) and float(drawn[0].abs().max()) == pytest.approx(0.4)
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+def test_the_temperature_of_sac_holds_the_entropy_and_gradients_are_clipped_apart() -> None:
+    """It rises while the entropy is below its target, and falls while it is above; actor and critics are groups."""
+    for target, sign in ((3.0, 1), (-30.0, -1)):
+        learner = made("sac", target_entropy=target, initial_std=0.5, max_grad_norm=1e-3, minibatches=1)
+        before = float(learner.critic[-1])
+        learner.update()
+        assert sign * (float(learner.critic[-1]) - before) > 0
+    groups, first = [], 0
+    for count in learner.clipped_together():
+        groups.append(torch.cat([tensor.grad.flatten() for tensor in learner.parameters[first : first + count]]))
+        first += count
+    assert [float(group.norm()) for group in groups] == pytest.approx([1e-3] * 3, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +253,22 @@ def test_a_run_starts_from_another_of_its_kind_only(tmp_path: Path) -> None:
     assert same(own.actor, source.actor) and len(own.replay) == 0
     own.prepare()
     assert same(own.target, own.parameters)
-    with pytest.raises(ValueError, match=r"gives values of choices, which .* gives advantages of choices"):
-        start_from(DQN(chain_env(), replace(SMALL, duelling=True)), path)
+    duelling = DQN(chain_env(), replace(SMALL, duelling=True))
     ppo = PPO(chain_env(), PPOConfig(num_steps=4, minibatches=1, hidden=(8,)))
-    with pytest.raises(ValueError, match=r"gives values of choices, which .* gives distributions of actions"):
-        start_from(ppo, path)
+    for other, kind in ((duelling, "advantages of choices"), (ppo, "distributions of actions")):
+        with pytest.raises(ValueError, match=rf"gives values of choices, which .* gives {kind}"):
+            start_from(other, path)
 
 
 def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_not() -> None:
+    for spec, told in (
+        (MultiCategorical([3]), r"MultiCategorical of shape \(1,\)"),
+        (Categorical(3, (2,)), r"Categorical of shape \(2,\)"),
+        (Bounded(-1.0, 1.0, (1,)), r"BoundedContinuous of shape \(1,\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"DQN learns .* an action of 'any' here is {told}"):
+            check_one_choice(spec, "any")
+    check_one_choice(Categorical(3), "any")
     env = vecenv.make("crypto_lob", 2, compile=False, synthetic_hours=1.0, episode_steps=50, action="limit")
     with pytest.raises(ValueError, match="an action of 'crypto_lob' here is MultiCategorical"):
         DQN(env, SMALL)
@@ -249,3 +280,31 @@ def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_n
     learner = DQN(tails_env(16), SMALL)
     learner.update()
     assert learner.collector.actions.shape == (4, 16) and learner.taken().shape == (4, 16, 1)
+    for name in LEARNERS:
+        with pytest.raises(ValueError, match="numbers within finite bounds, those here are Categorical"):
+            made(name, chain_env())
+    with pytest.raises(ValueError, match="policy must be flat for this learner, got symbol"):
+        made("sac", policy="symbol")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_action_of_the_largest_reward_is_found(name: str) -> None:
+    """Rewards that are the negative squared distance from an action, whatever is seen: it is inside of the bounds."""
+    best = torch.tensor([0.5, -0.5, 0.0])
+    learner = made(
+        name, weights_env(32), total_frames=4 * 32 * 60, minibatches=16, minibatch_size=128, gamma=0.0,
+        learning_rate=3e-3, normalise_rewards=False, hidden=(32, 32), buffer_size=8192,
+    )  # fmt: skip
+    transitions = learner._transitions
+
+    def rewarded() -> TensorDict:
+        kept = transitions()
+        kept["reward"] = -(kept["action"] - best).square().sum(-1)
+        return kept
+
+    learner._transitions = rewarded  # type: ignore[method-assign]
+    run(learner)
+    policy, env = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True), learner.env
+    action = policy.act(policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)[0]
+    torch.testing.assert_close((2 * action - 1).mean(0), best, rtol=0, atol=0.2)
