@@ -13,7 +13,6 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec, Unb
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.core.streams import EpisodeStream
-from vecenv.tasks.crypto_lob.accounts import Account, after_fill
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
@@ -22,7 +21,7 @@ from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
-from vecenv.tasks.crypto_lob.state import LobState
+from vecenv.tasks.crypto_lob.state import Account, LobState, after_fill
 from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_options
 
 Tensors = Mapping[str, Tensor]

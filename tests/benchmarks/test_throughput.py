@@ -13,10 +13,9 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.throughput import curve as throughput
 from vecenv.benchmarks.throughput import scores, worldmodel_rollouts
 from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
+from vecenv.benchmarks.throughput.comparisons import scalar_steps_per_second
 from vecenv.benchmarks.throughput.curve import BenchConfig
 from vecenv.benchmarks.throughput.news_scoring import news_texts
-from vecenv.benchmarks.throughput.picture import curve_of
-from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
 from vecenv.benchmarks.throughput.served_sessions import started_server
 from vecenv.benchmarks.throughput.texts import text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
@@ -156,7 +155,7 @@ def test_a_curve_goes_through_the_fastest_mode_of_each_size():
     """Whichever order they were measured in."""
     rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "policy", 9.0)]
     found = [{"num_envs": count, "column": column, "per_second": rate} for count, column, rate in rates]
-    assert curve_of(found, "environment") == [(8, 3.0), (64, 5.0)]
+    assert throughput.curve_of(found, "environment") == [(8, 3.0), (64, 5.0)]
 
 
 def test_operations_and_bytes_of_a_stock_day(monkeypatch):

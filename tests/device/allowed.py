@@ -93,8 +93,8 @@ ALLOWED = (
     Allowed("market text", "text", f"{MARKET_TEXT} _on_host", "to host"),
     Allowed("market text", "text", f"{MARKET_TEXT} MarketText.grammar", "to host"),
     Allowed("market text", "text", f"{MARKET_TEXT} MarketText.parse", "to device", 2),
-    Allowed("market text", "text", "tasks/agent_market/text/task_texts.py ExecutionText.task_lines", "to host", 4),
-    Allowed("market text", "text", "tasks/agent_market/text/task_texts.py ExecutionText.goals", "to host"),
+    Allowed("market text", "text", f"{MARKET_TEXT} ExecutionText.task_lines", "to host", 4),
+    Allowed("market text", "text", f"{MARKET_TEXT} ExecutionText.goals", "to host"),
     Allowed("market text", "text", NUMBERS, ITEM, 6),
     Allowed("market text", "text", NUMBERS, "to device", 3),
     # An update of a learner: which steps ended an episode, and the numbers of the log.

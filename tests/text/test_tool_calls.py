@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecenv.text.calculator import calculate
 from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_call
+from vecenv.text.tool_set import calculate
 
 CALL = ToolCall("price_history", {"days": 5})
 TOO_LONG = (

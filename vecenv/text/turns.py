@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
+from vecenv.core.row_calls import RowCall
+from vecenv.core.rows import Rows
 from vecenv.text.door import TextDoor
-from vecenv.text.outlook import Lookout, Outlook
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
 
@@ -65,6 +68,35 @@ class TextTurn(NamedTuple):
     @property
     def done(self) -> bool:
         return self.terminated or self.truncated
+
+
+class Outlook(NamedTuple):
+    """Observations, outcomes and grades of N rows. Shapes: (N, D), float32, and (N,).
+
+    A grade depends on all days of the episode, future ones included.
+    """
+
+    observation: Tensor
+    outcomes: dict[str, Tensor]
+    grade: Tensor
+
+
+class Lookout:
+    """Computes the outlook of all rows. If the steps of the environment are compiled, the first call compiles."""
+
+    def __init__(self, env: VecEnv, outcomes: Sequence[str]) -> None:
+        self._env, self._outcomes = env, tuple(outcomes)
+        self._look = RowCall(env.engine, self._looked, lambda: env.compiled)
+
+    def _looked(self, bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
+        info = bound.info(rows) if self._outcomes else {}
+        told = {f"info/{name}": info[name] for name in self._outcomes}
+        return {"observation": torch.cat(bound.observe(rows), dim=-1), **told, "grade": bound.grade(rows)}
+
+    @torch.no_grad()
+    def look(self) -> Outlook:
+        seen = self._look(self._env.rows)
+        return Outlook(seen["observation"], {name: seen[f"info/{name}"] for name in self._outcomes}, seen["grade"])
 
 
 class TextRows:

@@ -1,4 +1,4 @@
-"""Text interface of the agent-based market: rendered rows, and answers parsed into lists of orders."""
+"""Text interface of the agent-based market: goals, rendered rows, and answers parsed into lists of orders."""
 
 from __future__ import annotations
 
@@ -12,13 +12,59 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.messages import BUY, SELL
+from vecenv.tasks.agent_market.execution import Execution, remaining
+from vecenv.tasks.agent_market.market_making import MarketMaking
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.agent_market.seat_state import doubled_equity, own_orders
 from vecenv.tasks.agent_market.text.parse import OrderLanguage
-from vecenv.tasks.agent_market.text.prompt import order_grammar, system_prompt
 from vecenv.tasks.agent_market.text.render import Renderer, Shown
 from vecenv.tasks.agent_market.tools import MarketTools
+from vecenv.tasks.agent_market.trading import Trading
 from vecenv.text.task_text import TaskText
+
+MARKET = (
+    "You trade one stock in a limit order book among background agents, whom your orders move. There are {steps} "
+    "steps of {seconds:g} seconds. At each you are shown the market and your account, and you answer with orders "
+    "alone; they are carried out at once, and the market goes on until the next step.\n"
+)
+
+AUCTION = (
+    "You trade one stock among background agents. Every {tick_seconds:g} s all orders are cleared at one price, and "
+    "none waits for the next. There are {steps} steps of {seconds:g} seconds. At each you are shown the market, what "
+    "was not filled last, and your account, and you answer with orders alone; they are cleared next, and the market "
+    "goes on until the next step.\n"
+)
+
+ORDERS = """\
+Answers, on one line separated by ; at most {max_orders} orders
+  HOLD                    do nothing
+  BUY {size}                 buy at the best prices there are; SELL likewise; without a number {default} shares
+  BUY {size} AT {price}      buy up to that price, the rest waits in the book; SELL likewise
+  BID {size} AT {price}      have one bid in the book, never traded at once: yours moves there, and keeps its place
+                          if it is there already; ASK likewise; BID 0 cancels it
+  CANCEL                  cancel all your orders
+Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
+
+
+AUCTION_ORDERS = """\
+Answers, on one line separated by ; at most {max_orders} orders
+  HOLD                    do nothing
+  BUY {size}                 buy at the price of all; SELL likewise; without a number {default} shares
+  BUY {size} AT {price}      buy if the price of all is at most this; SELL if it is at least this
+Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
+
+
+def order_grammar(max_orders: int, default: int, price: str, tick: str, auction: bool = False) -> str:
+    """Return the description of the grammar; ``price`` is that of its examples, ``tick`` the price tick."""
+    return (AUCTION_ORDERS if auction else ORDERS).format(
+        max_orders=max_orders, size=default, default=default, price=price, tick=tick
+    )
+
+
+def system_prompt(goal: str, steps: int, seconds: float, grammar: str, auction_seconds: float | None = None) -> str:
+    """Return the system prompt of an episode; ``auction_seconds`` is None in a market with an order book."""
+    market = MARKET if auction_seconds is None else AUCTION
+    return f"{market.format(steps=steps, seconds=seconds, tick_seconds=auction_seconds)}{goal}\n{grammar}"
 
 
 class MarketText(TaskText):
@@ -135,3 +181,51 @@ def _on_host(columns: Sequence[Tensor]) -> list[Tensor]:
     flat = [column.reshape(len(column), -1).double() for column in columns]
     parts = torch.cat(flat, dim=-1).cpu().split([column.shape[-1] for column in flat], dim=-1)
     return [part.to(column.dtype).view(column.shape) for part, column in zip(parts, columns, strict=True)]
+
+
+class TradingText(MarketText):
+    """Text of the task `agent_market`."""
+
+    scenario: Trading
+
+    def goals(self, state: Any) -> list[str]:  # noqa: ANN401
+        most = self.scenario.config.max_position
+        goal = f"Make as much profit as you can. You may hold at most {most:,} shares, or be short as many.\n"
+        return [goal] * len(state.tick)
+
+
+class MarketMakingText(MarketText):
+    """Text of the task `market_making`."""
+
+    scenario: MarketMaking
+
+    def goals(self, state: Any) -> list[str]:  # noqa: ANN401
+        most = self.scenario.config.max_inventory
+        goal = (
+            "You are a market maker: earn the spread by a bid and an ask, and keep your inventory small. It may be at "
+            f"most {most:,} shares long or short, open quotes included.\n"
+        )
+        return [goal] * len(state.tick)
+
+
+class ExecutionText(MarketText):
+    """Text of the task `execution`."""
+
+    scenario: Execution
+
+    def goals(self, state: Any) -> list[str]:  # noqa: ANN401
+        return [
+            f"{'Buy' if sign > 0 else 'Sell'} {shares:,} shares, as near as you can to the price at the start. What is "
+            "left in the last step is traded whatever you answer, and what is left after it is costly.\n"
+            for sign, shares in state.parent.tolist()
+        ]
+
+    def task_lines(self, state: Any) -> list[list[str]]:  # noqa: ANN401
+        columns = (state.parent, remaining(state), self.scenario.shortfall(state), state.first_mid / 2)
+        return [
+            [
+                f"Order: {'buy' if sign > 0 else 'sell'} {shares:,} shares, {left:,} are left | price at the start "
+                f"{self.renderer.price(arrival)} | shortfall so far {so_far:+.2f} basis points"
+            ]
+            for (sign, shares), left, so_far, arrival in zip(*(column.tolist() for column in columns), strict=True)
+        ]

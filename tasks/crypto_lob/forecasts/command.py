@@ -18,7 +18,7 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource
 from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, forecasts
+from vecenv.tasks.crypto_lob.forecasts.fit import NETWORK, FitSettings, forecast_forward, forecasts, network_of
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold, fold_before, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import write_forecasts
 from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
@@ -30,7 +30,6 @@ from vecenv.tasks.crypto_lob.forecasts.quality import (
     save_quality_figure,
     to_json,
 )
-from vecenv.tasks.crypto_lob.forecasts.walk_forward import NETWORK, forecast_forward, network_of
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
 
 WIDTH = 160

@@ -20,14 +20,23 @@ from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network, forecasts, new_network
+from vecenv.tasks.crypto_lob.forecasts.fit import (
+    FLOW,
+    FLOW_FACTORS,
+    NETWORK,
+    RIDGE,
+    FitSettings,
+    fitted_network,
+    forecast_forward,
+    forecasts,
+    new_network,
+)
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts.linear import PENALTIES, chosen_ridge, deviations, least_squares
 from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
-from vecenv.tasks.crypto_lob.forecasts.quality import quality, quality_by_horizon
-from vecenv.tasks.crypto_lob.forecasts.walk_forward import FLOW, FLOW_FACTORS, NETWORK, RIDGE, forecast_forward
+from vecenv.tasks.crypto_lob.forecasts.quality import quality
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
 
 BOOKS = BookSource(synthetic_hours=2.0, step_gap=4.0, levels=5)
@@ -94,32 +103,6 @@ def test_folds_learn_from_rows_whose_moves_end_before_the_forecasts():
             walk_forward(rows, count, share, 400, judged)
 
 
-def test_regressions_are_least_squares():
-    draw = np.random.default_rng(1)
-    factors = draw.standard_normal((500, 3)) * [1.0, 20.0, 0.1] + 4.0
-    moves = np.stack([factors @ [1.0, -0.2, 3.0], -factors[:, 0]], 1) + draw.standard_normal((500, 2))
-    moves[::7, 0] = np.nan
-    got = least_squares(factors, moves)(factors)
-    for place in range(2):
-        known = np.isfinite(moves[:, place])
-        inputs = np.column_stack([np.ones(500), factors])
-        wanted = inputs @ np.linalg.lstsq(inputs[known], moves[known, place], rcond=None)[0]
-        assert got[:, place] == pytest.approx(wanted, abs=1e-5)
-
-
-def test_ridge_takes_the_penalty_that_judges_best():
-    """Without any signal, the strongest is best; of a signal, the weakest."""
-    draw = np.random.default_rng(2)
-    factors, moves = draw.standard_normal((600, 30)), draw.standard_normal((600, 1))
-    chosen = chosen_ridge(factors, moves, 300, slice(300, 600))
-    assert np.array_equal(chosen.weights, least_squares(factors[:300], moves[:300], PENALTIES[-1]).weights)
-    moves = factors[:, :1] * 2.0
-    chosen = chosen_ridge(factors, moves, 300, slice(300, 600))
-    assert np.array_equal(chosen.weights, least_squares(factors[:300], moves[:300], PENALTIES[0]).weights)
-    known = np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, np.nan]])
-    assert deviations(known).tolist() == [1.0, 1.0] and deviations(known * 2)[0] == 2.0
-
-
 def test_quality_is_that_of_scipy_and_of_the_definition():
     draw = np.random.default_rng(3)
     move = draw.standard_normal(400)
@@ -150,24 +133,21 @@ def test_networks_read_no_later_row(kind):
 
 
 def test_training_finds_what_a_regression_cannot_and_reads_nothing_later():
-    """A signal of the row before is found, the same each time."""
+    """A signal of the row before is found, the same each time and whatever comes from `learned` on."""
     draw = np.random.default_rng(0)
     factors = draw.standard_normal((1_500, 4)).astype(np.float32)
     moves = np.stack([3 * factors[:, 0], np.roll(factors[:, 1], 1)], 1) + 0.01 * draw.standard_normal((1_500, 2))
     fold = Fold(fitted=1_000, judged=1_100, learned=1_400, first=1_500, end=1_500)
     settings = FitSettings("convolution", hidden=16, epochs=8, batch=1, learning_rate=0.03, dropout=0.0)
     start = least_squares(factors[:1_000], moves[:1_000])
-    given = torch.from_numpy(factors), torch.from_numpy(moves).float(), fold
-    network = fitted_network(*given, start, settings)
-    first = torch.from_numpy(start(factors))
-    told, judged = forecasts(network, given[0], 0, 1_500), slice(1_100, 1_400)
+    given = torch.from_numpy(factors), torch.from_numpy(moves).float()
+    network = fitted_network(*given, fold, start, settings)
+    first, judged = torch.from_numpy(start(factors)), slice(1_100, 1_400)
+    told = forecasts(network, given[0], 0, 1_500)
     error, error_before = (float(((part - given[1])[judged, 1] ** 2).mean()) for part in (told, first))
     assert error < 0.2 * error_before, "the second move is in the row before"
     torch.rand(3)
-    again = fitted_network(*given, start, settings)
-    assert all(torch.equal(one, two) for one, two in zip(network.parameters(), again.parameters(), strict=True))
-    # Nothing from `learned` on is read.
-    later = [part.clone() for part in given[:2]]
+    later = [part.clone() for part in given]
     for part in later:
         part[1_400:] = 77.0
     other = fitted_network(*later, fold, start, settings)
@@ -176,51 +156,53 @@ def test_training_finds_what_a_regression_cannot_and_reads_nothing_later():
     assert torch.allclose(forecasts(unknown, given[0], 0, 10), first[:10].float(), atol=1e-5)
 
 
+def test_regressions_are_least_squares_and_ridge_takes_the_penalty_that_judges_best():
+    draw = np.random.default_rng(1)
+    factors = draw.standard_normal((500, 3)) * [1.0, 20.0, 0.1] + 4.0
+    moves = np.stack([factors @ [1.0, -0.2, 3.0], -factors[:, 0]], 1) + draw.standard_normal((500, 2))
+    moves[::7, 0] = np.nan
+    got, inputs = least_squares(factors, moves)(factors), np.column_stack([np.ones(500), factors])
+    for place in range(2):
+        known = np.isfinite(moves[:, place])
+        wanted = inputs @ np.linalg.lstsq(inputs[known], moves[known, place], rcond=None)[0]
+        assert got[:, place] == pytest.approx(wanted, abs=1e-5)
+    # Without any signal, the strongest penalty is best; of a signal, the weakest.
+    factors = draw.standard_normal((600, 30))
+    for moves, place in ((draw.standard_normal((600, 1)), -1), (factors[:, :1] * 2.0, 0)):
+        chosen = chosen_ridge(factors, moves, 300, slice(300, 600))
+        assert np.array_equal(chosen.weights, least_squares(factors[:300], moves[:300], PENALTIES[place]).weights)
+    known = np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, np.nan]])
+    assert deviations(known).tolist() == [1.0, 1.0] and deviations(known * 2)[0] == 2.0
+
+
 def test_forecasts_do_not_know_the_future():
-    """Whatever comes after a row, all forecasts up to it stay the same, bit for bit: models, baselines, choices."""
+    """Whatever comes after a row, a network's forecasts up to it stay the same, and regressions are of earlier rows."""
     rows, other = rows_of(BOOKS), rows_of(replace(BOOKS, synthetic_seed=5))
     assert rows.description == "synthetic: 2024-01-01 00:00:00 to 2024-01-01 01:59:56"
-    count, told = len(rows.moves), []
-    folds = walk_forward(count, 2, 0.4, 100, 0.2)
+    folds, told = walk_forward(len(rows.moves), 2, 0.4, 100, 0.2), []
     cut = folds[0].first + 300
-    factors = np.concatenate([rows.factors[:cut], other.factors[cut:]])
-    moves = rows.moves.copy()
-    # Moves reach into later rows by their horizons.
+    factors, moves = np.concatenate([rows.factors[:cut], other.factors[cut:]]), rows.moves.copy()
     for place, horizon in enumerate(HORIZONS):
-        first = cut - round(horizon / 4)
-        moves[first:, place] = other.moves[first:, place]
+        # Moves reach into later rows by their horizons.
+        moves[cut - round(horizon / 4) :, place] = other.moves[cut - round(horizon / 4) :, place]
     before, after = (
         forecast_forward(*table, folds, QUICK, told.append) for table in ((rows.factors, rows.moves), (factors, moves))
     )
     assert told == folds * 2 and before.learned.tolist() == [0] * 720 + [620] * 540 + [1_160] * 540
-    for name in (NETWORK, RIDGE, FLOW):
-        got, again = before.forecasts[name], after.forecasts[name]
-        assert np.array_equal(got[:cut], again[:cut], equal_nan=True)
-        assert np.isfinite(got[720:]).all() and np.isnan(got[:720]).all()
-        assert not np.array_equal(got[folds[1].first :], again[folds[1].first :])
+    got, again = (made.forecasts[NETWORK] for made in (before, after))
+    assert np.array_equal(got[:cut], again[:cut], equal_nan=True) and not np.array_equal(got[1_260:], again[1_260:])
+    assert np.isfinite(got[720:]).all() and np.isnan(got[:720]).all()
     flows = rows.factors[:, [list(FACTORS).index(name) for name in FLOW_FACTORS]]
     flow = least_squares(flows[:620], rows.moves[:620])
-    assert np.array_equal(before.forecasts[FLOW][720:1_260], flow(flows[720:1_260]).astype(np.float32))
-    assert np.array_equal(before.mean[1_000], flow.mean) and np.isnan(before.mean[719]).all()
     ridge = chosen_ridge(rows.factors, rows.moves, 396, slice(496, 620))
-    assert np.array_equal(before.forecasts[RIDGE][720:1_260], ridge(rows.factors[720:1_260]).astype(np.float32))
-    assert [int(np.isfinite(rows.moves[:, place]).sum()) for place in range(8)] == [
-        1_800 - max(1, round(horizon / 4)) for horizon in HORIZONS
-    ]
+    for name, wanted in ((FLOW, flow(flows[720:1_260])), (RIDGE, ridge(rows.factors[720:1_260]))):
+        assert np.array_equal(before.forecasts[name][720:1_260], wanted.astype(np.float32))
+    assert np.array_equal(before.mean[1_000], flow.mean) and np.isnan(before.mean[719]).all()
+    known = np.isfinite(rows.moves).sum(0).tolist()
+    assert known == [1_800 - max(1, round(horizon / 4)) for horizon in HORIZONS]
 
 
-@pytest.mark.assembly
-def test_planted_pressure_is_forecast_and_a_random_walk_is_not():
-    for strength, least in ((0.5, 0.15), (0.0, -1.0)):
-        rows = rows_of(replace(BOOKS, synthetic_hours=6.0, synthetic_strength=strength))
-        folds = walk_forward(len(rows.moves), 1, 0.5, 100, 0.2)
-        made = forecast_forward(rows.factors, rows.moves, folds, replace(QUICK, epochs=3), lambda fold: None)
-        measured = quality_by_horizon(made.forecasts, rows.moves, made.mean, 4.0 * np.arange(len(rows.moves)))
-        found = measured[NETWORK][HORIZONS.index(40)].information_coefficient
-        assert found.low > least and (strength or found.low < 0.05)
-
-
-def test_files_say_what_the_models_have_seen(trained):
+def test_files_say_what_the_models_have_seen_and_agents_are_shown_them(trained):
     folder, result, table = trained
     assert (result["rows"], result["forecast_rows"], result["horizons_s"]) == (1_800, 1_080, list(HORIZONS))
     assert [(fold["first"], fold["end"]) for fold in result["folds"]] == [(720, 1_260), (1_260, 1_800)]
@@ -236,34 +218,30 @@ def test_files_say_what_the_models_have_seen(trained):
     assert measured["low"] < measured["mean"] < measured["high"]
     model = ForecastModel.load(folder / "model.safetensors")
     assert (model.seen_until, model.step_gap, model.settings, model.source) == (time[-1], 4.0, QUICK, result["books"])
-
-
-def test_agents_are_shown_the_forecasts(trained):
     options = {name: getattr(BOOKS, name) for name in ("synthetic_hours", "levels", "step_gap")}
-    config = CryptoLobConfig(forecasts=str(trained.folder / "forecasts.parquet"), episode_steps=60, **options)
+    config = CryptoLobConfig(forecasts=str(folder / "forecasts.parquet"), episode_steps=60, **options)
     with pytest.warns(MarketDataWarning, match="no forecast for 720 of 1,800 rows"):
         env = vecenv.make("crypto_lob", 64, config=config, compile=False)
     assert env.scenario.feature_names[-8:] == tuple(f"forecast_{seconds}" for seconds in HORIZONS)
-    shown = env.reset()["observation"][:, -8:]
-    told = trained.table.filter(like="forecast_").fillna(0.0).to_numpy()
-    assert np.array_equal(shown.numpy(), told[env.state.row.numpy()].astype(np.float32))
+    told = table.filter(like="forecast_").fillna(0.0).to_numpy()[env.state.row.numpy()]
+    assert np.array_equal(env.reset()["observation"][:, -8:].numpy(), told.astype(np.float32))
 
 
 def test_files_of_other_books_are_refused(trained, tmp_path):
+    """By one row that does not fit."""
     path, table, books = trained.folder / "forecasts.parquet", trained.table, books_of(BOOKS)
+    with pytest.raises(MarketDataError, match=r"no row at .*, a time of the tape; made with another step_gap"):
+        forecasts_of_rows(path, books_of(replace(BOOKS, step_gap=2.0)))
+    with pytest.raises(MarketDataError, match="no such file of forecasts; vecenv factors train writes one"):
+        forecasts_of_rows(tmp_path / "none.parquet", books)
     (tmp_path / "text.parquet").write_text("no")
-    for file, source, message in (
-        (path, replace(BOOKS, synthetic_seed=9), r"forecasts.parquet: row 0, mid: .*made of another book"),
-        (path, replace(BOOKS, step_gap=2.0), r"no row at .*, a time of the tape; made with another step_gap"),
-        (tmp_path / "none.parquet", BOOKS, "no such file of forecasts; vecenv factors train writes one"),
-        (tmp_path / "text.parquet", BOOKS, r"text.parquet: no Parquet file of forecasts"),
-    ):
-        with pytest.raises(MarketDataError, match=message):
-            forecasts_of_rows(file, books_of(source))
-    file = tmp_path / "changed.parquet"
+    with pytest.raises(MarketDataError, match=r"text.parquet: no Parquet file of forecasts"):
+        forecasts_of_rows(tmp_path / "text.parquet", books)
+    file, at = tmp_path / "changed.parquet", np.arange(1_800) == 900
     for changed, message in (
-        (table.assign(models_seen_until_ms=table["ts_ms"]), "row 0, models_seen_until_ms: not before the row"),
-        (table.assign(forecast_60=np.nan), "row 720, forecast_60: not a number"),
+        (table.assign(mid=table["mid"] + at), r"row 900, mid: .*made of another book"),
+        (table.assign(models_seen_until_ms=table["ts_ms"] * at), "row 900, models_seen_until_ms: not before the row"),
+        (table.assign(forecast_60=table["forecast_60"].mask(at)), "row 900, forecast_60: not a number"),
         (table.drop(columns="mid"), "missing columns mid"),
         (table.drop(columns=table.filter(like="forecast_").columns), "missing columns forecast_…"),
     ):
@@ -297,18 +275,14 @@ def test_models_forecast_later_books_only(trained, tmp_path):
         ForecastModel.load(tmp_path / "cut.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [
-        *((TrainFactors, {name: value}) for name, value in (("folds", 0), ("first_share", 1.0), ("judged_share", 0.0))),
-        *((FitSettings, {name: 0}) for name in ("hidden", "patience", "batch", "learning_rate")),
-        *((FitSettings, {name: -1}) for name in ("epochs", "weight_decay")),
-        *((FitSettings, {"dropout": value}) for value in (1.0, -0.1)),
-    ],
-)
-def test_settings_are_checked(kind, change, tmp_path):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        kind(**({"out": tmp_path} if kind is TrainFactors else {}), **change)
+def test_settings_are_checked(tmp_path):
+    for name, value in (("folds", 0), ("first_share", 1.0), ("judged_share", 0.0)):
+        with pytest.raises(ValueError, match=name):
+            TrainFactors(tmp_path, **{name: value})
+    wrong = {"hidden": 0, "patience": 0, "batch": 0, "learning_rate": 0.0, "epochs": -1, "weight_decay": -1.0}
+    for name, value in (*wrong.items(), ("dropout", 1.0), ("dropout", -0.1)):
+        with pytest.raises(ValueError, match=name):
+            FitSettings(**{name: value})
     FitSettings(dropout=0.0, epochs=0, weight_decay=0.0)
     assert FitSettings() == FitSettings("gru", 32, 0.1, 20, 3, 32, 1e-3, 0.01, 0)
     assert TrainFactors(tmp_path) == TrainFactors(tmp_path, BookSource(), 6, 0.25, 0.15, FitSettings(), 0)

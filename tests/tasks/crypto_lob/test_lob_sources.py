@@ -10,8 +10,8 @@ import pytest
 from book_tables import book_table
 
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.crypto_lob.snapshots import read_snapshots
 from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots
-from vecenv.tasks.crypto_lob.sources.load import read_snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 
 FAULTS = {

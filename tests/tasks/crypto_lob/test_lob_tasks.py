@@ -20,7 +20,6 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.tasks.crypto_lob.accounts import Account, after_fill
 from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, position_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import CostRamp
@@ -29,6 +28,7 @@ from vecenv.tasks.crypto_lob.figures import played as played_of
 from vecenv.tasks.crypto_lob.hindsight import best_positions
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
+from vecenv.tasks.crypto_lob.state import Account, after_fill
 from vecenv.tasks.crypto_lob.tape import tape_of_snapshots
 from vecenv.testing import check_task
 

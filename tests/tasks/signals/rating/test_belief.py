@@ -9,7 +9,7 @@ import pytest
 import torch
 from rating_tapes import news_tape
 
-from vecenv.tasks.signals.rating.belief import filtered_belief, read_belief, told_by
+from vecenv.tasks.signals.rating.agents import filtered_belief, read_belief, told_by
 from vecenv.tasks.signals.rating.observation import daily_returns
 
 LAW = {"strength": 0.01, "accuracy": 0.5, "flip": 0.2, "coverage": 0.7}
