@@ -366,28 +366,6 @@ def _breadth(market: Market, day: int) -> tuple[float, float]:
     return share_lower, sum(now / before - 1 for now, before in pairs) / len(pairs)
 
 
-def discrete_to_orders(choices: Sequence[tuple[int, int]], num_symbols: int) -> list[list[float]]:
-    """Decode the ``discrete`` space: M pairs of HOLD, BUY of each symbol or SELL of each, and of a tenth, 0 for 10%."""
-    orders = []
-    for choice, tenth in choices:
-        if choice == 0:
-            orders.append([HOLD, 0, 0.0])
-        else:
-            side, symbol = divmod(choice - 1, num_symbols)
-            orders.append([(BUY, SELL)[side], symbol, (tenth + 1) / 10])
-    return orders
-
-
-def discrete_mask(account: TierAccount) -> list[bool]:
-    """Return which of the 1 + 2 K choices of an order the account has on its day."""
-    own = account.rules.symbols
-    can_trade = [own[k] and account.market.tradable[account.day][k] for k in account.symbols]
-    prices = [account.buy_price(k) for k in account.symbols]
-    buys = [can_trade[k] and prices[k] + account.commission(prices[k]) <= account.cash for k in account.symbols]
-    sells = [can_trade[k] and account.held[k] > 0 for k in account.symbols]
-    return [True, *buys, *sells]
-
-
 def weights_to_orders(account: TierAccount, weights: Sequence[float], max_orders: int = 8) -> list[list[float]]:
     """Decode the ``weights`` space: K target shares of the value to M orders, all INVALID if one is no number."""
     if not all(math.isfinite(weight) for weight in weights):
@@ -412,3 +390,83 @@ def weights_to_orders(account: TierAccount, weights: Sequence[float], max_orders
             orders.append([BUY, k, spent / cash_left if spent < cash_left else 1.0])
             cash_left -= spent
     return orders + [[HOLD, 0, 0.0] for _ in range(max_orders - len(orders))]
+
+
+def exponential(x: float) -> float:
+    """Return the page's e(x)."""
+    y = x / 256
+    power = 1 / math.factorial(6)
+    for i in range(5, -1, -1):
+        power = power * y + 1 / math.factorial(i)
+    for _ in range(8):
+        power *= power
+    return power
+
+
+def target_weights(account: TierAccount, action: Sequence[float], gain: float) -> list[int]:
+    """Return the target weight w of every symbol of the tape, in steps of 2⁻¹⁶."""
+    rules, market, t = account.rules, account.market, account.day
+    may_trade = [rules.symbols[k] and market.tradable[t][k] for k in account.symbols]
+    h = min(rules.max_position, rules.max_exposure / sum(rules.symbols))
+    benchmark = [round(0.98 * h * 2**30) if may_trade[k] else 0 for k in account.symbols]
+    cash = max(2**30 - sum(benchmark), 0.02 * 2**30)
+    tilt = [exponential(gain * float(np.clip(np.float32(a), -1, 1))) for a in action]
+    u = [round(weight * factor) for weight, factor in zip(benchmark, tilt[:-1], strict=True)]
+    total = sum(u) + round(cash * tilt[-1])
+    w = [min(math.floor(2**16 * tilted / total), math.floor(0.98 * rules.max_position * 2**16)) for tilted in u]
+    stuck = sum(account.held[k] * market.close[t][k] for k in account.symbols if not may_trade[k])
+    room = max(math.floor(0.98 * rules.max_exposure * 2**16) - math.ceil(2**16 * stuck / account.value), 0)
+    used = sum(w)
+    return [math.floor(weight * room / used) for weight in w] if used > room else w
+
+
+def limit_weights_to_orders(
+    account: TierAccount, action: Sequence[float], gain: float, max_orders: int = 8
+) -> list[list[float]]:
+    """Decode K + 1 tilts, that of cash last, to M orders, all INVALID if a tilt is NaN or infinite."""
+    if not all(math.isfinite(a) for a in action):
+        return [[INVALID, 0, 0.0] for _ in range(max_orders)]
+    rules, prices, value = account.rules, account.market.close[account.day], account.value
+    changes = {}
+    for k, weight in enumerate(target_weights(account, action, gain)):
+        if not rules.symbols[k] or not account.market.tradable[account.day][k]:
+            continue
+        target = min(math.floor(float(weight) * float(value) / (2**16 * prices[k])), MOST_SHARES)
+        change = target - account.held[k]
+        if change > 0 and account.gate_is_closed():
+            continue
+        if abs(change) * prices[k] >= 0.005 * value:
+            changes[k] = change
+    most = min(max_orders, rules.max_trades)
+    largest = sorted(sorted(changes, key=lambda k: -abs(changes[k]) * prices[k])[:most])  # equal ones: the first symbol
+    sales, purchases = ([k for k in largest if changes[k] * side > 0] for side in (-1, 1))
+    orders: list[list[float]] = []
+    cash, exposure = account.cash, value - account.cash
+    for k in sales:
+        q = math.ceil(-changes[k] * 10_000 / account.held[k])
+        sold = q * account.held[k] // 10_000
+        price = account.sell_price(k)
+        cash += sold * price - account.commission(sold * price)
+        exposure -= sold * prices[k]
+        orders.append([SELL, k, q / 10_000])
+    for k in purchases:
+        q, bought = purchase(account, k, changes[k], cash, exposure)
+        paid = bought * account.buy_price(k)
+        cash -= paid + account.commission(paid)
+        exposure += bought * prices[k]
+        orders.append([BUY, k, q / 10_000] if bought > 0 else [HOLD, 0, 0.0])
+    return orders + [[HOLD, 0, 0.0] for _ in range(max_orders - len(orders))]
+
+
+def purchase(account: TierAccount, k: int, shares: int, cash: int, exposure: int) -> tuple[int, int]:
+    """Return q of a purchase, and the shares that a BUY of it asks for."""
+    rules, p, b, c = account.rules, account.market.close[account.day][k], account.buy_price(k), account.capacity()
+    position_room = math.floor(rules.max_position * account.value) - account.held[k] * p
+    total_room = math.floor(rules.max_exposure * account.value) - exposure
+    fits = min(max(position_room, 0) // p, max(total_room, 0) // p, MOST_SHARES - account.held[k])
+    n = min(shares, fits)
+    cost = n * b + account.commission(n * b)
+    q = min(math.ceil(cost * 40_000 / max(c * cash, 1)), 10_000)
+    if account.shares_asked(q, b, cash) > fits:
+        q -= 1
+    return q, account.shares_asked(q, b, cash)

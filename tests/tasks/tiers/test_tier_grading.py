@@ -1,4 +1,4 @@
-"""What an episode of a tier is graded by, day by day, against plain numbers."""
+"""What an episode of a tier is graded by, day by day, against plain numbers, and rewards that sum to the grade."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+import vecenv
+from tests.small_env import same_bits
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.grading import episode_record
+from vecenv.tasks.tiers.reward_components import GRADE_CHANGE
+from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 # Rates that are powers of two, so that whole numbers tell costs exactly.
@@ -84,3 +88,41 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
             env.advance(torch.from_numpy(random_orders(rng, num_envs, CONFIG.max_orders, num_symbols=SYMBOLS)))
             values.append(env.state.portfolio_value.tolist())
     assert bool(env.rows.done.all())
+
+
+@pytest.mark.parametrize(("grader", "dtype"), [("calibrated", "float32"), ("seed", "float64")])
+def test_the_rewards_of_an_episode_sum_to_its_grade(grader, dtype):
+    """Each is the change of the grade so far; together, the final grade less the one at the start, in every tier."""
+    rows, generator = 10, torch.Generator().manual_seed(0)
+    market = {"num_paths": 4, "num_days": 400}
+    tape = vecenv.make("full_autonomous", 1, market_options=market, compile=False).scenario.tape
+    env, signal = (
+        VecEnv(
+            TierTrading(
+                tape,
+                TierConfig(symbols=TWENTY_FIVE, action="weights", grader=grader, dtype=dtype, reward=reward),
+                list(TIERS.values()),
+            ),
+            rows,
+            1,
+            compiled=False,
+            params={"rule": torch.arange(rows) % len(TIERS)},
+        )
+        for reward in ("grade_potential", "signal")
+    )
+    first = before = env.grade().double()
+    assert bool((first == 0).all()) == (grader == "calibrated")
+    total = torch.zeros(rows, dtype=torch.float64)
+    for step in range(40):
+        weights = torch.rand(rows, 25, generator=generator) / 10
+        if step < 6:
+            # Neither hindsight nor the benchmark is shown: what is seen is that of another reward, bit for bit.
+            assert same_bits(env.observations(), signal.observations())
+            signal.advance(weights)
+        reward, grade = env.advance(weights).double(), env.grade().double()
+        torch.testing.assert_close(reward, grade - before, rtol=0, atol=2e-7)
+        total, before = total + reward, grade
+    assert bool(env.rows.done.all())
+    torch.testing.assert_close(total, before - first, rtol=0, atol=1e-6)
+    assert torch.equal(env.grades()[grader].double(), before) and len(before.unique()) > rows // 2
+    assert not bool(signal.state.totals[:, GRADE_CHANGE].any())

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tasks.tiers.limit_weights_oracle import limit_weights_to_orders
 from tests.tasks.tiers.oracle import MISTAKES as PAGE_MISTAKES
-from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount
+from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount, limit_weights_to_orders
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
     oracle_market,
