@@ -1,4 +1,4 @@
-"""A small neural market with random weights, histories for it, and what must hold of all generated bars."""
+"""A small neural market with random weights, histories and files for it, and what must hold of all generated bars."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.commands.generate import _long_table
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.data.quantity_correlations import matrices_after
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
-from vecenv.worldmodel.sampling import stationary
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.sampling.stationary import StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 
 DAYS = 40
 """Of the histories: a multiple of the days after which the correlation is computed again."""
+
+TRAIN, VALIDATION, TEST = 260, 20, 110
+"""Days of the market that is validated on."""
 
 TINY = NetworkSettings(
     trunk=TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.0), head=16
 )
 
 KNOWN = ("AA", "BB", "CC")
-"""Symbols that the first market of `save_started_model` has a start of."""
+"""Symbols that the first market of the started model has a start of."""
 
 BURN_IN = 5
 """Days that are dropped there, fewer than for the weights that are shipped."""
@@ -61,8 +63,8 @@ def tiny_network(settings: NetworkSettings = TINY) -> MarketNetwork:
     return MarketNetwork(settings).requires_grad_(False).eval()
 
 
-def history_of(symbols: int, days: int = DAYS) -> Bars:
-    return synthetic_bars(1, days, symbols, seed=7)
+def history_of(symbols: int, days: int = DAYS, regime: str | None = None) -> Bars:
+    return synthetic_bars(1, days, symbols, seed=7, regime=regime)
 
 
 def matrices_of(market: NeuralMarket, history: Bars) -> Tensor:
@@ -75,21 +77,17 @@ def started_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMa
     return TrainingMarket.from_bars(name, synthetic_bars(1, 330, symbols, seed=seed), Split(300, 310, 330))
 
 
-def save_started_model(path: Path) -> Path:
-    """Write random weights with starts of two markets; the first has hardly any training day of its last symbol."""
-    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
-    network = tiny_network(NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
-    symbols = {"one": (*KNOWN, "LATE"), "two": ("DD", "EE")}
-    starts, tensors = {}, {}
-    for seed, (name, names) in enumerate(symbols.items(), 1):
-        market = started_market(name, names, seed)
-        market.encoded.valid[:, :200, 3:] = False
-        starts[name], start = StationaryStart.learn(market, names)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stationary, "BURN_IN", BURN_IN)
-            tensors |= start.with_warm_up(NeuralMarket(network, name)).tensors(name)
-    sources = {name: {"symbols": list(names)} for name, names in symbols.items()}
-    save_network(path, network, {"sources": sources, "starts": starts}, tensors)
+def save_judged_model(path: Path, ends: tuple[str, str], joint: Joint = "correlations", seed: int = 0) -> Path:
+    """Write random weights of two markets, trained and chosen on days of the first."""
+    torch.manual_seed(seed)
+    trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
+    record = {"sources": {"a": {"train_end": ends[0], "validation_end": ends[1], "symbols": []}}}
+    save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"), joint=joint)), record, {})
+    return path
+
+
+def write_market(path: Path, bars: Bars) -> Path:
+    _long_table(bars, bars.dates, bars.ohlcv[0]).to_parquet(path, index=False)
     return path
 
 

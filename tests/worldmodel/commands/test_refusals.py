@@ -12,38 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from tests.worldmodel.validation.validation_market import market_file, split_ends
+from tests.worldmodel.neural_market import save_judged_model
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.worldmodel.commands.fit import FINE_TUNING, FROM_NOTHING, FitSettings, _ends, fit
 from vecenv.worldmodel.commands.generate import GenerateSettings, generate
 from vecenv.worldmodel.commands.train import TrainSettings, _default_ends, train
 from vecenv.worldmodel.commands.validate import ValidateSettings, _check, _learned, validate
-from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.validation.rows import RUNNING_MEAN_CHAIN
 
 FAULTS = (ValueError, FileNotFoundError)
 
 
-@pytest.fixture(scope="module")
-def market(tmp_path_factory) -> Path:
-    """390 days of six symbols."""
-    return market_file(tmp_path_factory.mktemp("market"))
-
-
-@pytest.fixture(scope="module")
-def ends(market) -> tuple[str, str]:
-    return split_ends(market)
-
-
 @pytest.fixture
-def base(market, ends, started_model, tmp_path) -> dict[Callable, Any]:
+def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
     """Settings that are in order."""
-    model, out = str(started_model), tmp_path / "m.safetensors"
+    model, out, market = str(started_model), tmp_path / "m.safetensors", validated_file
     dates = {"train_end": ends[0], "validation_end": ends[1]}
     return {
         fit: FitSettings(market, out, init=model),
@@ -60,14 +46,10 @@ def base(market, ends, started_model, tmp_path) -> dict[Callable, Any]:
         (fit, {"market": Path("absent.parquet")}, "absent.parquet: there is no such file or folder"),
         (fit, {"out": Path("m.pt")}, r"m\.pt: a file that ends in \.safetensors, in a folder that exists, is needed"),
         (fit, {"steps": 0}, "steps must be positive, got 0"),
-        (fit, {"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
-        (fit, {"evaluate_every": 0}, "evaluate_every must be positive, got 0"),
-        (fit, {"patience": 0}, "patience must be positive, got 0"),
         (fit, {"embargo": -1}, "embargo must not be negative, got -1"),
         (fit, {"embargo": 350}, "prices.parquet: 390 days, 0 to train on"),
         (train, {"market": ()}, "no market to train on"),
         (train, {"market": (Path("x/a"), Path("a"))}, "two markets have the same name: a, a"),
-        (train, {"names": ("a", "b")}, "names has 2 entries for 1 markets"),
         (train, {"train_end": ("2011-01-03",)}, "give both train_end and validation_end, or neither"),
         (train, {"train_end": ("2011",) * 2, "validation_end": ("2011",)}, "train_end has 2 entries for 1"),
         (train, {"train_end": ("1999-01-01",), "validation_end": ("2000-01-01",)}, "its days run from 2010-01-04"),
@@ -81,7 +63,6 @@ def base(market, ends, started_model, tmp_path) -> dict[Callable, Any]:
         (generate, {"market": None}, "knows the markets one, two; choose one with --market"),
         (generate, {"symbols": ("NONE",)}, "NONE"),
         (generate, {"paths": 0}, "paths must be at least 1, got 0"),
-        (generate, {"days": 0}, "days must be at least 1, got 0"),
         (generate, {"keep": -1}, "keep must not be negative, and temperature must be positive"),
         (generate, {"temperature": 0.0}, "keep must not be negative, and temperature must be positive"),
         (generate, {"model": "absent.safetensors"}, "absent.safetensors: no checkpoint"),
@@ -93,7 +74,6 @@ def base(market, ends, started_model, tmp_path) -> dict[Callable, Any]:
         (validate, {"seeds": 0}, "seeds must be at least 1, got 0"),
         (validate, {"memory": 250}, "memory must be at least 251, got 250"),
         (validate, {"max_symbols": 1}, "max_symbols must be at least 2, got 1"),
-        (validate, {"temperature": 0.0}, "temperature must be positive, got 0.0"),
         (validate, {"temperatures": (1.0, -1.0)}, "temperature must be positive, got -1.0"),
         (validate, {"temperatures": (0.5,)}, "temperatures are of a model, and none is given"),
         (validate, {"long_days": 41}, "long_days must be 0 or at least 42, got 41"),
@@ -110,14 +90,11 @@ def test_faults_are_told_before_any_work(base, tmp_path, run, changes, told):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_folder_with_files_is_left_alone(base, tmp_path):
+def test_a_folder_with_files_is_left_alone_and_discriminators_need_scikit_learn(base, tmp_path, monkeypatch):
     (tmp_path / "kept.txt").write_text("mine")
     with pytest.raises(ValueError, match="the folder is not empty"):
         generate(replace(base[generate], out=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["kept.txt"]
-
-
-def test_a_validation_takes_the_least_numbers_and_discriminators_need_scikit_learn(base, monkeypatch):
     least = {"paths": 2, "draws": 199, "long_paths": 1, "seeds": 1, "memory": 251, "max_symbols": 2, "long_days": 42}
     _check(replace(base[validate], **least))
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
@@ -125,7 +102,7 @@ def test_a_validation_takes_the_least_numbers_and_discriminators_need_scikit_lea
         validate(replace(base[validate], discriminator_seeds=1))
 
 
-def test_days_of_fitting_by_default_and_the_fewest():
+def test_days_and_steps_by_default_and_the_fewest():
     """The last 15% validate, at least sixty days; more than 120 days are needed before the embargo."""
 
     def ends_of(days: int, **changes: object) -> tuple[int, ...]:
@@ -142,14 +119,12 @@ def test_days_of_fitting_by_default_and_the_fewest():
         ends_of(201, train_end=str(dates[141]))
     with pytest.raises(ValueError, match=f"201 days, 43 to train on until {dates[62]}"):
         ends_of(201, train_end=str(dates[62]))
-    holes = synthetic_bars(1, 340, 3, seed=0)
+    bars = synthetic_bars(1, 340, 3, seed=0)
+    assert _default_ends(bars) == (str(bars.dates[237]), str(bars.dates[271]))
     here = (torch.arange(340)[:, None] % 3) == torch.arange(3)
-    holes = replace(holes, ohlcv=holes.ohlcv.where(here[None, :, :, None], float("nan")))
+    holes = replace(bars, ohlcv=bars.ohlcv.where(here[None, :, :, None], float("nan")))
     with pytest.raises(ValueError, match="no symbol has more than 120 bars in its 260 days of training"):
         _ends(holes, FitSettings(Path(), Path()))
-
-
-def test_fitting_is_shorter_from_nothing_unless_told_otherwise():
     assert (FINE_TUNING, FROM_NOTHING) == ((480, 5e-5), (300, 1e-3))
     fine, nothing = (FitSettings(Path(), Path(), init=init).training() for init in ("judged", "none"))
     assert (fine.steps, fine.learning_rate, nothing.steps, nothing.learning_rate) == (480, 5e-5, 300, 1e-3)
@@ -157,23 +132,11 @@ def test_fitting_is_shorter_from_nothing_unless_told_otherwise():
     assert (told.steps, told.learning_rate, told.evaluate_every, told.patience, told.seed) == (7, 0.5, 3, 2, 9)
 
 
-def test_training_ends_after_seven_and_eight_tenths_of_the_days():
-    bars = synthetic_bars(1, 320, 1)
-    assert _default_ends(bars) == (str(bars.dates[223]), str(bars.dates[255]))
-
-
-def judged_checkpoint(path: Path, ends: tuple[str, str], joint: Joint = "correlations") -> Path:
-    trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
-    record = {"sources": {"a": {"train_end": ends[0], "validation_end": ends[1], "symbols": []}}}
-    save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"), joint=joint)), record, {})
-    return path
-
-
 def test_models_of_a_validation(ends, tmp_path):
     """The judged ones are of one architecture, each other one of its own, and none has seen the test."""
-    joint, chain = (judged_checkpoint(tmp_path / name, ends, kind) for name, kind in
-                    (("m.safetensors", "correlations"), ("c.safetensors", "running mean")))  # fmt: skip
-    late = judged_checkpoint(tmp_path / "late.safetensors", (ends[1], "2024-01-02"), "none")
+    joint = save_judged_model(tmp_path / "m.safetensors", ends)
+    chain = save_judged_model(tmp_path / "c.safetensors", ends, "running mean")
+    late = save_judged_model(tmp_path / "late.safetensors", (ends[1], "2024-01-02"), "none")
 
     def learned(model: tuple[object, ...] = (joint,), beside: tuple[object, ...] = (), **more: object):
         names = {"model": tuple(map(str, model)), "beside": tuple(map(str, beside))}
@@ -184,17 +147,13 @@ def test_models_of_a_validation(ends, tmp_path):
     assert [same[0].temperature for same in found] == [0.5, 1.0] and dates == list(ends)
     for given, told in (
         ({"market": None}, f"{joint} knows the markets a, b; choose one with --market"),
-        ({"market": "mars"}, f"{joint}: unknown market 'mars'; the network knows a, b"),
         ({"market": "b"}, f"{joint} does not say when its training ended; give train_end"),
         ({"train_end": "2010-01-01", "validation_end": "2010-06-01"}, f"chosen on days up to {ends[1]}"),
-        ({"train_end": "2010-01-01"}, "give both train_end and validation_end"),
         ({"model": ()}, "without a model, train_end and validation_end are needed"),
         ({"model": (joint, chain)}, f"{chain}: the architecture '{RUNNING_MEAN_CHAIN}', that of {joint} is 'neural'"),
         ({"beside": ("shipped",)}, "shipped.safetensors: unknown market 'a'"),
         ({"beside": (joint,)}, f"{joint}: a second model of the name 'neural'; each architecture is judged once"),
-        ({"beside": (chain, chain)}, f"{chain}: a second model of the name '{RUNNING_MEAN_CHAIN}'"),
         ({"beside": (chain, late)}, f"{late} was chosen on days up to 2024-01-02: the test cannot start after"),
-        ({"beside": (tmp_path / "none",)}, "none: no checkpoint"),
     ):
         with pytest.raises(FAULTS) as error:
             learned(**given)

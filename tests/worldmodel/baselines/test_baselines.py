@@ -1,18 +1,31 @@
-"""Geometric Brownian motion, the stationary bootstrap, and what every baseline keeps to."""
+"""Baselines: what all keep to, geometric Brownian motion, the stationary bootstrap, and both kinds of GARCH."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import islice
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from tests.worldmodel.neural_market import assert_valid_bars
+from vecenv.core.random import episode_key
 from vecenv.market.bars import HIGH, LOW, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
+from vecenv.worldmodel.baselines.garch import (
+    FIT_TOLERANCE,
+    FilteredHistoricalSimulation,
+    GarchParameters,
+    GarchT,
+    filter_variance,
+    fit_garch,
+    garch_log_density,
+)
 from vecenv.worldmodel.baselines.resampled import (
     Baseline,
     GeometricBrownianMotion,
@@ -24,6 +37,7 @@ from vecenv.worldmodel.data.training_days import TrainingDays
 
 NAN = float("nan")
 NAMES = ["GBM", "bootstrap", "bootstrap, last 250 days", "GARCH-t", "FHS"]
+SOME = [3, 0]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +51,15 @@ def history() -> Bars:
 
 
 @pytest.fixture(scope="module")
+def part(history) -> Bars:
+    """Some of the symbols, in another order."""
+    return replace(history, symbols=tuple(history.symbols[k] for k in SOME), ohlcv=history.ohlcv[:, :, SOME])
+
+
+@pytest.fixture(scope="module")
 def models(history) -> dict[str, Baseline]:
     garch = GarchT.fit(history)
-    fitted: list[Baseline] = [
+    fitted = [
         GeometricBrownianMotion.fit(history),
         StationaryBootstrap.fit(history),
         StationaryBootstrap.fit(history, last_days=250),
@@ -65,7 +85,7 @@ def correlation_of(returns: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_paths_depend_on_number_seed_and_history_alone(models, history, name):
+def test_paths_depend_on_number_seed_and_history_alone(models, history, part, name):
     """Days drawn after several days are those after each, bit for bit, also after the last one."""
     model = models[name]
     assert model.name == name
@@ -74,6 +94,8 @@ def test_paths_depend_on_number_seed_and_history_alone(models, history, name):
     assert torch.allclose(few, many[:2, :6], rtol=1e-11 if name == "GBM" else 0.0, atol=0.0)
     other = model.generate(history, 2, 6, seed=4 + (1 << 40))
     assert not bool((few[0] == few[1]).any()) and not bool((few == other).all(-1).any())
+    if name in ("bootstrap", "FHS"):
+        assert torch.equal(model.generate(part, 2, 6, seed=4), few[:, :, SOME])
     days, seeds = [299, 399], [7, 9]
     drawn = list(model.generate_after(history, days, 3, 4, seeds))
     for day, seed, bars in zip(days, seeds, drawn, strict=True):
@@ -95,34 +117,20 @@ def test_days_are_valid_and_as_large_as_in_training(models, history, name):
     real, drawn = correlation_of(returns_of(days)), moves_of(history, bars)
     assert real > 0.2 and correlation_of(returns_of(drawn)) == pytest.approx(real * (name != "GARCH-t"), abs=0.07)
     days, drawn = days[-250:] if name.endswith("250 days") else days, drawn.flatten(0, 1)
-    for size in (lambda moves: returns_of(moves).std(0), lambda moves: moves[..., :2].std(0),
-                 lambda moves: moves[..., 2:4].mean(0)):  # fmt: skip
-        assert 0.8 < float((size(drawn) / size(days)).mean()) < 1.2
+    sizes = [(returns_of(moves).std(0), moves[..., :2].std(0), moves[..., 2:4].mean(0)) for moves in (drawn, days)]
+    assert all(0.8 < float((one / other).mean()) < 1.2 for one, other in zip(*sizes, strict=True))
 
 
-def test_a_subset_of_the_symbols_in_another_order(models, history):
-    """Each symbol keeps its own law, and the drawn days do not depend on the symbols."""
-    some = [3, 0]
-    part = replace(history, symbols=tuple(history.symbols[k] for k in some), ohlcv=history.ohlcv[:, :, some])
-    model = models["GBM"]
-    assert torch.allclose(model.log_density(part), model.log_density(history)[:, some], equal_nan=True)
-    wicks = [moves_of(each, model.generate(each, 200, 20))[..., 2:4].mean((0, 1)) for each in (history, part)]
-    assert torch.allclose(wicks[1], wicks[0][some], rtol=0.05)
-    for name in ("bootstrap", "FHS"):
-        joint = models[name]
-        assert torch.equal(joint.generate(part, 3, 10), joint.generate(history, 3, 10)[:, :, some])
-
-
-def test_gaussian_parameters_and_densities(models, history):
+def test_gaussian_parameters_and_densities(models, history, part):
     """Those of the training days; against torch's own laws of the symbols that have a return on the day."""
     model = models["GBM"]
-    assert isinstance(model, GeometricBrownianMotion)
     encoded = encode_bars(history.ohlcv)
     returns, valid = returns_of(encoded.moves[0]), encoded.valid[0]
     own = returns[valid[:, 2], 2]
     assert torch.isclose(model.mean[2], own.mean()) and torch.isclose(model.volatility[2], own.std(correction=0))
     density, joint = model.log_density(history), model.joint_log_density(history)
     assert torch.equal(density.isfinite(), valid) and torch.equal(joint.isfinite(), valid.any(-1))
+    assert torch.allclose(model.log_density(part), density[:, SOME], equal_nan=True)
     covariance = model.correlation * model.volatility * model.volatility.unsqueeze(-1)
     for day in (1, 100, 303, 399):
         here = valid[day]
@@ -226,9 +234,114 @@ def test_histories_that_are_too_short(models, history):
         StationaryBootstrap.fit(replace(history, ohlcv=frozen))
     with pytest.raises(ValueError, match="249 daily returns, 250 are needed"):
         models["bootstrap, last 250 days"].generate(history.days(150, 400), 1, 1)
-    for settings, message in (
-        ({"mean_block": 0.5}, "mean_block must be at least 1 day"),
-        ({"last_days": 0}, "last_days"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            StationaryBootstrap.fit(history, **settings)
+    for setting, value in (("mean_block", 0.5), ("last_days", 0)):
+        with pytest.raises(ValueError, match=setting):
+            StationaryBootstrap.fit(history, **{setting: value})
+
+
+# Far from what a fit starts from.
+TRUTH = GarchParameters(
+    mean=torch.tensor([1e-3, 0.0, 5e-4, 0.0], dtype=torch.float64),
+    omega=torch.tensor([8e-6, 2e-5, 4e-6, 3e-5], dtype=torch.float64),
+    alpha=torch.tensor([0.30, 0.15, 0.02, 0.20], dtype=torch.float64),
+    beta=torch.tensor([0.30, 0.80, 0.97, 0.20], dtype=torch.float64),
+    freedom=torch.tensor([15.0, 3.0, 8.0, 30.0], dtype=torch.float64),
+)
+
+
+def simulate(num_days: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Returns by the textbook's loop with NumPy's Student-t numbers, and which of them count. Shape: (T, K)."""
+    mean, omega, alpha, beta, freedom = (part.numpy() for part in TRUTH)
+    rng = np.random.default_rng(seed)
+    shocks = rng.standard_t(freedom, (num_days, len(mean))) * np.sqrt((freedom - 2) / freedom)
+    variance, returns = omega / (1 - alpha - beta), np.empty_like(shocks)
+    for day in range(num_days):
+        returns[day] = mean + np.sqrt(variance) * shocks[day]
+        variance = omega + alpha * (returns[day] - mean) ** 2 + beta * variance
+    return torch.from_numpy(returns), torch.from_numpy(rng.random(returns.shape) > 0.1)
+
+
+def test_the_filter_and_the_density_equal_the_definition_day_by_day():
+    """The variance starts from the long run's, and a day without a return leaves it as it is."""
+    returns, valid = simulate(101, seed=3)
+    density = garch_log_density(TRUTH, torch.where(valid, returns, 0.0), valid)
+    filtered = filter_variance(TRUTH, torch.where(valid, returns, 0.0), valid)
+    for symbol in range(4):
+        mean, omega, alpha, beta, freedom = (float(part[symbol]) for part in TRUTH)
+        variance, unit = omega / (1 - alpha - beta), math.sqrt((freedom - 2) / freedom)
+        for day in range(101):
+            assert float(filtered[day, symbol]) == pytest.approx(variance, rel=1e-12)
+            if valid[day, symbol]:
+                value = float(returns[day, symbol])
+                law = stats.t(freedom, loc=mean, scale=unit * math.sqrt(variance))
+                assert float(density[day, symbol]) == pytest.approx(law.logpdf(value), rel=1e-10)
+                variance = omega + alpha * (value - mean) ** 2 + beta * variance
+        assert float(filtered[101, symbol]) == pytest.approx(variance, rel=1e-12)
+
+
+def test_no_other_parameters_are_more_likely():
+    """A change of any fitted parameter, at the sample's variance, raises no symbol's log-likelihood."""
+    returns, valid = simulate(1500, seed=2)
+    fitted = fit_garch(returns, valid)
+    deviation = fitted.long_run_variance().sqrt()
+    sample = [float(returns[valid[:, symbol], symbol].std(correction=0)) for symbol in range(4)]
+    assert deviation.tolist() == pytest.approx(sample)
+
+    def total(alpha: float = 1.0, persistence: float = 1.0, freedom: float = 1.0, mean: float = 0.0) -> Tensor:
+        # The distance from one is scaled, which keeps the sum of alpha and beta below it.
+        both = 1 - (1 - fitted.alpha - fitted.beta) * persistence
+        changed = GarchParameters(
+            fitted.mean + mean * deviation,
+            deviation.square() * (1 - both),
+            fitted.alpha * alpha,
+            both - fitted.alpha * alpha,
+            2 + (fitted.freedom - 2) * freedom,
+        )
+        return torch.where(valid, garch_log_density(changed, returns, valid), 0.0).sum(0)
+
+    best = total()
+    for factor in (0.8, 0.93, 1.07, 1.25):
+        for change in ({"alpha": factor}, {"persistence": factor}, {"freedom": factor}, {"mean": 0.4 * (factor - 1)}):
+            assert bool((total(**change) < best + FIT_TOLERANCE).all()), change
+
+
+def test_densities_residuals_and_shapes(models, history):
+    """Residuals of unit root mean square; what gaps do not share with returns, and wicks, by the day's volatility."""
+    simulation, garch, encoded = models["FHS"], models["GARCH-t"], encode_bars(history.ohlcv)
+    density, moves, valid = garch.log_density(history), encoded.moves[0], encoded.valid[0]
+    expected = garch_log_density(simulation.parameters, returns_of(moves), valid)
+    assert torch.equal(density.nan_to_num(7.0), expected.where(valid, 7.0)) and torch.equal(density.isfinite(), valid)
+    assert torch.allclose(garch.joint_log_density(history)[50:], density[50:].nan_to_num(0.0).sum(-1))
+    assert torch.equal(simulation.log_density(history).nan_to_num(0.0), density.nan_to_num(0.0))
+    assert simulation.has_density and not simulation.has_joint_density
+    with pytest.raises(NotImplementedError, match="no joint density"):
+        simulation.joint_log_density(history)
+    moves, valid = moves[1:], valid[1:]
+    returns = returns_of(moves)
+    volatility = filter_variance(simulation.parameters, returns, valid)[:-1].sqrt()
+    residuals = torch.where(valid, (returns - simulation.parameters.mean) / volatility, 0.0)
+    residuals /= (residuals.square().sum(0) / valid.sum(0)).sqrt()
+    share = (moves[..., Move.GAP] * returns).sum(0) / returns.square().sum(0)
+    rest, upper = (moves[..., Move.GAP] - share * returns) / volatility, moves[..., Move.UPPER] / volatility
+    assert torch.allclose(simulation.residuals[valid], residuals[valid], rtol=1e-9)
+    assert torch.allclose(simulation.shapes.table[valid][:, 0], rest[valid], rtol=1e-9)
+    assert torch.allclose(simulation.shapes.table[valid][:, 1], upper[valid], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["GARCH-t", "FHS"])
+def test_days_are_drawn_by_the_recursion(models, history, part, name):
+    """Returns by the filter's volatility, which goes on from the history's end; gap and wicks of a training day."""
+    model, encoded, columns = models[name], encode_bars(history.ohlcv), torch.tensor(SOME)
+    key = episode_key(3, torch.arange(5)[:, None], 0)
+    returns, valid = returns_of(encoded.moves[0]), encoded.valid[0]
+    variance = filter_variance(model.parameters, returns, valid)[-1][columns]
+    mean, omega, alpha, beta, _ = (number[columns] for number in model.parameters)
+    for day, drawn in enumerate(islice(model.draw(part, encode_bars(part.ohlcv), key), 4)):
+        innovation, row = model.innovations(key, day, columns)
+        expected = mean + variance.sqrt() * innovation
+        rest, upper, lower, volume = model.shapes.table[row, columns].unbind(-1)
+        gap = model.shapes.gap_share[columns] * expected + variance.sqrt() * rest
+        parts = [gap, expected - gap, variance.sqrt() * upper, variance.sqrt() * lower, volume]
+        assert torch.allclose(drawn, torch.stack(parts, dim=-1), rtol=1e-9, atol=1e-12)
+        variance = omega + alpha * (expected - mean).square() + beta * variance
+        assert name == "GARCH-t" or torch.equal(innovation, model.residuals[row, columns])
