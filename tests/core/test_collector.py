@@ -10,7 +10,6 @@ from tests.small_env import assert_same_bits, collected, make_env, same_bits, sm
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, uniform
-from vecenv.core.rows import leaves
 
 NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 16, 12, 3
 
@@ -34,29 +33,6 @@ def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts):
     compiled = two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, mode="compiled"))
     for rollout in range(2):
         assert_same_bits(compiled[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
-
-
-def test_members_of_a_group_start_alike_and_draw_apart():
-    """In the episodes that follow, too: starts have a name for each group, draws one for each row."""
-    env = make_env(6)
-    env.reset_groups(2, 3, seed=4)
-    collector = FusedCollector(env, num_steps=20)
-    collector.rollout()
-    rows, starts = collector.rows(), {}
-    for episodes, days in zip(rows.episode.tolist(), rows.state.start_day.tolist(), strict=True):
-        for row, (episode, day) in enumerate(zip(episodes, days, strict=True)):
-            starts.setdefault((row // 3, episode), set()).add(day)
-    assert {episode for _, episode in starts} >= {0, 1} and all(len(days) == 1 for days in starts.values())
-    assert starts[0, 0] != starts[1, 0] or starts[0, 1] != starts[1, 1]
-    assert len(collector.actions[0].unique(dim=0)) == 6
-
-
-def test_the_length_of_a_rollout_does_not_matter(eager_rollouts):
-    """24 steps at once are twice 12 steps."""
-    collector = FusedCollector(make_env(NUM_ENVS), num_steps=2 * NUM_STEPS)
-    collector.rollout()
-    for whole, first, second in zip(collected(collector), *eager_rollouts, strict=True):
-        assert same_bits(whole, torch.cat([first, second]))
 
 
 def stepped_by_hand(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
@@ -168,35 +144,8 @@ def test_a_policy_sees_the_observation_and_its_parameters_may_change():
     assert len(torch.cat(noises).unique(dim=0)) == 8 * NUM_ENVS, "noise was drawn twice"
 
 
-def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
-    """What was kept of rows survives the next rollout: they share no memory with the buffers."""
-    env = make_env(NUM_ENVS)
-    collector = FusedCollector(env, num_steps=NUM_STEPS)
-    collector.rollout()
-    saved, kept, before = env.state_dict(), env.rows, snapshot(env.rows)
-    resumed = make_env(NUM_ENVS, seed=77)
-    resumed.load_state_dict(saved)
-    later = FusedCollector(resumed, num_steps=NUM_STEPS)
-    later.rollout()
-    assert_same_bits(collected(later), eager_rollouts[1])
-    # A state loaded under a collector that has run already counts too.
-    collector.rollout()
-    assert_same_bits(leaves(kept), before)
-    assert not same_bits(env.rows.elapsed, kept.elapsed)
-    env.load_state_dict(saved)
-    collector.rollout()
-    assert_same_bits(collected(collector), eager_rollouts[1])
-
-
-def test_it_stops_after_the_frames_it_was_given():
-    for frames, rollouts in ((40, 2), (41, 3)):
-        assert len(list(FusedCollector(make_env(4), num_steps=5, total_frames=frames))) == rollouts
-    endless = iter(FusedCollector(make_env(4), num_steps=5))
-    assert len([next(endless) for _ in range(4)]) == 4
-
-
 def test_arguments_out_of_range_are_refused():
-    """A mode is that of the environment, unless it is named."""
+    """A mode is that of the environment, unless it is named; a collector stops after the frames it was given."""
     modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
     assert modes == ["eager", "compiled"]
     env = make_env(2)
@@ -209,6 +158,10 @@ def test_arguments_out_of_range_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             FusedCollector(env, **arguments)
+    for frames, rollouts in ((40, 2), (41, 3)):
+        assert len(list(FusedCollector(make_env(4), num_steps=5, total_frames=frames))) == rollouts
+    endless = iter(FusedCollector(make_env(4), num_steps=5))
+    assert len([next(endless) for _ in range(4)]) == 4
 
 
 # The two accounts that trade differently: orders of shares with stops and a gate, and target weights.

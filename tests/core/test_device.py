@@ -1,16 +1,113 @@
-"""Devices by name."""
+"""Devices by name, their memory, and sizes that cannot fit, refused in a sentence before anything of them is made."""
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.small_env import make_env
+from vecenv.core import memory
+from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named, warn_of_slow_bfloat16
+from vecenv.core.rows import leaves
+from vecenv.learn.evaluation import evaluate
+from vecenv.market.load import MarketOptions, load_market
+from vecenv.market.planted import planted_bars, random_walk_bars
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.commands import cli
+from vecenv.tasks.stock_trading.agents import Hold
+from vecenv.worldmodel.sampling.generator import WEIGHTS, PathOptions, draw_paths
+
+
+def test_the_memory_that_is_left_is_what_the_system_and_the_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    available = memory.available_memory("cpu")
+    assert available is not None and 1e8 < available < 1e14
+    meminfo, limit, unlimited = (tmp_path / name for name in ("meminfo", "limit", "unlimited"))
+    meminfo.write_text("MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
+    limit.write_text("4000000000\n")
+    unlimited.write_text("max\n")
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (unlimited, tmp_path / "nowhere"))
+    assert memory.available_memory("cpu") == 8_000_000 * 1024
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (limit, unlimited))
+    assert memory.available_memory("cpu") == 4_000_000_000
+    memory.check_memory(4_000_000_000, "cpu", "few things")
+    words = r"^many things need 4\.1 GB of memory or more, and cpu has 4\.0 GB left: choose fewer$"
+    with pytest.raises(ValueError, match=words):
+        memory.check_memory(4_100_000_000, "cpu", "many things")
+    # Another system: all of its memory; one that tells nothing refuses nothing.
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", ())
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "nowhere")
+    pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    assert memory.available_memory("cpu") == 4_096_000
+    monkeypatch.setattr(memory.os, "sysconf_names", {})
+    assert memory.available_memory("cpu") is None
+    memory.check_memory(1 << 60, "cpu", "many things")
+    # What PyTorch holds on a device without using it can be used.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
+    assert memory.available_memory("cuda") == 1400
+
+
+def test_sizes_that_cannot_fit_are_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    for generator in ("synthetic", "planted", "random_walk", "neural"):
+        with pytest.raises(
+            ValueError, match=r"num_paths 1,000,000,000 of [\d,]+ bars each need .* GB of memory or more"
+        ):
+            load_market(generator, MarketOptions(num_paths=1_000_000_000))
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
+    for params in (None, {"commission": torch.zeros(100_000)}):
+        with pytest.raises(ValueError, match=r"^100,000 sub-environments need [\d,.]+ GB .*, and cpu has 0\.0"):
+            make_env(100_000, params=params)
+    with pytest.raises(ValueError, match=r"^20,000 steps of 8 sub-environments need"):
+        FusedCollector(make_env(8), None, 20_000)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**10)
+    assert cli.main(["train", "--market", "synthetic", "--num-paths", "1000000", "--device", "cpu"]) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert "vecenv train: error: num_paths 1,000,000 of 11,340 bars each need" in captured.err
+    assert "Traceback" not in captured.err and captured.out == "" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.assembly
+def test_the_estimates_are_of_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lies between the smallest part of it that must be held and some times the whole."""
+    asked: list[int] = []
+    for module in ("market.synthetic", "core.episode_rows", "core.rollout_buffers", "learn.evaluation"):
+        monkeypatch.setattr(f"vecenv.{module}.check_memory", lambda needed, device, what: asked.append(needed))
+    for generate in (
+        partial(synthetic_bars, 2, 30, 3),
+        partial(planted_bars, 2, 30, 3),
+        partial(random_walk_bars, 2, 30, 3),
+        partial(draw_paths, WEIGHTS, PathOptions(2, 254, 3, regime="bull")),
+    ):
+        bars = generate()
+        assert bars.ohlcv.nbytes <= asked.pop() <= 40 * bars.ohlcv.nbytes and not asked
+    env = make_env(8)
+    rows = sum(leaf.nbytes for leaf in leaves(env.rows))
+    shown = 8 * sum(env.block_widths) * 4
+    assert rows + shown <= asked.pop() <= 10 * (rows + shown) and not asked
+    collector = FusedCollector(env, None, 5)
+    assert collector.observation is not None
+    assert asked.pop() == 5 * rows + collector.observation.numel() * 4 and not asked
+    FusedCollector(env, None, 5, store_observations=False)
+    assert asked.pop() == 5 * rows
+    curves = evaluate(env, {"hold": Hold()}).records["hold"].curves
+    assert curves.equity.nbytes <= asked.pop() <= 4 * curves.equity.nbytes
 
 
 def test_devices_by_name_and_those_that_are_not_there(monkeypatch):
+    """One that emulates bfloat16 is told."""
     assert device_named("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert device_named("cpu") == torch.device("cpu")
     for name, words in (
@@ -24,16 +121,11 @@ def test_devices_by_name_and_those_that_are_not_there(monkeypatch):
     assert [device_named(name).index for name in ("cuda", "cuda:1")] == [None, 1]
     with pytest.raises(ValueError, match="no device cuda:2 here; PyTorch sees 2"):
         device_named("cuda:2")
-
-
-@pytest.mark.parametrize(
-    ("kind", "device", "warned"), [("AVX2", "cpu", True), ("AVX512", "cpu", False), ("AVX2", "cuda", False)]
-)
-def test_emulated_bfloat16_is_told(kind, device, warned, monkeypatch):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kind)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        warn_of_slow_bfloat16(torch.device(device), "--ppo.bf16")
-    assert [str(each.message) for each in told] == [
-        "--ppo.bf16: this CPU (AVX2) emulates bfloat16, much slower than float32"
-    ] * warned
+    for kind, device, warned in (("AVX2", "cpu", True), ("AVX512", "cpu", False), ("AVX2", "cuda", False)):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda kind=kind: kind)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            warn_of_slow_bfloat16(torch.device(device), "--ppo.bf16")
+        assert [str(each.message) for each in told] == [
+            "--ppo.bf16: this CPU (AVX2) emulates bfloat16, much slower than float32"
+        ] * warned

@@ -17,11 +17,9 @@ from vecenv.core.random_actions import random_action
 from vecenv.core.row_buffers import RowBuffers
 from vecenv.core.rows import hollow, leaf_names, leaves, of_fields
 from vecenv.core.scenario import Scenario
-from vecenv.learn.ppo import PPO, PPOConfig
 
 NUM_ENVS, DAYS = 16, 12
 FORMS = pytest.mark.parametrize("in_place", [False, True], ids=["new tensors", "in place"])
-SMALL = PPOConfig(num_steps=4, total_frames=4 * 4 * NUM_ENVS, epochs=1, minibatches=2, hidden=(8,))
 
 
 def step(env: VecEnv) -> list[Tensor]:
@@ -119,20 +117,6 @@ def test_a_policy_sees_what_it_would_see_step_by_step(in_place, compiled):
 def test_parameters_of_a_row_are_those_of_its_episodes():
     rules = {"params": {"scale": torch.arange(NUM_ENVS)}, "env_ids": torch.arange(NUM_ENVS) + 5, "in_place": True}
     assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (6,))
-
-
-def test_rows_with_their_own_seeds_start_again_by_them():
-    """As environments of those seeds, after a warm-up, in a rollout and step by step."""
-    seeds, ids = torch.tensor([3, 8]).repeat_interleave(NUM_ENVS), torch.arange(NUM_ENVS).repeat(2)
-    scenario = tally_env(1, in_place=True).scenario
-
-    def rows_together() -> VecEnv:
-        return VecEnv(scenario, 2 * NUM_ENVS, seeds, compiled=False, env_ids=ids)
-
-    ends = assert_plays_as_stepped(rows_together(), rows_together(), (6,))
-    apart = [stepped(VecEnv(scenario, NUM_ENVS, seed, compiled=False)) for seed in (3, 8)]
-    assert_same_bits(stepped(rows_together()), [torch.cat(parts, 1) for parts in zip(*apart, strict=True)])
-    assert ends.any()
 
 
 @FORMS
@@ -307,25 +291,6 @@ def test_a_rollout_that_fails_does_not_pass_for_rows(in_place, monkeypatch):
         _ = env.rows
     env.set_seed(3)
     assert int(env.rows.elapsed.sum()) == 0
-
-
-def test_ppo_learns_and_resumes():
-    """Two updates, and two more from what was saved."""
-    learner = PPO(tally_env(NUM_ENVS, in_place=True), SMALL)
-    learner.update()
-    learner.update()
-    saved, rows = learner.state_dict(), learner.env.state_dict()
-    assert learner.collector.terminated.any() and learner.collector.truncated.any()
-    expected = [learner.update(), learner.update()]
-    other = PPO(tally_env(NUM_ENVS, seed=77, in_place=True), SMALL)
-    other.load_state_dict(saved)
-    other.env.load_state_dict(rows)
-    found = [other.update(), other.update()]
-    for one, two in zip(found, expected, strict=True):
-        assert one.keys() == two.keys()
-        numbers = [[torch.tensor(float(told[name])) for name in one if "second" not in name] for told in (one, two)]
-        assert_same_bits(*numbers)
-    assert_same_bits([*leaves(other.env.rows), *other.actor], [*leaves(learner.env.rows), *learner.actor])
 
 
 def test_what_a_warm_up_or_donated_fields_cannot_be_is_refused():

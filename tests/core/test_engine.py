@@ -1,8 +1,9 @@
-"""Rows do not know of each other: not of their number, their position or their neighbours' actions."""
+"""Rows do not know of each other: not of their number, their position, their neighbours' actions or parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.data import Bounded, Categorical, MultiCategorical, Unbounded
 
 from tests.core.scalar_philox import scalar_philox
-from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
+from tests.small_env import assert_same_bits, make_env, numbers, random_actions, small_tape, snapshot, step
 from vecenv.core.engine import BoundEngine, Engine
+from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaves, select_rows, with_leaves
@@ -57,25 +59,8 @@ def together(bound, actions):
 @pytest.mark.parametrize("ids", [[33], [63, 0, 17]], ids=["alone", "in another order"])
 def test_a_row_among_others_is_the_row(bound, actions, together, ids):
     some = play(bound, torch.tensor(ids), actions[:, ids])
-    for step, (one, many) in enumerate(zip(some, together, strict=True)):
-        assert_same_bits(one, [tensor[ids] for tensor in many], f"at step {step}")
-
-
-def test_other_rows_actions_do_not_matter(bound, actions, together):
-    """Row 7 keeps its actions while all others get the opposite, or none at all."""
-    for others in (-actions, torch.full_like(actions, float("nan"))):
-        changed = others.clone()
-        changed[:, 7] = actions[:, 7]
-        played = play(bound, torch.arange(NUM_ENVS), changed)
-        for step, (one, many) in enumerate(zip(played, together, strict=True)):
-            assert_same_bits([tensor[7] for tensor in one], [tensor[7] for tensor in many], f"at step {step}")
-        assert not same_bits(played[-1][0], together[-1][0]), "the other rows played the same"
-
-
-def test_both_words_of_a_seed_count(bound, actions, together):
-    for seed in (6, 5 + (1 << 40)):
-        other = play(bound, torch.arange(NUM_ENVS), actions[:1], torch.tensor(seed))
-        assert not same_bits(other[0][0], together[0][0])
+    for index, (one, many) in enumerate(zip(some, together, strict=True)):
+        assert_same_bits(one, [tensor[ids] for tensor in many], f"at step {index}")
 
 
 def test_only_done_rows_restart_and_they_begin_the_next_episode(bound):
@@ -134,9 +119,11 @@ def test_no_tensor_grows_with_the_square_of_the_rows(varied):
     assert all(leaf.shape[0] == count and leaf.numel() <= count * width for leaf in leaves(outcome.rows))
 
 
-def test_an_engine_needs_a_sub_environment():
+def test_what_an_engine_cannot_have_is_refused():
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
         Engine(make_env(1).scenario, 0)
+    with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):
+        random_action(Unbounded((2,)), episode_key(3, torch.arange(2), 0), torch.zeros(2, dtype=torch.int64))
 
 
 def test_selected_rows_keep_their_own_parameters(actions):
@@ -163,7 +150,6 @@ LOW, HIGH = torch.tensor([-1.0, 0.0, 2.0, -4.0, 0.0, 1.0]), torch.tensor([1.0, 1
         (Categorical(7), lambda word, i: word * 7 >> 32),
         (MultiCategorical([2, 5, 3, 9, 4]), lambda word, i: word * [2, 5, 3, 9, 4][i] >> 32),
     ],
-    ids=["numbers", "a table of numbers", "a choice", "choices"],
 )
 def test_random_actions_are_those_of_the_words_of_their_step(spec, drawn: Callable[[int, int], float]):
     """In plain Python: the first words of the step's blocks, then the second ones; blocks belong to one step alone."""
@@ -172,14 +158,59 @@ def test_random_actions_are_those_of_the_words_of_their_step(spec, drawn: Callab
     ids, episodes, elapsed = torch.tensor([3, 900]), torch.tensor([0, 4]), torch.tensor([0, 5])
     found = random_action(spec, episode_key(11, ids, episodes), elapsed)
     assert found.shape == (2, *spec.shape) and found.dtype == spec.dtype
-    for row, (env, episode, step) in enumerate(zip(ids.tolist(), episodes.tolist(), elapsed.tolist(), strict=True)):
-        counters = [(env, episode, EpisodeStream.ACTION, step * blocks + block) for block in range(blocks)]
+    for row, (env, episode, day) in enumerate(zip(ids.tolist(), episodes.tolist(), elapsed.tolist(), strict=True)):
+        counters = [(env, episode, EpisodeStream.ACTION, day * blocks + block) for block in range(blocks)]
         drawn_words = [scalar_philox(counter, (11, 0)) for counter in counters]
         words = [block[place] for place in range(4) for block in drawn_words][:size]
         expected = [drawn(word, place) for place, word in enumerate(words)]
         assert found[row].flatten().tolist() == pytest.approx(expected, rel=1e-6)
 
 
-def test_no_random_action_for_an_unbounded_spec():
-    with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):
-        random_action(Unbounded((2,)), episode_key(3, torch.arange(2), 0), torch.zeros(2, dtype=torch.int64))
+VARIED = {
+    "commission": [0.0, 0.001, 0.0049, 0.02],
+    "slippage": [0.02, 0.0049, 0.001, 0.0],
+    "initial_cash": [2_000.0, 5_000.0, 12_345.6789, 90_000.0],
+    "hmax": [1.0, 20.0, 77.0, 100.0],
+    "initial_holdings": [(0.0, 0.0, 0.0), (1.0, 2.0, 3.0), (9.0, 0.0, 4.0), (50.0, 60.0, 70.0)],
+    "ruin_fraction": [0.0, 0.5, 0.95, 0.99],
+    "stop_loss": [0.0, 0.02, 0.05, 0.5],
+    "min_episode_length": [0, 2, 5, 9],
+}
+
+
+def test_varied_parameters_are_as_good_as_environments_of_their_own():
+    """The configuration of those together leaves the parameters at values that switch their rules off."""
+
+    def account(env: VecEnv, action: torch.Tensor) -> list[torch.Tensor]:
+        """Step; return what came of it and the account, without the numbers that only some rules keep."""
+        names = ("cash", "holdings", "portfolio_value", "start_value", "traded", "costs", "day", "end_day")
+        return [*numbers(step(env, action)), *(getattr(env.state, name) for name in names)]
+
+    off = {name: 0 for name in VARIED if name not in ("hmax", "initial_cash")}
+    params = {name: torch.tensor(values, dtype=torch.float64) for name, values in VARIED.items()}
+    together, alone = make_env(4, params=params, **off), []
+    for row in range(4):
+        alone.append(make_env(1, env_ids=torch.tensor([row]), **{name: values[row] for name, values in VARIED.items()}))
+    for index, action in enumerate(random_actions(12, 4, NUM_SYMBOLS)):
+        many = account(together, action)
+        for row, env in enumerate(alone):
+            one = account(env, action[row : row + 1])
+            assert_same_bits(one, [tensor[row : row + 1] for tensor in many], f"row {row} at step {index}")
+
+
+@pytest.mark.parametrize("name", ["slippage", "commission"])
+def test_a_varied_rate_of_a_round_price_is_not_a_tick_too_much(name):
+    """0.1% of 100.00 is 0.1000: rates used in single precision are rounded down first, varied ones too."""
+    tape = small_tape()
+    tape = replace(tape, ohlcv=torch.full_like(tape.ohlcv, 100.0), tradable=torch.ones_like(tape.tradable))
+    rules = {"slippage": 0.0, "commission": 0.0, "gate": "none", "initial_holdings": 0.0, "stop_loss": 0.0}
+    for rates, off in ((0.001, 0.0), ((0.001, 0.0, 0.0), (0.0,) * 3)):
+        params = {name: torch.tensor([rates], dtype=torch.float64)}
+        together, alone = (
+            make_env(1, tape=tape, params=params, **rules | {name: off}),
+            make_env(1, tape=tape, **rules | {name: rates}),
+        )
+        for env in (together, alone):
+            step(env, torch.tensor([[0.5, 0.0, 0.0]]))
+            assert env.state.cash.item() == 50_000_000 - 20 * 1_001_000
+        assert_same_bits(snapshot(together.rows), snapshot(alone.rows))

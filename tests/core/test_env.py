@@ -30,18 +30,10 @@ NUM_ENVS, NUM_SYMBOLS = 6, 3
 
 def play_to_the_end(env: VecEnv) -> TensorDict:
     """Step until every row has ended; the longest episode has nine days."""
-    env.reset()
     for action in random_actions(9, env.num_envs, NUM_SYMBOLS):
         result = step(env, action)
     assert result["done"].all()
     return result
-
-
-LAYOUTS = {
-    "transposed": lambda action: action.T.contiguous().T,
-    "float64": lambda action: action.double(),
-    "expanded": lambda action: action[:1].expand(6, -1),
-}
 
 
 @pytest.mark.assembly
@@ -58,7 +50,12 @@ def test_compiled_and_eager_steps_agree_bit_for_bit():
         for index, action in enumerate(random_actions(9, NUM_ENVS, NUM_SYMBOLS)):
             assert_same_bits(numbers(step(compiled, action)), numbers(step(eager, action)), f"at step {index}")
             assert_same_bits(snapshot(compiled.rows), snapshot(eager.rows), f"in the rows at step {index}")
-    for name, layout in LAYOUTS.items():
+    layouts = {
+        "transposed": lambda action: action.T.contiguous().T,
+        "float64": lambda action: action.double(),
+        "expanded": lambda action: action[:1].expand(6, -1),
+    }
+    for name, layout in layouts.items():
         for env in (compiled, eager):
             env.set_seed(17)
             env.reset()
@@ -68,8 +65,13 @@ def test_compiled_and_eager_steps_agree_bit_for_bit():
     check_env_specs(compiled)
 
 
-def test_whether_to_compile_can_be_said_by_name():
-    """TorchRL's metaclass takes the keyword ``compile`` away from the constructors of its environments."""
+def test_torchrl_accepts_the_specs_and_compiles_no_environment():
+    """Its metaclass takes the keyword ``compile`` away from the constructors of its environments."""
+    env = make_env(NUM_ENVS)
+    check_env_specs(env)
+    assert env.action_spec.shape == (NUM_ENVS, NUM_SYMBOLS)
+    assert env.observation_spec["observation"].shape == (NUM_ENVS, NUM_SYMBOLS * 4 + 1)
+    assert env.action_spec.is_in(env.action_spec.rand())
     tape = small_tape()
     scenario = StockTrading(tape, StockTradingConfig(**RULES, features=tape.feature_names))
     name = list(inspect.signature(VecEnv.__init__).parameters)[5]
@@ -79,28 +81,20 @@ def test_whether_to_compile_can_be_said_by_name():
         assert "_compiled_step_and_maybe_reset" not in vars(env), "TorchRL compiles the environment a second time"
 
 
-def test_torchrl_accepts_the_specs():
-    env = make_env(NUM_ENVS)
-    check_env_specs(env)
-    assert env.action_spec.shape == (NUM_ENVS, NUM_SYMBOLS)
-    assert env.observation_spec["observation"].shape == (NUM_ENVS, NUM_SYMBOLS * 4 + 1)
-    assert env.action_spec.is_in(env.action_spec.rand())
-
-
-@pytest.mark.parametrize("mask", [None, torch.ones(NUM_ENVS, dtype=torch.bool)], ids=["all rows", "a mask of all rows"])
-def test_done_rows_stay_bit_for_bit_with_reward_zero(mask):
-    env = make_env(NUM_ENVS)
-    observation, _, *flags = numbers(play_to_the_end(env))
-    before = snapshot(env.rows)
-    result = numbers(step(env, random_actions(NUM_ENVS, NUM_SYMBOLS, seed=8), mask))
-    assert_same_bits(snapshot(env.rows), before)
-    assert_same_bits([result[0], *result[2:]], [observation, *flags])
-    assert not result[1].any()
-    env.restart(torch.tensor([True, True, False, False, False, False]))
-    before = snapshot(env.rows)
-    reward = env.advance(random_actions(NUM_ENVS, NUM_SYMBOLS).nan_to_num(0.0), mask)
-    assert env.rows.elapsed[:2].tolist() == [1, 1] and not reward[2:].any()
-    assert_same_bits([leaf[2:] for leaf in snapshot(env.rows)], [leaf[2:] for leaf in before])
+def test_done_rows_stay_bit_for_bit_with_reward_zero():
+    for mask in (None, torch.ones(NUM_ENVS, dtype=torch.bool)):
+        env = make_env(NUM_ENVS)
+        observation, _, *flags = numbers(play_to_the_end(env))
+        before = snapshot(env.rows)
+        result = numbers(step(env, random_actions(NUM_ENVS, NUM_SYMBOLS, seed=8), mask))
+        assert_same_bits(snapshot(env.rows), before)
+        assert_same_bits([result[0], *result[2:]], [observation, *flags])
+        assert not result[1].any()
+        env.restart(torch.tensor([True, True, False, False, False, False]))
+        before = snapshot(env.rows)
+        reward = env.advance(random_actions(NUM_ENVS, NUM_SYMBOLS).nan_to_num(0.0), mask)
+        assert env.rows.elapsed[:2].tolist() == [1, 1] and not reward[2:].any()
+        assert_same_bits([leaf[2:] for leaf in snapshot(env.rows)], [leaf[2:] for leaf in before])
 
 
 def test_done_comes_apart_into_terminated_and_truncated():
@@ -144,7 +138,7 @@ def test_rows_outside_the_step_mask_stay():
     assert env.rows.elapsed.tolist() == [2, 0, 1, 1, 0, 0]
 
 
-def test_a_partial_reset_touches_the_marked_rows_alone():
+def test_resets_touch_the_marked_rows_alone_or_begin_the_next_episode():
     env = make_env(NUM_ENVS)
     env.reset()
     for action in random_actions(2, NUM_ENVS, NUM_SYMBOLS):
@@ -161,9 +155,6 @@ def test_a_partial_reset_touches_the_marked_rows_alone():
     assert (env.state.day == env.state.start_day)[marked].all()
     whole = torch.cat(env.engine.bound().observe(env.rows), dim=-1)
     assert same_bits(result["observation"][marked], whole[marked])
-
-
-def test_a_reset_after_the_end_begins_the_next_episode():
     env = make_env(NUM_ENVS)
     first = env.reset()["observation"].clone()
     env.reset()
@@ -175,19 +166,6 @@ def test_a_reset_after_the_end_begins_the_next_episode():
     assert not same_bits(second["observation"], first)
     expected = env.engine.bound().start(env.seed_tensor, env.start_ids, torch.ones_like(env.env_ids))
     assert_same_bits(snapshot(env.rows), snapshot(expected))
-
-
-def test_a_rollout_goes_on_over_the_ends():
-    env = make_env(NUM_ENVS)
-    rollout = env.rollout(20, break_when_any_done=False)
-    assert rollout.batch_size == (NUM_ENVS, 20)
-    done = rollout["next", "done"][..., 0]
-    assert (done.sum(1) >= 20 // 9).all()
-    # Within an episode the next observation is what the agent sees next; after an end it is not.
-    inside = ~done[:, :-1]
-    assert same_bits(rollout["next", "observation"][:, :-1][inside], rollout["observation"][:, 1:][inside])
-    assert (rollout["next", "observation"][:, :-1] != rollout["observation"][:, 1:]).any(-1)[~inside].all()
-    assert make_env(NUM_ENVS).rollout(20).shape[1] <= 9
 
 
 def test_a_run_resumes_bit_for_bit():
@@ -260,19 +238,16 @@ def test_copied_rows_go_on_like_their_source():
             assert same_bits(tensor[3], tensor[0]) and same_bits(tensor[5], tensor[0])
     env.reset()
     assert env.state.start_day[3] == env.state.start_day[0], "the next episode of a branch is its source's"
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["stepped", "fresh"])
-def test_rows_can_be_exchanged(fresh):
-    """The fields of fresh rows must not share memory: one would be exchanged twice."""
-    env = make_env(NUM_ENVS)
-    if not fresh:
-        step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
-    before = snapshot(env.rows)
-    env.copy_rows(torch.tensor([0, 1]), torch.tensor([1, 0]))
-    for leaf, old in zip(snapshot(env.rows), before, strict=True):
-        assert same_bits(leaf, old[[1, 0, 2, 3, 4, 5]])
-    assert env.state.start_day[0] != env.state.start_day[1]
+    # The fields of fresh rows must not share memory: one would be exchanged twice.
+    for fresh in (False, True):
+        env = make_env(NUM_ENVS)
+        if not fresh:
+            step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+        before = snapshot(env.rows)
+        env.copy_rows(torch.tensor([0, 1]), torch.tensor([1, 0]))
+        for leaf, old in zip(snapshot(env.rows), before, strict=True):
+            assert same_bits(leaf, old[[1, 0, 2, 3, 4, 5]])
+        assert env.state.start_day[0] != env.state.start_day[1]
 
 
 def test_rows_that_are_begun_keep_their_start_ids():
@@ -294,23 +269,12 @@ def test_rows_that_are_begun_keep_their_start_ids():
     assert_same_bits(snapshot(rows), [leaf[[5, 0]] for leaf in snapshot(env.rows)])
 
 
-def test_info_counts_invalid_actions_and_gives_money_in_currency():
-    env = make_env(2, initial_holdings=0.0)
-    env.reset()
-    step(env, torch.tensor([[float("nan"), float("inf"), 0.0], [0.0, 0.0, 0.0]]))
-    info = env.info()
-    assert info["invalid_actions"].tolist() == [2, 0]
-    assert torch.equal(info["cash"], torch.full((2,), 5_000.0, dtype=torch.float64))
-    assert ((env.grade() >= 0) & (env.grade() <= 1)).all()
-
-
-def rows_with_their_own_seeds() -> VecEnv:
-    """Rows 0 to 2 under seed 5, rows 3 to 5 under seed 9, each with the identities 0 to 2."""
-    return make_env(6, seed=torch.tensor([5] * 3 + [9] * 3), env_ids=torch.arange(3).repeat(2))
-
-
 def test_rows_with_their_own_seeds_play_as_environments_of_those_seeds():
-    together, alone = rows_with_their_own_seeds(), [make_env(3, seed=seed) for seed in (5, 9)]
+    ids = torch.arange(3).repeat(2)
+    together, alone = (
+        make_env(6, seed=torch.tensor([5] * 3 + [9] * 3), env_ids=ids),
+        [make_env(3, seed=s) for s in (5, 9)],
+    )
     collectors = [FusedCollector(env, num_steps=15) for env in (together, *alone)]
     for each in collectors:
         each.rollout()

@@ -46,7 +46,7 @@ class HostMeetings(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_meetings_are_seen():
+def test_meetings_are_seen_and_draws_of_choices_make_none():
     numbers = torch.arange(3)
     with HostMeetings() as mode:
         _ = torch.tensor(5)
@@ -59,6 +59,14 @@ def test_meetings_are_seen():
         "aten.index.Tensor",
         *("aten.lift_fresh.default", "aten.index_put_.default"),
     ]
+    for spec in (Categorical(7), Categorical(7, (3,)), MultiCategorical([2, 5])):
+        key, elapsed = episode_key(3, torch.arange(4), torch.zeros(4, dtype=torch.int64)), torch.arange(4)
+        head = make_head(spec, 0.5)
+        outputs = torch.zeros(4, head.size)
+        with HostMeetings() as mode:
+            random_action(spec, key, elapsed)
+            head.sample(outputs, [], key, elapsed)
+        assert mode.met == []
 
 
 def small_environment(name: str) -> VecEnv:
@@ -84,15 +92,4 @@ def test_a_step_meets_the_host_nowhere(name):
         collector._replay()
         env.advance(action, mask)
         env.observations()
-    assert mode.met == []
-
-
-@pytest.mark.parametrize("spec", [Categorical(7), Categorical(7, (3,)), MultiCategorical([2, 5])])
-def test_draws_of_choices_meet_the_host_nowhere(spec):
-    key, elapsed = episode_key(3, torch.arange(4), torch.zeros(4, dtype=torch.int64)), torch.arange(4)
-    head = make_head(spec, 0.5)
-    outputs = torch.zeros(4, head.size)
-    with HostMeetings() as mode:
-        random_action(spec, key, elapsed)
-        head.sample(outputs, [], key, elapsed)
     assert mode.met == []

@@ -1,8 +1,9 @@
-"""Counter-based random numbers: published vectors, every draw against plain Python, and independence of the batch."""
+"""Random numbers: published vectors, every draw against plain Python, independence of the batch, streams apart."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -22,6 +23,8 @@ from vecenv.core.random import (
     student_t,
     uniform,
 )
+from vecenv.core.streams import FIRST_OF_GENERATORS, EpisodeStream
+from vecenv.market.streams import BaselineStream, NeuralStream, PlantedStream, PortfolioStream, SyntheticStream
 
 MASK = 0xFFFFFFFF
 PI_COUNTER = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
@@ -41,15 +44,12 @@ def keys(num_envs: int, seed: int = 3) -> EpisodeKey:
     return episode_key(seed, torch.arange(num_envs), 0)
 
 
-@pytest.mark.parametrize(("rounds", "counter", "key", "expected"), KNOWN_ANSWERS)
-def test_known_answers(rounds: int, counter: tuple, key: tuple, expected: tuple) -> None:
-    c0, c1, c2, c3, k0, k1 = torch.tensor(counter + key)
-    words = philox4x32((c0, c1, c2, c3), (k0, k1), rounds)
-    assert tuple(word.item() for word in words) == expected
-    assert scalar_philox(counter, key, rounds) == expected
-
-
-def test_random_words_match_scalar_philox() -> None:
+def test_words_are_those_published_and_those_of_plain_python():
+    for rounds, counter, key, expected in KNOWN_ANSWERS:
+        c0, c1, c2, c3, k0, k1 = torch.tensor(counter + key)
+        words = philox4x32((c0, c1, c2, c3), (k0, k1), rounds)
+        assert tuple(word.item() for word in words) == expected
+        assert scalar_philox(counter, key, rounds) == expected
     words = torch.randint(0, 1 << 32, (6, 200), generator=torch.Generator().manual_seed(0))
     c0, c1, c2, c3, k0, k1 = words
     ours = torch.stack(philox4x32((c0, c1, c2, c3), (k0, k1)))
@@ -97,16 +97,19 @@ def test_steps_of_an_episode_draw_the_blocks_of_a_stream_one_after_the_other() -
         assert torch.equal(other.flip(0).flatten(), whole[1][word])
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64])
-def test_seed_out_of_range(seed: int) -> None:
-    with pytest.raises(ValueError, match=r"seed must be in \[0, 2\^64\), got"):
-        episode_key(seed, 0, 0)
-
-
-@pytest.mark.parametrize("high", [0, -3, 2**31 + 1])
-def test_high_out_of_range(high: int) -> None:
-    with pytest.raises(ValueError, match=r"high must be in \[1, 2\^31\], got"):
-        randint(episode_key(0, 0, 0), 0, high)
+def test_seeds_and_bounds_out_of_range_are_refused_and_streams_lie_apart():
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=r"seed must be in \[0, 2\^64\), got"):
+            episode_key(seed, 0, 0)
+    for high in (0, -3, 2**31 + 1):
+        with pytest.raises(ValueError, match=r"high must be in \[1, 2\^31\], got"):
+            randint(episode_key(0, 0, 0), 0, high)
+    for market in (SyntheticStream, PlantedStream, BaselineStream, NeuralStream):
+        ranges = sorted((*market, *PortfolioStream))
+        assert len(EpisodeStream) == len(EpisodeStream.__members__) and len(market) == len(market.__members__)
+        assert max(EpisodeStream) < FIRST_OF_GENERATORS <= ranges[0]
+        # As many streams belong to each number from the first market's on.
+        assert all(after - before >= 1 << 24 for before, after in pairwise([*ranges, 1 << 32]))
 
 
 def draw_all(key: EpisodeKey) -> tuple[torch.Tensor, ...]:

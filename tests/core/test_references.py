@@ -29,15 +29,6 @@ def test_parts_put_together_are_the_observation(rules):
     assert sum(references.own_widths) == 1 + env.scenario.tape.num_symbols
 
 
-def test_columns_are_put_back_in_their_order():
-    env = make_env(2)
-    references = References(env.scenario, env.block_widths)
-    columns = torch.arange(float(sum(env.block_widths)))
-    own, referenced = references.own_columns(columns), references.referenced_columns(columns)
-    assert torch.equal(references.joined(own, referenced), columns)
-    assert not set(own.tolist()) & set(referenced.tolist())
-
-
 def test_a_task_without_references_has_none():
     env = vecenv.make("single_stock", 2, market_options={"num_paths": 1, "num_days": 330}, compile=False)
     with pytest.raises(ValueError, match="single_stock has no observations by reference"):

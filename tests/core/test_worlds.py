@@ -115,7 +115,7 @@ def test_a_world_is_what_its_agents_make_of_it_in_turn():
     assert ends > 0, "no world has ended before all others"
 
 
-def test_agents_of_a_world_start_together_and_worlds_apart():
+def test_worlds_start_are_copied_and_begun_as_a_whole():
     env = meadows()
     left = env.state.left.view(WORLDS, AGENTS)
     assert (left == left[:, :1]).all() and len(left[:, 0].unique()) > 1
@@ -127,6 +127,19 @@ def test_agents_of_a_world_start_together_and_worlds_apart():
     env.reset_groups(2, 2 * AGENTS, seed=8)
     assert env.start_ids.tolist() == [row // (2 * AGENTS) for row in range(NUM_ENVS)]
     assert env.state.left.unique_consecutive().shape == (2,)
+    env = meadows()
+    env.copy_rows([3, 4, 5], [6, 7, 8])
+    assert torch.equal(env.state.left[3:6], env.state.left[6:9])
+    seeds = torch.full((AGENTS,), 99)
+    env.begin_rows([0, 1, 2], seeds, torch.full((AGENTS,), 17))
+    other = meadows(AGENTS)
+    other.begin_rows([0, 1, 2], seeds, torch.full((AGENTS,), 17))
+    assert torch.equal(env.state.left[:3], other.state.left)
+    growth = torch.arange(NUM_ENVS)
+    env = meadows(params={"growth": growth})
+    before = env.state.left.clone()
+    env.advance(torch.zeros(NUM_ENVS, 1, dtype=torch.int64))
+    assert torch.equal(env.state.left - before, growth // AGENTS * AGENTS)
 
 
 def test_rollouts_are_steps_with_restarts_of_whole_worlds():
@@ -141,14 +154,6 @@ def test_rollouts_are_steps_with_restarts_of_whole_worlds():
         assert torch.equal(reward, collector.reward[step])
         assert torch.equal(twin.rows.ended, collector.rows().ended[step])
     assert collector.terminated.any() and int(env.rows.episode.max()) > 0
-
-
-def test_a_parameter_that_differs_is_that_of_the_first_row_in_a_step():
-    growth = torch.arange(NUM_ENVS)
-    env = meadows(params={"growth": growth})
-    before = env.state.left.clone()
-    env.advance(torch.zeros(NUM_ENVS, 1, dtype=torch.int64))
-    assert torch.equal(env.state.left - before, growth // AGENTS * AGENTS)
 
 
 def test_what_divides_a_world_is_refused():
@@ -169,14 +174,3 @@ def test_what_divides_a_world_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             call()
-
-
-def test_whole_worlds_are_copied_and_begun():
-    env = meadows()
-    env.copy_rows([3, 4, 5], [6, 7, 8])
-    assert torch.equal(env.state.left[3:6], env.state.left[6:9])
-    seeds = torch.full((AGENTS,), 99)
-    env.begin_rows([0, 1, 2], seeds, torch.full((AGENTS,), 17))
-    other = meadows(AGENTS)
-    other.begin_rows([0, 1, 2], seeds, torch.full((AGENTS,), 17))
-    assert torch.equal(env.state.left[:3], other.state.left)

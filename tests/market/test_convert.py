@@ -1,4 +1,4 @@
-"""FinRL's CSV to Parquet and back loses nothing; the summary of a file tells what is in it."""
+"""Files written in another format lose nothing; what is in a file, and the currency of its prices."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from vecenv.market.convert import convert
 from vecenv.market.inspect_bars import inspect
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
+from vecenv.tasks.commands.market_settings import MarketSettings
 
 FINRL = ["date", "tic", "open", "high", "low", "close", "volume", "day"]
 
@@ -30,21 +33,14 @@ def _finrl(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_index(codes)
 
 
-@pytest.fixture
-def finrl_csv(long_frame: pd.DataFrame, tmp_path: Path) -> Path:
-    path = tmp_path / "finrl.csv"
-    _finrl(long_frame).to_csv(path)
-    return path
-
-
-def test_finrl_to_parquet_and_back(finrl_csv: Path, tmp_path: Path) -> None:
-    """The very file; a table of other sources becomes the same form, and is protected by a digest."""
-    target = tmp_path / "bars.parquet"
+def test_finrl_to_parquet_and_back(long_frame, tmp_path):
+    """The very file, protected by a digest; also where closes alone are adjusted; arrays become the same form."""
+    finrl_csv, target = tmp_path / "finrl.csv", tmp_path / "bars.parquet"
+    _finrl(long_frame).to_csv(finrl_csv)
     assert convert(finrl_csv, target) == 26
     table = pd.read_parquet(target)
     names = [*FINRL[:-1], "macd", "rsi_30", "vix", "turbulence"]
     assert list(table.columns) == ["date", "symbol", *names[2:]]
-    assert table[["symbol", "date"]].equals(table[["symbol", "date"]].sort_values(["symbol", "date"]))
     original = pd.read_csv(finrl_csv).sort_values(["tic", "date"])
     for name in names[2:]:
         np.testing.assert_array_equal(table[name], original[name])
@@ -59,17 +55,13 @@ def test_finrl_to_parquet_and_back(finrl_csv: Path, tmp_path: Path) -> None:
     assert written["Unnamed: 0"].tolist() == pd.factorize(written["date"])[0].tolist()
     # 2000-01-03 is a Monday.
     assert written["day"].tolist()[::3] == [0, 1, 2, 3, 4] * 2 + [0, 1]
-
-
-def test_closes_adjusted_alone_survive_a_round_trip(long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    long_frame["close"] *= 0.9
-    _finrl(long_frame).to_csv(tmp_path / "finrl.csv")
+    adjusted = tmp_path / "adjusted.csv"
+    _finrl(long_frame.assign(close=long_frame["close"] * 0.9)).to_csv(adjusted)
     with pytest.warns(MarketDataWarning, match="close is adjusted"):
-        convert(tmp_path / "finrl.csv", tmp_path / "bars.parquet")
-        convert(tmp_path / "bars.parquet", tmp_path / "again.csv")
-        first, second = read_bars(tmp_path / "finrl.csv"), read_bars(tmp_path / "bars.parquet")
-    assert (tmp_path / "again.csv").read_text() == (tmp_path / "finrl.csv").read_text()
-    np.testing.assert_array_equal(first.ohlcv, second.ohlcv)
+        convert(adjusted, target)
+        convert(target, tmp_path / "again.csv")
+        np.testing.assert_array_equal(read_bars(adjusted).ohlcv, read_bars(target).ohlcv)
+    assert (tmp_path / "again.csv").read_text() == adjusted.read_text()
 
 
 def test_a_fault_or_a_bad_target_writes_nothing(long_frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -105,3 +97,76 @@ def test_inspect(long_frame: pd.DataFrame) -> None:
         zip(largest["symbol"], largest["date"], strict=True)
     )
     np.testing.assert_allclose([m["move"] for m in summary["largest_moves"]], largest["move"])
+
+
+def table(**currencies: str | None) -> pd.DataFrame:
+    """Twenty days of symbols, with a column of their currencies."""
+    days = pd.bdate_range("2020-01-01", periods=20)
+    prices = dict.fromkeys(("open", "high", "low", "close"), 10.0)
+    rows = [
+        pd.DataFrame({"date": days, "symbol": symbol, **prices, "volume": 1e6, "currency": code})
+        for symbol, code in currencies.items()
+    ]
+    return pd.concat(rows, ignore_index=True)
+
+
+def test_a_column_or_metadata_tells_the_currency_which_conversion_keeps(tmp_path, recwarn):
+    """It is no feature."""
+    marked = table(A="USD", B="USD")
+    for name, write in (("a.parquet", marked.to_parquet), ("a.csv", marked.to_csv)):
+        write(tmp_path / name, index=False)
+        bars = read_bars(tmp_path / name)
+        assert (bars.currency, bars.columns) == ("USD", {})
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for symbol, rows in marked.groupby("symbol"):
+        rows.to_csv(folder / f"{symbol}.csv", index=False)
+    assert read_bars(marked).currency == read_bars(folder).currency == "USD"
+    numbers = read_bars(marked.assign(currency=1.5))
+    assert numbers.currency is None and list(numbers.columns) == ["currency"]
+    plain = marked.drop(columns="currency")
+    assert read_bars(plain).currency is None
+    arrow = pa.Table.from_pandas(plain, preserve_index=False)
+    pq.write_table(arrow.replace_schema_metadata({"currency": "JPY"}), tmp_path / "schema.parquet")
+    assert read_bars(tmp_path / "schema.parquet").currency == "JPY"
+    plain.attrs["currency"] = "USDT"
+    plain.to_parquet(tmp_path / "attributes.parquet", index=False)
+    assert read_bars(plain).currency == read_bars(tmp_path / "attributes.parquet").currency == "USDT"
+    assert not [warning for warning in recwarn if "columns of text" in str(warning.message)]
+    source, csv, back = (tmp_path / name for name in ("d.parquet", "e.csv", "f.parquet"))
+    table(A="GBP").to_parquet(source, index=False)
+    convert(source, csv)
+    convert(csv, back)
+    assert read_bars(csv).currency == read_bars(back).currency == "GBP"
+    assert set(pd.read_csv(csv)["currency"]) == set(pd.read_parquet(back)["currency"]) == {"GBP"}
+
+
+def test_an_account_is_kept_in_one_currency(tmp_path):
+    mixed = table(A="USD", B="INR", C=None)
+    with pytest.raises(MarketDataError, match="several currencies, A in USD, B in INR: choose symbols of one"):
+        read_bars(mixed)
+    assert [read_bars(mixed, [name]).currency for name in "ABC"] == ["USD", "INR", None]
+    assert read_bars(mixed, ["C", "B"]).currency == "INR"
+    mixed.loc[3, "currency"] = "INR"
+    with pytest.raises(MarketDataError, match="symbol A, column currency: its prices are in USD, INR"):
+        read_bars(mixed, ["A"])
+    with pytest.raises(MarketDataError, match="currency must be a code such as USD, INR or USDT, got '₹'"):
+        read_bars(table(A="₹"))
+
+
+def test_a_tape_keeps_the_currency_and_the_caller_may_say_it():
+    tape = load_market(table(A="USD", B="USD"), MarketOptions(features=()))
+    parts = [tape.days(0, 5), tape.select(["B"]), tape.paths(0, 1), tape.symbols_as_paths(), *tape.split(0.5, 0)]
+    assert {part.currency for part in (tape, *parts, tape.to("cpu"))} == {"USD"}
+    assert tape.metadata()["currency"] == "USD"
+    # It is a name: the same numbers are the same market.
+    assert tape.fingerprint() == load_market(table(A="INR", B="INR"), MarketOptions(features=())).fingerprint()
+    plain = table(A="USD").drop(columns="currency")
+    assert load_market(plain, MarketOptions(features=(), currency="CHF")).currency == "CHF"
+    tape = load_market(table(A="USD"), MarketOptions(features=()))
+    assert load_market(tape).currency == "USD" and load_market(tape, MarketOptions(currency="EUR")).currency == "EUR"
+    for market in ("synthetic", "planted", "random_walk"):
+        assert load_market(market, MarketOptions(features=(), num_paths=1, num_days=30)).currency == "INR"
+    for refuse in (lambda: load_market(plain, MarketOptions(currency="Rs.")), lambda: MarketSettings(currency="Rs.")):
+        with pytest.raises(ValueError, match=r"currency must be a code .*, got 'Rs\.'"):
+            refuse()

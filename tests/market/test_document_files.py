@@ -19,7 +19,7 @@ def csv_file(folder, text):
     return path
 
 
-def test_a_csv_is_read_as_it_stands(tmp_path):
+def test_which_columns_are_read_as_what(tmp_path):
     news = read_news(
         csv_file(
             tmp_path,
@@ -34,11 +34,7 @@ def test_a_csv_is_read_as_it_stands(tmp_path):
     assert news["date"].dtype == "datetime64[s]"
     assert news["symbol"].tolist() == ["NA", "TRUE", "000001"]
     assert news["text"].tolist() == ['Sales rise, "again"\nin May', "", "nan"]
-
-
-@pytest.mark.parametrize(
-    ("header", "row"),
-    [
+    for header, row in (
         ("date,tic,title", "2024-01-02,A,Sales rise"),
         ("Date,Stock_symbol,Article_title", "2024-01-02 23:30:00 UTC,A,Sales rise"),
         (",Date,Article_title,Stock_symbol,Url,Article", "0.0,2024-01-02 23:30:00 UTC,Sales fall,A,http,Sales rise"),
@@ -46,15 +42,10 @@ def test_a_csv_is_read_as_it_stands(tmp_path):
         ("published_at,symbol,text", "2024-01-02T23:30:00-05:00,A,Sales rise"),
         ("date,symbol,text,title,summary", "2024-01-02,A,Sales rise,Sales fall,Sales drop"),
         ("date,symbol,text,title,summary", "2024-01-02,A, ,Sales rise,"),
-    ],
-)
-def test_names_of_columns(tmp_path, header, row):
-    news = read_news(csv_file(tmp_path, f"{header}\n{row}\n"))
-    assert news["date"].tolist() == [pd.Timestamp("2024-01-02")]
-    assert (news["symbol"].tolist(), news["text"].tolist()) == (["A"], ["Sales rise"])
-
-
-def test_title_and_summary_are_two_sentences(tmp_path):
+    ):
+        news = read_news(csv_file(tmp_path, f"{header}\n{row}\n"))
+        assert news["date"].tolist() == [pd.Timestamp("2024-01-02")]
+        assert (news["symbol"].tolist(), news["text"].tolist()) == (["A"], ["Sales rise"])
     rows = "2024-01-02,A,Sales rise,In May\n2024-01-02,A,Sales rise!,In May\n2024-01-02,A,,In May\n"
     news = read_news(csv_file(tmp_path, f"date,symbol,title,summary\n{rows}"))
     assert news["text"].tolist() == ["Sales rise. In May", "Sales rise! In May", "In May"]
@@ -76,9 +67,6 @@ def test_times_are_kept_in_utc_and_days_are_those_written(tmp_path):
     assert news["date"].tolist() == [pd.Timestamp(day) for day in days]
     news = read_news(csv_file(tmp_path, f"date,published_at,symbol,text\n2024-01-05,{times[0]},A,x\n"))
     assert news["date"].tolist() == [pd.Timestamp("2024-01-05")]
-
-
-def test_a_parquet_file_of_typed_columns(tmp_path):
     times = pd.to_datetime(["2024-01-02 23:30", "2024-01-03 10:00"]).tz_localize("America/New_York")
     table = pd.DataFrame({"published_at": times, "tic": pd.Categorical(["B", "A"]), "title": ["Sales rise", None]})
     write_parquet(table, tmp_path / "news.parquet")
@@ -91,9 +79,8 @@ def test_a_parquet_file_of_typed_columns(tmp_path):
         assert read_news(tmp_path / "days.parquet")["date"].tolist() == news["date"].tolist()
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
+def test_what_is_wrong_is_named_in_one_sentence(tmp_path):
+    for text, what in (
         ("", "the file is empty, it has no header"),
         ("date,symbol,text\n", "the file is empty, it has no rows"),
         ("symbol,text\nA,x\n", "missing column date or published_at; there are 2: symbol, text"),
@@ -117,16 +104,11 @@ def test_a_parquet_file_of_typed_columns(tmp_path):
         ("published_at,symbol,text\n2024-01-02,A,x\n", "row 1, column published_at: '2024-01-02' has no time zone"),
         ("published_at,symbol,text\n2024-01-02T25:00Z,A,x\n", "'2024-01-02T25:00Z' is not a time with a zone"),
         ("published_at,symbol,text\nnoon,A,x\n", "row 1, column published_at: 'noon' is not a time with a zone"),
-    ],
-)
-def test_what_is_wrong_is_named_in_one_sentence(tmp_path, text, what):
-    path = csv_file(tmp_path, text)
-    with pytest.raises(MarketDataError, match=re.escape(what)) as refused:
-        read_news(path)
-    assert str(refused.value).startswith(f"{path}: ") and "\n" not in str(refused.value)
-
-
-def test_files_that_are_none_times_without_zone_and_missing_values_are_refused(tmp_path):
+    ):
+        path = csv_file(tmp_path, text)
+        with pytest.raises(MarketDataError, match=re.escape(what)) as refused:
+            read_news(path)
+        assert str(refused.value).startswith(f"{path}: ") and "\n" not in str(refused.value)
     path = tmp_path / "news.parquet"
     path.write_bytes(b"PAR1 and nothing else")
     (tmp_path / "news.txt").write_text("x")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,23 +12,8 @@ import stockstats
 import talib
 import torch
 
-from tests.market.random_bars import (
-    COLUMNS,
-    DAYS,
-    PATHS,
-    SYMBOLS,
-    compute,
-    frames,
-    listed_from_start,
-    random_bars,
-    warmup_of,
-)
-from vecenv.market.finrl_indicators import directional_index
-from vecenv.market.indicators import (
-    FINRL_INDICATORS,
-    INDICATORS,
-    compute_indicators,
-)
+from tests.market.random_bars import DAYS, PATHS, SYMBOLS, compute, frames, listed_from_start, random_bars, warmup_of
+from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
 from vecenv.market.state_indicators import TIER_FEATURES
 
 ALL = tuple(INDICATORS)
@@ -42,92 +25,74 @@ SPANS = {
 """Bars that the exponential means span; a mean of changes or a change of the mean needs one bar more."""
 
 
-@pytest.mark.parametrize("name", FINRL_INDICATORS)
-def test_finrl_set_equals_stockstats(name: str) -> None:
-    ohlcv = random_bars(seed=1)
-    values = compute(ohlcv, name)
-    settled = INDICATORS[name].warmup
-    for path, symbol, frame in frames(ohlcv):
-        expected = stockstats.wrap(frame)[name].to_numpy()
-        np.testing.assert_allclose(values[path, settled:, symbol], expected[settled:], rtol=1e-9, atol=1e-9)
-
-
-def test_macd_lines_equal_stockstats() -> None:
-    ohlcv = random_bars(seed=2)
-    for name, column in (("macd_signal", "macds"), ("macd_hist", "macdh")):
-        values = compute(ohlcv, name)
-        settled = INDICATORS[name].warmup
-        for path, symbol, frame in frames(ohlcv):
-            expected = stockstats.wrap(frame)[column].to_numpy()
-            np.testing.assert_allclose(values[path, settled:, symbol], expected[settled:], atol=1e-9)
-
-
-def talib_bollinger_position(bars: pd.DataFrame) -> pd.Series:
+def bollinger_position(bars: pd.DataFrame) -> pd.Series:
     upper, _, lower = talib.BBANDS(bars.close, 20, 2.0, 2.0)
     return (bars.close - lower) / (upper - lower)
-
-
-def log_return_volatility(bars: pd.DataFrame) -> pd.Series:
-    return np.log(bars.close).diff().rolling(20).std() * np.sqrt(252)
 
 
 def ema_ratio(bars: pd.DataFrame, fast: int, slow: int) -> pd.Series:
     return bars.close.ewm(span=fast).mean() / bars.close.ewm(span=slow).mean() - 1.0
 
 
+def pattern(function: Callable, bars: pd.DataFrame) -> pd.Series:
+    return function(bars.open, bars.high, bars.low, bars.close)
+
+
+STOCKSTATS = {
+    **dict(zip(FINRL_INDICATORS, FINRL_INDICATORS, strict=True)),
+    "macd_signal": "macds",
+    "macd_hist": "macdh",
+}
 REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
-    "close_30_sma": lambda bars: talib.SMA(bars.close, 30),
-    "close_60_sma": lambda bars: talib.SMA(bars.close, 60),
-    "cci_30": lambda bars: talib.CCI(bars.high, bars.low, bars.close, 30),
-    "bollinger_position": talib_bollinger_position,
+    **{name: lambda bars, column=column: stockstats.wrap(bars)[column] for name, column in STOCKSTATS.items()},
+    "bollinger_position": bollinger_position,
     "volume_ratio_20": lambda bars: bars.volume / bars.volume.rolling(20).mean(),
     "trend_10_30": lambda bars: ema_ratio(bars, 10, 30),
-    "volatility_20": log_return_volatility,
+    "volatility_20": lambda bars: np.log(bars.close).diff().rolling(20).std() * np.sqrt(252),
     "momentum_10": lambda bars: talib.ROCP(bars.close, 10),
     "daily_change": lambda bars: bars.close.pct_change(),
-    "doji": lambda bars: talib.CDLDOJI(*prices(bars)) != 0,
-    "hammer": lambda bars: talib.CDLHAMMER(*prices(bars)) != 0,
-    "shooting_star": lambda bars: talib.CDLSHOOTINGSTAR(*prices(bars)) != 0,
-    "bullish_engulfing": lambda bars: talib.CDLENGULFING(*prices(bars)) > 0,
-    "bearish_engulfing": lambda bars: talib.CDLENGULFING(*prices(bars)) < 0,
+    "doji": lambda bars: pattern(talib.CDLDOJI, bars) != 0,
+    "hammer": lambda bars: pattern(talib.CDLHAMMER, bars) != 0,
+    "shooting_star": lambda bars: pattern(talib.CDLSHOOTINGSTAR, bars) != 0,
+    "bullish_engulfing": lambda bars: pattern(talib.CDLENGULFING, bars) > 0,
+    "bearish_engulfing": lambda bars: pattern(talib.CDLENGULFING, bars) < 0,
     "gap": lambda bars: bars.open / bars.close.shift() - 1.0,
     "range_expansion_20": lambda bars: (bars.high - bars.low) / (bars.high - bars.low).rolling(20).mean(),
     "regime_50_200": lambda bars: ema_ratio(bars, 50, 200),
 }
 
-CANDLESTICKS = ("doji", "hammer", "shooting_star", "bullish_engulfing", "bearish_engulfing")
-
-
-def prices(bars: pd.DataFrame) -> tuple[pd.Series, ...]:
-    return bars.open, bars.high, bars.low, bars.close
-
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_equals_talib_or_pandas(name: str) -> None:
+def test_equals_stockstats_talib_or_pandas(name: str) -> None:
     ohlcv = random_bars(seed=3)
     values = compute(ohlcv, name)
     settled = max(INDICATORS[name].warmup, 11)  # TA-Lib starts its candlesticks at day 11
     for path, symbol, bars in frames(ohlcv):
-        expected = REFERENCES[name](bars).to_numpy()[settled:].astype(float)
-        np.testing.assert_allclose(values[path, settled:, symbol], expected, rtol=1e-8, atol=1e-8)
-    if name in CANDLESTICKS:
+        expected = REFERENCES[name](bars)
+        told = expected.to_numpy()[settled:].astype(float)
+        np.testing.assert_allclose(values[path, settled:, symbol], told, rtol=1e-9, atol=1e-9)
+    if expected.dtype == bool:
         assert set(np.unique(values[:, settled:])) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_late_listing_equals_symbol_alone(name: str) -> None:
-    ohlcv = random_bars(seed=5)
+    """NaN exactly in its warm-up, after which longer histories change nothing, or an exponential mean spans as much."""
+    ohlcv, warmup = random_bars(seed=5), warmup_of([name])
     first = torch.tensor([[0, 100, 450], [37, 1, DAYS]])
     expected = torch.full(ohlcv.shape[:-1], math.nan, dtype=torch.float64)
+    whole = compute(ohlcv, name)
     for path, symbol in torch.cartesian_prod(torch.arange(PATHS), torch.arange(SYMBOLS)).tolist():
         start = int(first[path, symbol])
         if start < DAYS:
-            alone = ohlcv[path : path + 1, start:, symbol : symbol + 1].clone()
-            expected[path, start:, symbol] = torch.from_numpy(compute(alone, name)[0, :, 0])
+            alone = compute(ohlcv[path : path + 1, start:, symbol : symbol + 1].clone(), name)[0, :, 0]
+            expected[path, start:, symbol] = torch.from_numpy(alone)
+            assert np.isnan(alone[:warmup]).all() and np.isfinite(alone[warmup:]).all()
+            if name not in SPANS:
+                np.testing.assert_allclose(alone[warmup:], whole[path, start + warmup :, symbol], rtol=1e-9, atol=1e-9)
         ohlcv[path, :start, symbol] = math.nan
-
+    assert warmup == SPANS.get(name, warmup + 1) - 1
     values = compute_indicators(ohlcv, first, [name])[..., 0]
-
     torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
@@ -138,28 +103,9 @@ def test_bars_after_a_day_change_nothing_up_to_it(day: int) -> None:
     changed = ohlcv.clone()
     changed[:, day + 1 :] = other[:, day + 1 :] * 3.0
     changed[:, -1] = math.nan
-
-    before = compute_indicators(ohlcv, first, ALL)
-    after = compute_indicators(changed, first, ALL)
-
+    before, after = (compute_indicators(bars, first, ALL) for bars in (ohlcv, changed))
     torch.testing.assert_close(after[:, : day + 1], before[:, : day + 1], rtol=0.0, atol=0.0, equal_nan=True)
     assert not torch.equal(after[:, day + 1 :].nan_to_num(), before[:, day + 1 :].nan_to_num())
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_warm_up_is_as_long_as_the_window(name: str) -> None:
-    """NaN exactly before it; after it a longer history changes no value, or an exponential mean has seen its span."""
-    ohlcv = random_bars(seed=8, paths=1)
-    warmup = warmup_of([name])
-    values = compute_indicators(ohlcv, torch.tensor([[0, 5, 300]]), [name])[0, :, :, 0]
-    for symbol, first in enumerate((0, 5, 300)):
-        assert values[: first + warmup, symbol].isnan().all()
-        assert values[first + warmup :, symbol].isfinite().all()
-    if name in SPANS:
-        assert warmup == SPANS[name] - 1
-    else:
-        whole, shorter = compute(ohlcv, name), compute(ohlcv[:, 50:], name)
-        np.testing.assert_allclose(shorter[:, warmup:], whole[:, 50 + warmup :], rtol=1e-9, atol=1e-9)
 
 
 def test_names_shapes_and_types() -> None:
@@ -212,24 +158,3 @@ def test_same_on_gpu() -> None:
     torch.testing.assert_close(
         values.cpu(), compute_indicators(ohlcv, first, ALL), rtol=1e-9, atol=1e-9, equal_nan=True
     )
-
-
-# FinRL computed the file's columns from years before its first day: a window needs its own length,
-# a recursion as many days as make the unseen weight small against the tolerance.
-FINRL_FILE = {
-    "macd": (250, 1e-6), "boll_ub": (20, 1e-6), "boll_lb": (20, 1e-6), "rsi_30": (300, 0.02),
-    "cci_30": (30, 1e-6), "dx_30": (250, 1e-4), "close_30_sma": (30, 1e-6), "close_60_sma": (60, 1e-6),
-}  # fmt: skip
-
-
-@pytest.mark.realdata
-@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
-@pytest.mark.parametrize("name", FINRL_INDICATORS)
-def test_equals_columns_of_finrl_file(name: str) -> None:
-    table = pd.read_csv(Path(os.environ["VECENV_DATA"]) / "finrl_format_dow29.csv")
-    pivot = table.pivot(index="date", columns="tic")
-    ohlcv = torch.from_numpy(np.stack([pivot[column].to_numpy(float) for column in COLUMNS], -1))[None]
-    # The file is from 2021, when stockstats smoothed the directional movement by EMA(30).
-    values = directional_index(ohlcv, window=15.5).numpy() if name == "dx_30" else compute(ohlcv, name)
-    settled, tolerance = FINRL_FILE[name]
-    np.testing.assert_allclose(values[0, settled:], pivot[name].to_numpy()[settled:], rtol=tolerance, atol=tolerance)

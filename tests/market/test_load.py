@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,75 +13,65 @@ from vecenv.market.bars import CLOSE
 from vecenv.market.load import GENERATORS, MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 
-CCC_LISTED = "2024-01-05"
-
 
 def written(frame: pd.DataFrame, path) -> str:
     frame.to_parquet(path)
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["frame", "parquet", "csv", "path"])
-def test_a_table_is_read_wherever_it_is(long_frame, tmp_path, kind):
-    """Ten days of AAA and BBB, the last six of CCC."""
-    market = long_frame
-    if kind == "csv":
-        market = str(tmp_path / "bars.csv")
-        long_frame.to_csv(market, index=False)
-    elif kind != "frame":
-        market = written(long_frame, tmp_path / "bars.parquet")
-        market = tmp_path / "bars.parquet" if kind == "path" else market
-    tape = load_market(market, MarketOptions(features=("gap",)))
-    assert tape.symbols == ("AAA", "BBB", "CCC") and tape.num_days == 10 and tape.num_paths == 1
+def test_a_table_is_read_wherever_it_is(long_frame, tmp_path):
+    """Ten days of AAA and BBB, the last six of CCC; symbols and dates are chosen before anything is computed."""
     closes = long_frame.pivot(index="date", columns="symbol", values="close").to_numpy()
     listed = ~np.isnan(closes)
-    np.testing.assert_allclose(tape.ohlcv[0, ..., CLOSE].numpy()[listed], closes[listed], atol=tape.tick_size)
-    assert not tape.ohlcv[0, ..., CLOSE].numpy()[~listed].any()
-    assert str(tape.dates[listed[:, 2].argmax()]) == CCC_LISTED
-
-
-def test_symbols_and_dates_are_chosen_before_anything_is_computed(long_frame):
-    tape = load_market(
-        long_frame, MarketOptions(symbols=["CCC", "AAA"], start="2024-01-03", end="2024-01-09", features=())
-    )
+    for market in (long_frame, written(long_frame, tmp_path / "bars.parquet"), tmp_path / "bars.parquet"):
+        tape = load_market(market, MarketOptions(features=("gap",)))
+        assert tape.symbols == ("AAA", "BBB", "CCC") and tape.num_days == 10 and tape.num_paths == 1
+        np.testing.assert_allclose(tape.ohlcv[0, ..., CLOSE].numpy()[listed], closes[listed], atol=tape.tick_size)
+        assert not tape.ohlcv[0, ..., CLOSE].numpy()[~listed].any()
+        assert str(tape.dates[listed[:, 2].argmax()]) == "2024-01-05"
+    options = MarketOptions(symbols=["CCC", "AAA"], start="2024-01-03", end="2024-01-09", features=())
+    tape = load_market(long_frame, options)
     assert tape.symbols == ("CCC", "AAA")
     assert [str(tape.dates[0]), str(tape.dates[-1])] == ["2024-01-03", "2024-01-09"]
 
 
-@pytest.mark.parametrize("name", sorted(GENERATORS))
-def test_generators_are_named_and_seeded(name):
-    options = {"num_paths": 2, "num_days": 90, "features": ("macd", "momentum_10")}
-    tape = load_market(name, MarketOptions(seed=3, **options))
-    assert tape.num_paths == 2 and tape.num_days == 90 and tape.features.shape[-1] == 2
-    assert load_market(name, MarketOptions(seed=3, **options)).fingerprint() == tape.fingerprint()
-    assert load_market(name, MarketOptions(seed=4, **options)).fingerprint() != tape.fingerprint()
-
-
-def index_frame(dates: list[str], closes: list[float]) -> pd.DataFrame:
-    close = np.array(closes)
-    return pd.DataFrame(
-        {"date": dates, "symbol": "VIX", "open": close, "high": close, "low": close, "close": close, "volume": 0.0}
-    )
+def test_generators_and_options_reach_the_tape(long_frame):
+    """The table is left alone, and a tape is only moved."""
+    for name in sorted(GENERATORS):
+        options = {"num_paths": 2, "num_days": 90, "features": ("macd", "momentum_10")}
+        tape = load_market(name, MarketOptions(seed=3, **options))
+        assert tape.num_paths == 2 and tape.num_days == 90 and tape.features.shape[-1] == 2
+        assert load_market(name, MarketOptions(seed=3, **options)).fingerprint() == tape.fingerprint()
+        assert load_market(name, MarketOptions(seed=4, **options)).fingerprint() != tape.fingerprint()
+    frame = long_frame.assign(score=1.0, rank=2.0)
+    before = frame.copy()
+    tape = load_market(frame, MarketOptions(features=("score", "rank"), tick_size=0.01))
+    assert tape.feature_names == ("score", "rank") and tape.tick_size == 0.01
+    pd.testing.assert_frame_equal(frame, before)
+    assert load_market(tape).fingerprint() == tape.fingerprint()
+    assert load_market(tape, device="meta").device.type == "meta"
+    for symbols in (["X", "Y"], 2):
+        tape = load_market("synthetic", MarketOptions(symbols=symbols, num_paths=1, num_days=90, features=()))
+        assert tape.symbols == (("X", "Y") if symbols != 2 else ("SYN00", "SYN01"))
+    assert MarketOptions().updated({"seed": 7, "start": "2020"}) == MarketOptions(seed=7, start="2020")
 
 
 def test_another_market_becomes_a_series_aligned_by_date(long_frame, tmp_path):
     """Values of the same date; a date that is missing carries the last value, never a later one."""
     days = pd.bdate_range("2024-01-01", periods=10).strftime("%Y-%m-%d").tolist()
     kept = [day for index, day in enumerate(days) if index not in (3, 4)]
-    vix = written(index_frame(kept, [10.0 + index for index in range(8)]), tmp_path / "vix.parquet")
-    tape = load_market(long_frame, MarketOptions(features=(), context=("vix",), context_market=vix))
-    assert tape.context_names == ("vix",)
-    assert tape.context[0, :, 0].tolist() == [10, 11, 12, 12, 12, 13, 14, 15, 16, 17]
     # A value of a Saturday, or of the days before the market begins, is the last known one.
     for dates, closes, expected in (
+        (kept, [10.0 + index for index in range(8)], [10, 11, 12, 12, 12, 13, 14, 15, 16, 17]),
         (["2023-12-29", "2024-01-06"], [30.0, 40.0], [30] * 5 + [40] * 5),
         ([days[2], days[6], days[9]], [15.0, 20.0, 20.0], [0, 0, 15, 15, 15, 15, 20, 20, 20, 20]),
-        ([days[2], days[6], days[9]], [15.0, 12.0, 12.0], [0, 0, 15, 15, 15, 15, 12, 12, 12, 12]),
     ):
-        vix = written(index_frame(dates, closes), tmp_path / "vix.parquet")
+        prices = dict.fromkeys(("open", "high", "low", "close"), closes)
+        vix = written(pd.DataFrame({"date": dates, "symbol": "VIX", **prices, "volume": 0.0}), tmp_path / "vix.parquet")
         options = MarketOptions(features=(), context=("vix",), context_market=vix)
-        assert load_market(long_frame, options).context[0, :, 0].tolist() == expected
-        assert (load_market(long_frame.assign(vix=25.0), options).context == 25.0).all(), "the market's own series wins"
+        tape = load_market(long_frame, options)
+        assert tape.context_names == ("vix",) and tape.context[0, :, 0].tolist() == expected
+    assert (load_market(long_frame.assign(vix=25.0), options).context == 25.0).all(), "the market's own series wins"
 
 
 def test_other_packages_bring_generators(monkeypatch, tmp_path):
@@ -90,14 +82,8 @@ def test_other_packages_bring_generators(monkeypatch, tmp_path):
         asked.append((given, num_paths, num_days, seed, flavour))
         return synthetic_bars(num_paths, num_days, 1, seed)
 
-    class Point:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def load(self):
-            return bars
-
-    monkeypatch.setattr(load, "entry_points", lambda group: [Point("brewed"), Point(".brew")])
+    points = [SimpleNamespace(name=name, load=lambda: bars) for name in ("brewed", ".brew")]
+    monkeypatch.setattr(load, "entry_points", lambda group: points)
     file = tmp_path / "strong.brew"
     options = {"num_paths": 2, "seed": 3, "features": ()}
     assert load_market("brewed", MarketOptions(**options)).num_days == 70
@@ -112,50 +98,21 @@ def test_other_packages_bring_generators(monkeypatch, tmp_path):
     assert load.fitting_symbols("brewed", ["X"]) == ("X",) and load.known_days(tmp_path / "bars.csv") == {}
 
 
-def test_options_reach_the_tape(long_frame):
-    """The table is left alone, and a tape is only moved."""
-    frame = long_frame.assign(score=1.0, rank=2.0)
-    before = frame.copy()
-    tape = load_market(frame, MarketOptions(features=("score", "rank"), tick_size=0.01))
-    assert tape.feature_names == ("score", "rank") and tape.tick_size == 0.01
-    pd.testing.assert_frame_equal(frame, before)
-    assert load_market(tape).fingerprint() == tape.fingerprint()
-    assert load_market(tape, device="meta").device.type == "meta"
-    for symbols in (["X", "Y"], 2):
-        tape = load_market("synthetic", MarketOptions(symbols=symbols, num_paths=1, num_days=90, features=()))
-        assert tape.symbols == (("X", "Y") if symbols != 2 else ("SYN00", "SYN01"))
-    assert MarketOptions().updated({"seed": 7, "start": "2020"}) == MarketOptions(seed=7, start="2020")
-
-
-@pytest.mark.parametrize(
-    ("market", "options", "words"),
-    [
+def test_what_cannot_be_loaded_is_refused(long_frame, tmp_path):
+    for market, options, words in (
         (None, {"generator": {"regime": "bull"}}, "a market of data takes no regime: only generators do"),
         (None, {"symbols": 3}, "a market of data takes names of symbols, not their number 3"),
         (None, {"symbols": "AAPL"}, "symbols must be a sequence of names, got the string 'AAPL'"),
         (None, {"score_delay": -1}, "score_delay must not be negative, got -1"),
-        (None, {"symbols": ["AAA", "ZZZ"]}, "unknown symbols ZZZ"),
-        (None, {"features": ("gapp",)}, "unknown features"),
         (None, {"features": ("rsi_30",)}, "no symbol has rsi_30 on any of its 10 days"),
-        (
-            None,
-            {"context": ("vix",), "context_market": "SEVERAL"},
-            "needs a file of one symbol, this has AAA, BBB, CCC",
-        ),
-        (
-            "synthetic",
-            {"start": "2020-01-01", "score_files": ("a",)},
-            "generator 'synthetic' takes no start, score_files",
-        ),
+        (None, {"context": ("vix",), "context_market": "SEVERAL"}, "a file of one symbol, this has AAA, BBB, CCC"),
+        ("synthetic", {"start": "2020-01-01", "score_files": ("a",)}, "'synthetic' takes no start, score_files"),
         ("nowhere.parquet", {}, "nowhere.parquet: there is no such file"),
-        ("no/such/folder", {}, "no/such/folder"),
         ("syntetic", {}, "syntetic"),
-    ],
-)
-def test_what_cannot_be_loaded_is_refused(long_frame, tmp_path, market, options, words):
-    if "context_market" in options:
-        options = options | {"context_market": written(long_frame, tmp_path / "several.parquet")}
-    with pytest.raises(ValueError, match=words):
-        load_market(long_frame if market is None else market, MarketOptions(**({"features": ()} | options)))
-    with pytest.raises(ValueError, match="unknown market options seeds, ends; there are symbols, start, end"):
-        MarketOptions().updated({"seeds": 1, "ends": 2, "seed": 3})
+    ):
+        if "context_market" in options:
+            options = options | {"context_market": written(long_frame, tmp_path / "several.parquet")}
+        with pytest.raises(ValueError, match=words):
+            load_market(long_frame if market is None else market, MarketOptions(**({"features": ()} | options)))
+        with pytest.raises(ValueError, match="unknown market options seeds, ends; there are symbols, start, end"):
+            MarketOptions().updated({"seeds": 1, "ends": 2, "seed": 3})

@@ -13,6 +13,7 @@ from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.market.validation import MarketDataError
 
 # A Thursday and a Friday, then a Monday to Wednesday: the weekend is no trading day.
+GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}
 DAYS = ["2024-05-30", "2024-05-31", "2024-06-03", "2024-06-04", "2024-06-05"]
 
 
@@ -62,21 +63,19 @@ def test_a_score_with_a_date_alone_counts_from_the_next_trading_day(tmp_path):
 
 
 def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
-    """Moving one publication from a minute before the close to a minute after it moves its day, and nothing else."""
-    later = [("A", "2024-06-03T09:00:00-04:00", 2), ("B", "2024-06-04T12:00Z", 1)]
-    before = [("A", "2024-05-30T15:59:00-04:00", 5), *later]
-    after = [("A", "2024-05-30T16:01:00-04:00", 5), *later]
-    found = []
-    for rows in (before, after):
-        file = written(tmp_path, [dict(zip(("symbol", "published_at", "sentiment"), row, strict=True)) for row in rows])
-        found.append(panels_of(market(), score_files=(file,)))
-    assert sentiments(found[0]) == [5.0, NEUTRAL, 2.0, NEUTRAL, NEUTRAL]
-    assert sentiments(found[1]) == [NEUTRAL, 5.0, 2.0, NEUTRAL, NEUTRAL]
-    for panels in found:
+    """The close itself is in time, a weekend is for Monday, and the zone is the market's."""
+    for minute, expected in (
+        ("15:59", [5.0, NEUTRAL, 2.0, NEUTRAL, NEUTRAL]),
+        ("16:01", [NEUTRAL, 5.0, 2.0, NEUTRAL, NEUTRAL]),
+    ):
+        rows = [
+            {"symbol": "A", "published_at": f"2024-05-30T{minute}:00-04:00", "sentiment": 5},
+            {"symbol": "A", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 2},
+            {"symbol": "B", "published_at": "2024-06-04T12:00Z", "sentiment": 1},
+        ]
+        panels = panels_of(market(), score_files=(written(tmp_path, rows),))
+        assert sentiments(panels) == expected
         assert sentiments(panels, 1) == [NEUTRAL, NEUTRAL, NEUTRAL, 1.0, NEUTRAL]
-
-
-def test_the_close_itself_is_in_time_a_weekend_is_for_monday_and_the_zone_is_the_market_s(tmp_path):
     rows = [
         {"symbol": "A", "published_at": "2024-05-30T10:00:00Z", "sentiment": 5},  # 15:30 in India: the close
         {"symbol": "A", "published_at": "2024-06-01T23:00:00+05:30", "sentiment": 1},  # a Saturday
@@ -88,7 +87,8 @@ def test_the_close_itself_is_in_time_a_weekend_is_for_monday_and_the_zone_is_the
     assert sentiments(panels, 1) == [NEUTRAL, 2.0, NEUTRAL, NEUTRAL, NEUTRAL]
 
 
-def test_several_scores_of_a_day_are_averaged_and_missing_ones_left_out(tmp_path):
+def test_scores_of_a_day_are_averaged_and_those_that_say_nothing_left_out(tmp_path):
+    """Zeros of FinRL-DeepSeek, symbols left out on purpose, and days before the first that is read."""
     times = ("09:00", "10:00", "11:00")
     rows = [
         {"symbol": "A", "published_at": f"2024-05-31T{time}:00-04:00", "sentiment": value, "risk": risk}
@@ -97,17 +97,23 @@ def test_several_scores_of_a_day_are_averaged_and_missing_ones_left_out(tmp_path
     panels = panels_of(market(), score_files=(written(tmp_path, rows),))
     assert sentiments(panels) == [NEUTRAL, 2.5, NEUTRAL, NEUTRAL, NEUTRAL]
     assert panels.scores[0, 1, 0, 1] == 3.5 and panels.known[0, 1, 0].tolist() == [True, True]
-
-
-def test_finrl_deepseek_s_zeros_are_missing_and_its_names_understood(tmp_path):
     table = market(llm_sentiment={"A": [0, 5, 0, 0, 0], "B": [0] * 5}, llm_risk={"A": [0, 0, 4, 0, 0], "B": [0] * 5})
     panels = panels_of(table, score_delay=0)
     assert sentiments(panels) == [NEUTRAL, 5.0, NEUTRAL, NEUTRAL, NEUTRAL]
     assert panels.known[0, :, 0].tolist() == [[False, False], [True, False], [False, True], *[[False, False]] * 2]
     file = written(
-        tmp_path, [{"tic": "A", "date": DAYS[0], "llm_sentiment": 0}, {"tic": "B", "date": DAYS[0], "llm_sentiment": 2}]
+        tmp_path, [{"tic": name, "date": DAYS[0], "llm_sentiment": score} for name, score in (("A", 0), ("B", 2))]
     )
     assert panels_of(market(), score_files=(file,)).known[0, 1, :, 0].tolist() == [False, True]
+    file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
+    panels = panels_of(market(), symbols=("A",), score_files=(file,))
+    assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
+    rows = [
+        {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},
+        {"symbol": "B", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 1},
+    ]
+    panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
+    assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
 
 
 def test_texts_of_a_day_are_its_lines(tmp_path):
@@ -126,12 +132,8 @@ def test_texts_of_a_day_are_its_lines(tmp_path):
     assert (panels.text[0, 3] == -1).all() and len(panels.texts) == 2
 
 
-GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}
-
-
-@pytest.mark.parametrize(
-    "rows, message",
-    [
+def test_bad_scores_are_refused_by_row_and_column(tmp_path):
+    for rows, message in (
         ([GOOD, GOOD | {"symbol": "B", "sentiment": 5.5}], r"row 2, symbol B, column sentiment: 5\.5: outside 1 to 5"),
         ([GOOD | {"sentiment": 0}], "row 1, symbol A, column sentiment: 0: outside 1 to 5"),
         ([GOOD | {"sentiment": "good"}], "row 1, column sentiment: 'good' is not a number"),
@@ -139,20 +141,14 @@ GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}
         ([GOOD, GOOD | {"date": "2024-06-01"}], "row 2, symbol A, column date: 2024-06-01: not a trading day"),
         ([GOOD, GOOD | {"date": "2103-06-03"}], "row 2, symbol A, column date: 2103-06-03: outside the market's days"),
         ([GOOD, GOOD | {"symbol": "B"}, GOOD], "row 3, symbol A, column date: 2024-05-31: there is a row"),
-        ([GOOD | {"date": "31/05/2024"}], "row 1, column date: '31/05/2024' is not a date"),
         ([{"symbol": "A", "published_at": "2024-05-31T09:00:00", "sentiment": 4}], "row 1, column publi.*zone"),
         ([{"symbol": "A", "date": "2024-05-31", "mood": 4}], "missing column sentiment or risk"),
         ([{"symbol": "A", "date": "2024-05-31", "sentiment": 4, "llm_sentiment": 4}], "both columns sent"),
-    ],
-)  # fmt: skip
-def test_bad_files_are_refused_by_row_and_column(tmp_path, rows, message):
-    file = written(tmp_path, rows)
-    with pytest.raises(MarketDataError, match=message) as told:
-        panels_of(market(), score_files=(file,))
-    assert str(told.value).startswith(file)
-
-
-def test_other_bad_scores_are_refused(tmp_path):
+    ):
+        file = written(tmp_path, rows)
+        with pytest.raises(MarketDataError, match=message) as told:
+            panels_of(market(), score_files=(file,))
+        assert str(told.value).startswith(file)
     file = written(tmp_path, [GOOD])
     late = written(tmp_path, [{"symbol": "B", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5}], "late.csv")
     neutral = {"A": [3.0] * 5, "B": [3.0] * 5}
@@ -178,21 +174,6 @@ def test_other_bad_scores_are_refused(tmp_path):
             ValueError, match="a market's close is written as '16:00 America/New_York', a time and a zone"
         ):
             MarketClose.parse(text)
-
-
-def test_scores_of_symbols_left_out_on_purpose_are_left_out(tmp_path):
-    file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
-    panels = panels_of(market(), symbols=("A",), score_files=(file,))
-    assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
-
-
-def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
-    rows = [
-        {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},
-        {"symbol": "B", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 1},
-    ]
-    panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
-    assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
 
 
 def test_shuffled_scores_are_the_same_scores_on_other_days():

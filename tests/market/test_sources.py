@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +39,8 @@ def _by_symbol(frame: pd.DataFrame, folder: Path) -> Path:
     return folder
 
 
-def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.DataFrame) -> None:
+def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.DataFrame):
+    """Symbols keep the order given and else are sorted; a span is inclusive and keeps symbols without bars."""
     # A gap in BBB: by row number, its later bars would slip a day.
     frame = long_frame.drop(index=13)
     before = frame.copy(deep=True)
@@ -56,6 +55,17 @@ def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.Da
     assert bars.listed[0, :, 2].tolist() == [False] * 4 + [True] * 6
     bars.ohlcv.zero_()
     pd.testing.assert_frame_equal(frame, before)
+    shuffled = long_frame.iloc[::-1].sort_values("date", kind="stable")
+    assert read_bars(shuffled).symbols == ("AAA", "BBB", "CCC")
+    bars = read_bars(shuffled, symbols=["CCC", "AAA"])
+    assert bars.symbols == ("CCC", "AAA")
+    np.testing.assert_array_equal(bars.ohlcv[0, :, 1, CLOSE], long_frame["close"][:10])
+    # Dates on which none of the chosen symbols has a bar are none of the market's.
+    assert len(read_bars(shuffled, symbols=["CCC"]).dates) == 6
+    assert read_bars(shuffled, symbols="BBB").symbols == ("BBB",)
+    bars = read_bars(long_frame, start="2024-01-02", end=np.datetime64("2024-01-04"))
+    assert bars.dates.astype(str).tolist() == ["2024-01-02", "2024-01-03", "2024-01-04"]
+    assert bars.symbols == ("AAA", "BBB", "CCC") and not bars.listed[0, :, 2].any()
 
 
 def test_parquet_csv_folder_and_frame_agree_bit_for_bit(long_frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -71,21 +81,6 @@ def test_parquet_csv_folder_and_frame_agree_bit_for_bit(long_frame: pd.DataFrame
     frame.set_index("date").to_parquet(tmp_path / "bars.parquet")
     for indexed in (frame.set_index(["date", "symbol"]), tmp_path / "bars.parquet"):
         _assert_same(read_bars(indexed), expected)
-
-
-def test_symbols_and_days_are_chosen(long_frame: pd.DataFrame) -> None:
-    """Symbols keep the order given and else are sorted; a span is inclusive and keeps symbols without bars."""
-    shuffled = long_frame.iloc[::-1].sort_values("date", kind="stable")
-    assert read_bars(shuffled).symbols == ("AAA", "BBB", "CCC")
-    bars = read_bars(shuffled, symbols=["CCC", "AAA"])
-    assert bars.symbols == ("CCC", "AAA")
-    np.testing.assert_array_equal(bars.ohlcv[0, :, 1, CLOSE], long_frame["close"][:10])
-    # Dates on which none of the chosen symbols has a bar are none of the market's.
-    assert len(read_bars(shuffled, symbols=["CCC"]).dates) == 6
-    assert read_bars(shuffled, symbols="BBB").symbols == ("BBB",)
-    bars = read_bars(long_frame, start="2024-01-02", end=np.datetime64("2024-01-04"))
-    assert bars.dates.astype(str).tolist() == ["2024-01-02", "2024-01-03", "2024-01-04"]
-    assert bars.symbols == ("AAA", "BBB", "CCC") and not bars.listed[0, :, 2].any()
 
 
 def test_a_folder_is_read_file_by_file(long_frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -115,27 +110,18 @@ def test_a_folder_is_read_file_by_file(long_frame: pd.DataFrame, tmp_path: Path)
             read_bars(tmp_path, symbols=symbols)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"date": "Date", "symbol": "Ticker", "open": "Open", "high": "High", "low": "Low", "close": "Close"},
-        {"date": "datetime", "symbol": "instrument"},
-        {"date": "timestamp", "symbol": "TIC", "volume": "Vol"},
-        {name: f"<{name.upper()}>" for name in ("date", "open", "high", "low", "close")}
-        | {"symbol": "<TICKER>", "volume": "<VOL>"},
-        {"symbol": "Symbol", "volume": " Volume "},
-    ],
-)
-def test_other_usual_names_of_columns_are_read(
-    suffix: str, names: dict[str, str], long_frame: pd.DataFrame, tmp_path: Path
-) -> None:
-    path, renamed = tmp_path / f"bars{suffix}", long_frame.rename(columns=names)
-    renamed.to_csv(path, index=False) if suffix == ".csv" else renamed.to_parquet(path, index=False)
-    _assert_same(read_bars(path), read_bars(long_frame))
-
-
-def test_columns_that_are_left_out_or_claim_one_role(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_names_of_columns_that_are_read_left_out_or_claim_one_role(long_frame: pd.DataFrame, tmp_path: Path):
+    for suffix in (".csv", ".parquet"):
+        for names in (
+            {"date": "Date", "symbol": "Ticker", "open": "Open", "high": "High", "low": "Low", "close": "Close"},
+            {"date": "datetime", "symbol": "instrument"},
+            {"date": "timestamp", "symbol": "TIC", "volume": "Vol"},
+            {"date": "<DATE>", "symbol": "<TICKER>", "open": "<OPEN>", "close": "<CLOSE>", "volume": "<VOL>"},
+            {"symbol": "Symbol", "volume": " Volume "},
+        ):
+            path, renamed = tmp_path / f"bars{suffix}", long_frame.rename(columns=names)
+            renamed.to_csv(path, index=False) if suffix == ".csv" else renamed.to_parquet(path, index=False)
+            _assert_same(read_bars(path), read_bars(long_frame))
     path = tmp_path / "bars.csv"
     long_frame.assign(Sector="IT", Listed=True).to_csv(path)
     with pytest.warns(MarketDataWarning, match="columns of text are left out: sector"):
@@ -157,36 +143,29 @@ def test_columns_that_are_left_out_or_claim_one_role(long_frame: pd.DataFrame, t
         _assert_same(read_bars(path), read_bars(long_frame))
 
 
-def test_symbols_stay_text(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_symbols_stay_text_without_control_characters(long_frame: pd.DataFrame, tmp_path: Path):
     """Also those that look like numbers or nothing; blanks around one are none of it."""
     path = tmp_path / "bars.csv"
     for names in (("000001", "000002", "600000"), ("000001", "NA", "TRUE")):
         renamed = long_frame["symbol"].map(dict(zip(("AAA", "BBB", "CCC"), names, strict=True)))
         long_frame.assign(symbol=renamed).to_csv(path, index=False)
         assert read_bars(path).symbols == names
-    assert read_bars(long_frame.assign(symbol=" " + long_frame["symbol"] + "\u00a0\t\n")).symbols == (
-        "AAA",
-        "BBB",
-        "CCC",
-    )
+    padded = read_bars(long_frame.assign(symbol=" " + long_frame["symbol"] + "\u00a0\t\n"))
+    assert padded.symbols == ("AAA", "BBB", "CCC")
     assert read_bars(long_frame.assign(symbol="M & M\u3000" + long_frame["symbol"])).symbols[0] == "M & M\u3000AAA"
+    for symbol in ("A\0A", "AAA\0", "\x1b[31mA", "A\nA", "A\u202eA", "A\u200b"):
+        frame = long_frame.assign(symbol=long_frame["symbol"].where(np.arange(len(long_frame)) != 12, symbol))
+        frame.to_parquet(tmp_path / "bars.parquet", index=False)
+        frame.to_csv(tmp_path / "bars.csv", index=False)
+        for source in (frame, tmp_path / "bars.parquet", tmp_path / "bars.csv"):
+            with pytest.raises(MarketDataError) as told:
+                read_bars(source)
+            assert f"column symbol: control characters in {symbol!r}, row 13" in str(told.value)
+            assert str(told.value).isprintable()
 
 
-@pytest.mark.parametrize("symbol", ["A\0A", "AAA\0", "\x1b[31mA", "A\nA", "AAA\x1c", "A\u202eA", "A\u200b", "A\x7f"])
-def test_control_characters_in_a_symbol_are_refused(long_frame: pd.DataFrame, tmp_path: Path, symbol: str) -> None:
-    frame = long_frame.assign(symbol=long_frame["symbol"].where(np.arange(len(long_frame)) != 12, symbol))
-    frame.to_parquet(tmp_path / "bars.parquet", index=False)
-    frame.to_csv(tmp_path / "bars.csv", index=False)
-    for source in (frame, tmp_path / "bars.parquet", tmp_path / "bars.csv"):
-        with pytest.raises(MarketDataError) as told:
-            read_bars(source)
-        assert f"column symbol: control characters in {symbol!r}, row 13" in str(told.value)
-        assert str(told.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
+def test_dates_are_local_days_and_adjusted_closes_scale_all_prices_of_a_row(long_frame: pd.DataFrame):
+    for write in (
         lambda dates: pd.to_datetime(dates),
         lambda dates: pd.to_datetime(dates).dt.date,
         lambda dates: pd.to_datetime(dates).dt.strftime("%Y%m%d").astype(int),
@@ -195,15 +174,8 @@ def test_control_characters_in_a_symbol_are_refused(long_frame: pd.DataFrame, tm
         lambda dates: dates + "T00:30:00+0530",
         lambda dates: pd.to_datetime(dates).dt.tz_localize("Asia/Kolkata"),
         lambda dates: (pd.to_datetime(dates) + pd.Timedelta("23h")).dt.tz_localize("America/New_York"),
-    ],
-)
-def test_dates_are_local_days_however_they_are_written(
-    write: Callable[[pd.Series], pd.Series], long_frame: pd.DataFrame
-) -> None:
-    _assert_same(read_bars(long_frame.assign(date=write(long_frame["date"]))), read_bars(long_frame))
-
-
-def test_adjusted_close_scales_all_prices_of_a_row(long_frame: pd.DataFrame) -> None:
+    ):
+        _assert_same(read_bars(long_frame.assign(date=write(long_frame["date"]))), read_bars(long_frame))
     factor = np.linspace(0.5, 1.0, len(long_frame))
     for name in ("Adj Close", "adj_close", "adjcp"):
         bars = read_bars(long_frame.assign(**{name: long_frame["close"] * factor}))
@@ -224,7 +196,8 @@ def _finrl(frame: pd.DataFrame) -> pd.DataFrame:
     return finrl.set_index(codes)
 
 
-def test_finrls_frame(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_finrls_frame(long_frame, tmp_path):
+    """A close far from the other prices is no adjustment."""
     finrl = _finrl(long_frame)
     finrl.to_csv(tmp_path / "finrl.csv")
     for source in (finrl, tmp_path / "finrl.csv"):
@@ -235,118 +208,62 @@ def test_finrls_frame(long_frame: pd.DataFrame, tmp_path: Path) -> None:
         np.testing.assert_array_equal(bars.columns["macd"][0], macd)
         assert bars.context["vix"].tolist() == [[20.0 + i for i in range(10)]]
         np.testing.assert_array_equal(bars.context["turbulence"][0], np.arange(10) / 7)
+    for factor in (0.5, 1.5):
+        wrong = long_frame.assign(close=long_frame["close"].where(long_frame.index != 13, long_frame["close"] * factor))
+        with (
+            pytest.warns(MarketDataWarning),
+            pytest.raises(MarketDataError, match="BBB, date 2024-01-04, column close"),
+        ):
+            read_bars(_finrl(wrong))
 
 
-def test_finrls_dividend_adjusted_close_brings_the_other_prices_to_its_scale(
-    long_frame: pd.DataFrame,
-) -> None:
-    # A dividend of 4% of AAA after its fifth day: the closes before it are adjusted, nothing else is.
+def test_finrls_dividend_adjusted_close_brings_the_other_prices_to_its_scale(long_frame):
+    """By days before it alone. A dividend of 4% of AAA after its fifth day: the closes before it are adjusted."""
     paid = (long_frame["symbol"] == "AAA") & (long_frame["date"] < "2024-01-08")
     frame = _finrl(long_frame.assign(close=long_frame["close"].where(~paid, long_frame["close"] * 0.96)))
     with pytest.warns(MarketDataWarning, match=r"close is adjusted and .*5 closes .*symbol AAA, date 2024-01-01"):
-        bars = read_bars(frame)
+        ohlcv, early = (read_bars(part).ohlcv for part in (frame, frame[frame["date"] <= "2024-01-08"]))
     expected = read_bars(long_frame).ohlcv
-    ohlcv = bars.ohlcv
+    np.testing.assert_array_equal(ohlcv[:, :6], early)
     np.testing.assert_array_equal(ohlcv[0, :, :, CLOSE], _pivot(frame.rename(columns={"tic": "symbol"}), "close"))
     np.testing.assert_array_equal(ohlcv[:, :, 1:], expected[:, :, 1:])
-    days = slice(0, 10)
-    assert (ohlcv[0, days, 0, LOW] <= ohlcv[0, days, 0, CLOSE]).all()
-    assert (ohlcv[0, days, 0, HIGH] >= ohlcv[0, days, 0, CLOSE]).all()
+    low, high, close = (ohlcv[0, :, 0, field] for field in (LOW, HIGH, CLOSE))
+    assert (low <= close).all() and (close <= high).all()
     # The estimate is below the true factor by no more than the distance of the closes from the highs.
     true = np.where(np.arange(10) < 5, 0.96, 1.0)
     np.testing.assert_allclose(ohlcv[0, :, 0, OPEN], expected[0, :, 0, OPEN].numpy() * true, rtol=0.03)
 
 
-def test_the_scale_of_a_finrl_bar_uses_no_later_day(long_frame: pd.DataFrame) -> None:
-    finrl = _finrl(long_frame.assign(close=long_frame["close"] * 0.9))
-    with pytest.warns(MarketDataWarning, match="close is adjusted"):
-        whole = read_bars(finrl)
-        early = read_bars(finrl[finrl["date"] <= "2024-01-08"])
-    np.testing.assert_array_equal(whole.ohlcv[:, :6], early.ohlcv)
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.5])
-def test_a_wrong_close_in_finrls_format_is_no_adjustment(factor: float, long_frame: pd.DataFrame) -> None:
-    long_frame.loc[13, "close"] *= factor
-    with (
-        pytest.warns(MarketDataWarning),
-        pytest.raises(MarketDataError, match="symbol BBB, date 2024-01-04, column close"),
-    ):
-        read_bars(_finrl(long_frame))
-
-
-def _arrays(days: int = 12, stocks: int = 11, indicators: int = 2) -> dict[str, Any]:
+def _arrays() -> dict[str, Any]:
+    """Twelve days of eleven stocks, with two indicators."""
     rng = np.random.default_rng(1)
-    closes = 50 * np.exp(np.cumsum(rng.normal(0, 0.01, (days, stocks)), axis=0))
-    return {"price_ary": closes.astype(np.float32), "tech_ary": rng.normal(size=(days, indicators * stocks))}
+    closes = 50 * np.exp(np.cumsum(rng.normal(0, 0.01, (12, 11)), axis=0))
+    return {"price_ary": closes.astype(np.float32), "tech_ary": rng.normal(size=(12, 22))}
 
 
-@pytest.mark.parametrize("key", ["price_ary", "close_ary"])
-def test_elegantrls_arrays(key: str, tmp_path: Path) -> None:
-    arrays = _arrays()
-    closes, tech = arrays["price_ary"], arrays["tech_ary"]
-    np.savez_compressed(tmp_path / "market.npz", allow_pickle=False, **{key: closes, "tech_ary": tech})
-    bars = read_bars(tmp_path / "market.npz")
-    # In the order of the arrays: asset_2 before asset_10.
-    assert bars.symbols == tuple(f"asset_{k}" for k in range(11))
-    assert bars.dates[[0, 4, 5]].astype(str).tolist() == ["2000-01-03", "2000-01-07", "2000-01-10"]
-    for field in (OPEN, HIGH, LOW, CLOSE):
-        np.testing.assert_array_equal(bars.ohlcv[0, :, :, field], closes)
-    assert (bars.ohlcv[..., VOLUME] == 0).all()
-    assert list(bars.columns) == ["tech_0", "tech_1"]
-    np.testing.assert_array_equal(bars.columns["tech_0"][0], tech[:, :11])
-    np.testing.assert_array_equal(bars.columns["tech_1"][0], tech[:, 11:])
+def test_elegantrls_arrays(tmp_path: Path):
+    """In their order: asset_2 is before asset_10."""
+    for key in ("price_ary", "close_ary"):
+        closes, tech = _arrays().values()
+        np.savez_compressed(tmp_path / "market.npz", allow_pickle=False, **{key: closes, "tech_ary": tech})
+        bars = read_bars(tmp_path / "market.npz")
+        assert bars.symbols == tuple(f"asset_{k}" for k in range(11))
+        assert bars.dates[[0, 4, 5]].astype(str).tolist() == ["2000-01-03", "2000-01-07", "2000-01-10"]
+        for field in (OPEN, HIGH, LOW, CLOSE):
+            np.testing.assert_array_equal(bars.ohlcv[0, :, :, field], closes)
+        assert (bars.ohlcv[..., VOLUME] == 0).all()
+        assert list(bars.columns) == ["tech_0", "tech_1"]
+        np.testing.assert_array_equal(bars.columns["tech_0"][0], tech[:, :11])
+        np.testing.assert_array_equal(bars.columns["tech_1"][0], tech[:, 11:])
 
-
-def test_elegantrls_arrays_are_checked(tmp_path: Path) -> None:
-    def refused(what: str, arrays: dict[str, Any]) -> None:
-        np.savez(tmp_path / "market.npz", allow_pickle=False, **arrays)
-        with pytest.raises(MarketDataError, match=what) as caught:
+    zero = closes.copy()
+    zero[5, 3] = 0
+    for wrong, words in (
+        ({"tech_ary": tech}, r"missing arrays close_ary; it has \['tech_ary'\]"),
+        ({"price_ary": closes}, "missing arrays tech_ary"),
+        *(({"price_ary": closes, "tech_ary": t}, r"are not \(T, K\) and") for t in (tech[1:], tech[:, 1:], tech[:, 0])),
+        ({"price_ary": zero, "tech_ary": tech}, "symbol asset_3, date 2000-01-10, column open: non-positive price 0.0"),
+    ):
+        np.savez(tmp_path / "market.npz", allow_pickle=False, **wrong)
+        with pytest.raises(MarketDataError, match=rf"market\.npz: .*{words}"):
             read_bars(tmp_path / "market.npz")
-        assert str(tmp_path / "market.npz") in str(caught.value)
-
-    good = _arrays()
-    refused(r"missing arrays close_ary; it has \['tech_ary'\]", {"tech_ary": good["tech_ary"]})
-    refused(r"missing arrays tech_ary", {"price_ary": good["price_ary"]})
-    for tech in (good["tech_ary"][1:], good["tech_ary"][:, 1:], good["tech_ary"][:, 0]):
-        refused(r"are not \(T, K\) and \(T, I·K\)", good | {"tech_ary": tech})
-    good["price_ary"][5, 3] = 0
-    refused(r"symbol asset_3, date 2000-01-10, column open: non-positive price 0.0", good)
-
-
-REAL_FILES = {
-    "india_nifty109.parquet": (109, []),
-    "us_dow30.parquet": (30, []),
-    "nifty_indices.parquet": (14, []),
-    "us_news50.parquet": (49, ["sentiment", "news_flag"]),
-    "finrl_format_dow29.csv": (
-        29,
-        ["macd", "boll_ub", "boll_lb", "rsi_30", "cci_30", "dx_30", "close_30_sma", "close_60_sma"],
-    ),
-}
-
-
-@pytest.mark.realdata
-@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
-@pytest.mark.filterwarnings("ignore::vecenv.market.validation.MarketDataWarning")
-@pytest.mark.parametrize("name", REAL_FILES)
-def test_a_real_file_against_plain_pandas(name: str) -> None:
-    num_symbols, columns = REAL_FILES[name]
-    path = Path(os.environ["VECENV_DATA"]) / name
-    frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    frame = frame.rename(columns={"tic": "symbol"})
-    closes = frame.pivot(index="date", columns="symbol", values="close")
-    bars = read_bars(path)
-    assert len(bars.symbols) == num_symbols
-    assert list(bars.symbols) == sorted(frame["symbol"].unique())
-    assert bars.dates.astype(str).tolist() == [str(day) for day in closes.index]
-    assert int((~bars.listed).sum()) == int(closes.isna().sum().sum())
-    np.testing.assert_array_equal(bars.ohlcv[0, :, :, CLOSE], closes[list(bars.symbols)])
-    low, high = bars.ohlcv[0, ..., LOW], bars.ohlcv[0, ..., HIGH]
-    for field in (OPEN, CLOSE):
-        price = bars.ohlcv[0, ..., field][bars.listed[0]]
-        assert ((price >= low[bars.listed[0]]) & (price <= high[bars.listed[0]])).all()
-    assert list(bars.columns) == columns
-    for column in columns:
-        wide = frame.pivot(index="date", columns="symbol", values=column)[list(bars.symbols)]
-        np.testing.assert_array_equal(bars.columns[column][0], wide)

@@ -27,11 +27,9 @@ def ohlcv() -> Tensor:
     return bars
 
 
-def three_words(value: float, low: float, high: float, words: tuple[str, str, str]) -> str:
+def three_words(values: pd.Series, low: float, high: float, words: tuple[str, str, str]) -> list[str]:
     """Tell below ``low``, between, above ``high``."""
-    if value < low:
-        return words[0]
-    return words[2] if value > high else words[1]
+    return [words[0] if value < low else words[2] if value > high else words[1] for value in values]
 
 
 def ema(values: pd.Series, span: int) -> pd.Series:
@@ -40,65 +38,48 @@ def ema(values: pd.Series, span: int) -> pd.Series:
 
 def macd_words(bars: pd.DataFrame) -> list[str]:
     line = ema(bars.close, 12) - ema(bars.close, 26)
-    histogram = list(line - ema(line, 9))
-    told = []
-    for before, today in zip([math.nan, *histogram], histogram, strict=False):
-        crossed = (before > 0) != (today > 0)
-        told.append(("bullish" if today > 0 else "bearish") + (" (CROSSOVER)" if crossed else ""))
-    return told
+    up = list(line - ema(line, 9) > 0)
+    crossed = [before != today for before, today in zip([False, *up], up, strict=False)]
+    return [("bearish", "bullish")[up] + (" (CROSSOVER)" * cross) for up, cross in zip(up, crossed, strict=True)]
 
 
 def trend_words(bars: pd.DataFrame) -> list[str]:
     trend = ema(bars.close, 10) / ema(bars.close, 30) - 1
-    return [three_words(value, -0.005, 0.005, ("bearish", "sideways", "bullish")) for value in trend]
+    return three_words(trend, -0.005, 0.005, ("bearish", "sideways", "bullish"))
 
 
 def regime_words(bars: pd.DataFrame) -> list[str]:
-    trend = ema(bars.close, 50) / ema(bars.close, 200) - 1
-    return [three_words(value, -0.01, 0.01, ("bear", "sideways", "bull")) for value in trend]
+    return three_words(ema(bars.close, 50) / ema(bars.close, 200) - 1, -0.01, 0.01, ("bear", "sideways", "bull"))
 
 
 def bollinger_words(bars: pd.DataFrame) -> list[str]:
-    told = []
-    for close, upper, middle, lower in zip(bars.close, *talib.BBANDS(bars.close, 20, 2.0, 2.0), strict=True):
-        if close > upper:
-            told.append("above_upper")
-        elif close < lower:
-            told.append("below_lower")
-        else:
-            told.append("above_middle" if close >= middle else "below_middle")
-    return told
+    upper, middle, lower = talib.BBANDS(bars.close, 20, 2.0, 2.0)
+    places = [bars.close > upper, bars.close < lower, bars.close >= middle]
+    return list(np.select(places, ["above_upper", "below_lower", "above_middle"], "below_middle"))
 
 
 def volatility_words(bars: pd.DataFrame) -> list[str]:
     annualised = np.log(bars.close).diff().rolling(20).std() * math.sqrt(252)
-    return [three_words(value, 0.15, 0.35, ("low", "moderate", "high")) for value in annualised]
+    return three_words(annualised, 0.15, 0.35, ("low", "moderate", "high"))
+
+
+PATTERNS = ["bullish_engulfing", "bearish_engulfing", "shooting_star", "hammer", "doji"]
+"""The stronger first."""
+
+
+def patterns(bars: pd.DataFrame) -> list[pd.Series]:
+    """Where each pattern is."""
+    prices = (bars.open, bars.high, bars.low, bars.close)
+    engulfing, others = talib.CDLENGULFING(*prices), (talib.CDLSHOOTINGSTAR, talib.CDLHAMMER, talib.CDLDOJI)
+    return [engulfing > 0, engulfing < 0, *(found(*prices) != 0 for found in others)]
 
 
 def candle_words(bars: pd.DataFrame) -> list[str]:
-    prices = (bars.open, bars.high, bars.low, bars.close)
-    told = []
-    for engulfing, star, hammer, doji in zip(
-        talib.CDLENGULFING(*prices),
-        talib.CDLSHOOTINGSTAR(*prices),
-        talib.CDLHAMMER(*prices),
-        talib.CDLDOJI(*prices),
-        strict=True,
-    ):
-        if engulfing:
-            told.append("bullish_engulfing" if engulfing > 0 else "bearish_engulfing")
-        elif star:
-            told.append("shooting_star")
-        elif hammer:
-            told.append("hammer")
-        else:
-            told.append("doji" if doji else "none")
-    return told
+    return list(np.select(patterns(bars), PATTERNS, "none"))
 
 
 def gap_words(bars: pd.DataFrame) -> list[str]:
-    gap = bars.open / bars.close.shift() - 1
-    return [three_words(value, -0.01, 0.01, ("down", "none", "up")) for value in gap]
+    return three_words(bars.open / bars.close.shift() - 1, -0.01, 0.01, ("down", "none", "up"))
 
 
 def range_words(bars: pd.DataFrame) -> list[str]:
@@ -136,33 +117,6 @@ def last_value(name: str, bars: list[list[float]]) -> float:
     return float(INDICATORS[name].function(torch.tensor(bars, dtype=torch.float64)[None, :, None])[0, -1])
 
 
-@pytest.mark.parametrize(
-    ("before", "today", "word"), [(37, 57, "wide"), (37, 56, "normal"), (39, 19, "narrow"), (39, 20, "normal")]
-)
-def test_range_on_the_threshold_is_beyond_it(before: float, today: float, word: str) -> None:
-    """19 days of range 37 and one of 57 have a mean of 38, two thirds of 57; 39 and 19 a mean of twice 19."""
-    bars = [[100.0, 100.0 + day_range, 100.0, 100.0, 1.0] for day_range in [before] * 19 + [today]]
-    assert labels_of("range_state", last_value("range_state", bars)) == word
-
-
-@pytest.mark.parametrize(
-    ("patterns", "last_two", "word"),
-    [
-        (["hammer", "shooting_star"], [[100.0, 100.0, 100.0, 100.0], [100.3, 100.5, 100.1, 100.3]], "shooting_star"),
-        (["doji", "shooting_star"], [[100.0, 100.0, 100.0, 100.0], [100.3, 101.0, 100.2, 100.3]], "shooting_star"),
-        (["doji", "hammer"], [[100.0, 101.0, 100.0, 101.0], [100.5, 100.6, 99.0, 100.5]], "hammer"),
-        (["doji", "bullish_engulfing"], [[100.0, 102.0, 98.0, 99.9], [99.8, 102.0, 98.0, 100.1]], "bullish_engulfing"),
-        (["hammer", "bearish_engulfing"], [[100.0, 101, 99.5, 100.1], [100.2, 100.3, 97.0, 99.9]], "bearish_engulfing"),
-    ],
-)  # fmt: skip
-def test_of_two_patterns_on_a_day_the_stronger_stands(
-    patterns: list[str], last_two: list[list[float]], word: str
-) -> None:
-    days = [[*prices, 1.0] for prices in [[100.0, 104.0, 100.0, 104.0]] * 10 + last_two]
-    assert [last_value(pattern, days) for pattern in patterns] == [1.0, 1.0]
-    assert labels_of("candle", last_value("candle", days)) == word
-
-
 EDGES = {
     "rsi_14": [(0.0, "oversold"), (29.99, "oversold"), (30.0, "neutral"), (70.0, "neutral"), (70.01, "overbought")],
     "volume_ratio_20": [(0.79, "low"), (0.8, "normal"), (1.19, "normal"), (1.2, "high"), (20.0, "high")],
@@ -180,20 +134,27 @@ def test_words_of_numbers_on_scalars_arrays_and_tensors(name: str) -> None:
     for dtype in (np.float32, np.float64):
         array = np.array(values, dtype=dtype)
         assert labels_of(name, array[None]).tolist() == [list(words)]
-        assert [labels_of(name, value) for value in array] == list(words)
         assert [labels_of(name, float(value)) for value in array] == list(words)
         assert LEVELS[name](torch.from_numpy(array)).tolist() == codes
 
 
-def test_words_exist_for_codes_alone() -> None:
+def test_words_at_thresholds_and_for_codes_alone() -> None:
+    """19 days of range 37 and one of 57 have a mean of 38, two thirds of 57; 39 and 19 a mean of twice 19."""
+    for before, today, word in ((37, 57, "wide"), (37, 56, "normal"), (39, 19, "narrow"), (39, 20, "normal")):
+        bars = [[100.0, 100.0 + day_range, 100.0, 100.0, 1.0] for day_range in [before] * 19 + [today]]
+        assert labels_of("range_state", last_value("range_state", bars)) == word
+    # A hammer that is a shooting star, too.
+    bars = [[100.0, 104.0, 100.0, 104.0, 1.0]] * 10 + [[100.0] * 4 + [1.0], [100.3, 100.5, 100.1, 100.3, 1.0]]
+    assert last_value("hammer", bars) == last_value("shooting_star", bars) == 1.0
+    assert labels_of("candle", last_value("candle", bars)) == "shooting_star"
     assert tuple(LABELS) == TIER_FEATURES[1:] and set(LEVELS) == set(EDGES)
     for words in LABELS.values():
         assert list(words) == sorted(words) and len(set(words.values())) == len(words)
-    with pytest.raises(ValueError, match=r"'macd' has no labels; rsi_14, macd_state"):
-        labels_of("macd", 0.0)
-    with pytest.raises(ValueError, match=r"macd_state cannot be 0\.0.*bullish"):
-        labels_of("macd_state", np.array([1.0, 0.0]))
-    with pytest.raises(ValueError, match=r"candle cannot be 6\.0"):
-        labels_of("candle", 6.0)
-    with pytest.raises(ValueError, match=r"rsi_14 cannot be nan"):
-        labels_of("rsi_14", math.nan)
+    for name, values, words in (
+        ("macd", 0.0, r"'macd' has no labels; rsi_14, macd_state"),
+        ("macd_state", np.array([1.0, 0.0]), r"macd_state cannot be 0\.0.*bullish"),
+        ("candle", 6.0, r"candle cannot be 6\.0"),
+        ("rsi_14", math.nan, "rsi_14 cannot be nan"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            labels_of(name, values)

@@ -22,7 +22,7 @@ def tape() -> MarketTape:
 
 
 def test_every_path_has_the_numbers_of_its_symbols(tape):
-    """Symbol by symbol, beside the whole tape."""
+    """Symbol by symbol, beside the whole tape; the best rule of a subset and its place in the source are unknown."""
     part = symbol_subsets(tape, 3, 4, seed=7)
     chosen = drawn_subsets(tape, 3, 4, seed=7).tolist()
     assert (part.num_paths, part.num_days, part.num_symbols) == (8, 80, 3)
@@ -40,20 +40,20 @@ def test_every_path_has_the_numbers_of_its_symbols(tape):
         assert torch.equal(getattr(whole, name), getattr(tape, name).repeat_interleave(2, 0))
     same = [symbol_subsets(tape, 2, 6, seed).fingerprint() for seed in (1, 1, 2)]
     assert same[0] == same[1] != same[2]
+    planted = MarketTape.from_bars(planted_bars(4, 30, 3, kind="momentum"), ("daily_change",)).split_paths(0.5)[0]
+    assert planted.best_weights is not None and planted.path_span == (0, 2)
+    part = symbol_subsets(planted, 2, 3, seed=0)
+    assert part.best_weights is None and part.path_span is None
 
 
 def test_all_subsets_are_equally_likely(tape):
-    """Ten pairs of five symbols, 4,000 draws of each path: each pair within five standard deviations of a tenth."""
+    """Ten pairs within five standard deviations each; symbols that never trade on a path are not drawn."""
     drawn = drawn_subsets(tape, 2, 4000, seed=0)
     assert bool((drawn[..., 0] < drawn[..., 1]).all())
     for path in drawn:
         counts = torch.bincount(path[:, 0] * 5 + path[:, 1], minlength=25)
         assert int((counts > 0).sum()) == 10
-        found = counts[counts > 0] / 4000
-        assert float((found - 0.1).abs().max()) < 5 * (0.1 * 0.9 / 4000) ** 0.5
-
-
-def test_symbols_that_never_trade_on_a_path_are_not_drawn(tape):
+        assert float((counts[counts > 0] / 4000 - 0.1).abs().max()) < 5 * (0.1 * 0.9 / 4000) ** 0.5
     tradable = tape.tradable.clone()
     tradable[0, :, 1] = False
     tradable[1, :, 4] = False
@@ -64,13 +64,6 @@ def test_symbols_that_never_trade_on_a_path_are_not_drawn(tape):
         MarketDataError, match="subsets of 5 symbols cannot be drawn: 4 of 5 trade on the training days"
     ):
         symbol_subsets(partly, 5, 1, seed=0)
-
-
-def test_the_best_rule_of_a_subset_and_its_place_in_the_source_are_unknown():
-    tape = MarketTape.from_bars(planted_bars(4, 30, 3, kind="momentum"), ("daily_change",)).split_paths(0.5)[0]
-    assert tape.best_weights is not None and tape.path_span == (0, 2)
-    part = symbol_subsets(tape, 2, 3, seed=0)
-    assert part.best_weights is None and part.path_span is None
 
 
 def test_sizes_below_one_and_more_paths_than_memory_are_refused(tape, monkeypatch):

@@ -1,8 +1,9 @@
-"""The tape: gaps, listings, warm-up, ticks, spans of days, and the name of a market."""
+"""The tape: gaps, listings, warm-up, spans of days, the name of a market, and the tick that prices are counted in."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,23 +13,27 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.planted import planted_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.market.ticks import choose_tick, price_bits
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 
 NAN = float("nan")
 TENSORS = ("ohlcv", "tradable", "features", "context")
+NO_DAYS = ((0, 10), (0, 0), (30, 20), (-1, 50), (120, 130), (3, 9))
 
 
-def flat_bars(closes: list[list[float]], **more) -> Bars:
-    """Return bars of one path from closes per day and symbol; high and low lie a tenth around, NaN is no bar."""
+def flat_bars(closes: list[list[float]], around: float = 0.0, **more) -> Bars:
+    """Return bars of one path from closes per day and symbol; high and low lie around them, NaN is no bar."""
     close = torch.tensor(closes, dtype=torch.float64)[None]
-    ohlcv = torch.stack([close, close * 1.1, close * 0.9, close, torch.where(close.isnan(), NAN, 500.0)], dim=-1)
+    volume = torch.where(close.isnan(), NAN, 500.0)
+    ohlcv = torch.stack([close, close * (1 + around), close * (1 - around), close, volume], dim=-1)
     days, symbols = close.shape[1:]
     dates = np.datetime64("2024-01-01") + np.arange(days)
-    return Bars(tuple("ABCDEF"[:symbols]), dates, ohlcv, source="flat", **more)
+    return Bars(tuple("ABCDEFGHIJ"[:symbols]), dates, ohlcv, source="flat", **more)
 
 
-def walk_bars(num_days: int = 120, num_symbols: int = 3, num_paths: int = 1, seed: int = 0) -> Bars:
-    rng = np.random.default_rng(seed)
+def walk_bars(num_days: int = 120, num_symbols: int = 3, num_paths: int = 1) -> Bars:
+    rng = np.random.default_rng(0)
     close = 50 * np.exp(rng.normal(0, 0.02, (num_paths, num_days, num_symbols)).cumsum(1))
     open_ = close * np.exp(rng.normal(0, 0.01, close.shape))
     stacked = [open_, np.maximum(open_, close) * 1.01, np.minimum(open_, close) * 0.99, close, close * 0 + 1e4]
@@ -46,8 +51,8 @@ def tape() -> MarketTape:
     return MarketTape.from_bars(bars, ("momentum_10", "score"), ("vix",))
 
 
-def test_a_gap_carries_the_last_close_as_a_flat_bar():
-    tape = MarketTape.from_bars(flat_bars([[10.0], [20.0], [NAN], [NAN], [30.0]]), ())
+def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
+    tape = MarketTape.from_bars(flat_bars([[10.0], [20.0], [NAN], [NAN], [30.0]], 0.1), ())
     assert tape.ohlcv[0, :, 0, CLOSE].tolist() == [10, 20, 20, 20, 30]
     for day in (2, 3):
         assert tape.ohlcv[0, day, 0].tolist() == [20.0, 20.0, 20.0, 20.0, 0.0]
@@ -56,6 +61,13 @@ def test_a_gap_carries_the_last_close_as_a_flat_bar():
     late = MarketTape.from_bars(flat_bars([[10.0, NAN], [11.0, NAN], [12.0, 7.0], [13.0, NAN]]), ())
     assert not late.ohlcv[0, :2, 1].any() and late.ohlcv[0, 3, 1, CLOSE] == 7.0 and late.first_day == 0
     assert late.tradable[0, :, 1].tolist() == [False, False, True, False]
+    bars = flat_bars([[1.0]] * 5, columns={"score": torch.tensor([[[NAN], [3.0], [NAN], [NAN], [4.0]]])})
+    tape = MarketTape.from_bars(bars, ("score",))
+    assert tape.features[0, :, 0, 0].tolist() == [0, 3, 3, 3, 4]
+    assert tape.first_day == 1 and tape.tradable[0, :, 0].tolist() == [False, True, True, True, True]
+    bars = flat_bars([[1.0]] * 4, context={"vix": torch.tensor([[NAN, 20.0, NAN, 21.0]])})
+    assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
+    assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
 
 
 def test_a_late_listing_waits_for_its_own_warm_up():
@@ -70,28 +82,6 @@ def test_a_late_listing_waits_for_its_own_warm_up():
     assert tape.tradable[0, 40:, 1].all()
     whole = MarketTape.from_bars(walk_bars(num_symbols=2), ("momentum_10",))
     assert torch.equal(tape.features[0, 40:, 1], whole.features[0, 40:, 1])
-
-
-def test_nothing_of_a_tape_is_not_a_number():
-    bars = walk_bars()
-    bars.ohlcv[:, :20, 0] = NAN
-    bars.ohlcv[:, 50:60] = NAN
-    bars.columns["score"] = torch.full((1, 120, 3), NAN)
-    bars.columns["score"][:, 5] = 1.0
-    bars.context["vix"] = torch.full((1, 120), NAN)
-    bars.context["vix"][:, 70] = 9.0
-    tape = MarketTape.from_bars(bars, ("macd", "rsi_14", "score"), ("vix", "turbulence"))
-    assert all(getattr(tape, name).isfinite().all() for name in ("ohlcv", "features", "context"))
-
-
-def test_a_column_of_the_data_is_carried_and_waited_for():
-    bars = flat_bars([[1.0]] * 5, columns={"score": torch.tensor([[[NAN], [3.0], [NAN], [NAN], [4.0]]])})
-    tape = MarketTape.from_bars(bars, ("score",))
-    assert tape.features[0, :, 0, 0].tolist() == [0, 3, 3, 3, 4]
-    assert tape.first_day == 1 and tape.tradable[0, :, 0].tolist() == [False, True, True, True, True]
-    bars = flat_bars([[1.0]] * 4, context={"vix": torch.tensor([[NAN, 20.0, NAN, 21.0]])})
-    assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
-    assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
 
 
 def test_features_in_the_order_asked_for_once_all_of_a_symbol_are_ready(tape):
@@ -114,24 +104,6 @@ def test_features_in_the_order_asked_for_once_all_of_a_symbol_are_ready(tape):
     assert torch.equal(some.features[:, :, [0, 2]], alone.features)
 
 
-def test_prices_are_whole_ticks_of_at_least_one():
-    bars = flat_bars([[10.12 + 1e-6], [0.01 - 1e-6]])
-    bars.ohlcv[..., :VOLUME] = bars.ohlcv[..., CLOSE:VOLUME]
-    tape = MarketTape.from_bars(bars, (), tick_size=0.01)
-    assert tape.price_ticks()[0, :, 0].tolist() == [1012.0, 1.0]
-    assert tape.ohlcv[0, :, 0, CLOSE].tolist() == pytest.approx([10.12, 0.01])
-
-
-def test_ticks_survive_float32_up_to_where_it_is_exact():
-    """Prices are kept in float32 and read back as the same number of ticks."""
-    ticks = torch.cat([torch.arange(1, 2000), torch.arange(2**23 - 2000, 2**23)])
-    closes = (ticks.double() * 1e-4)[:, None]
-    ohlcv = torch.stack([closes] * 4 + [torch.ones_like(closes)], dim=-1)[None]
-    dates = np.datetime64("2000-01-01") + np.arange(len(ticks))
-    tape = MarketTape.from_bars(Bars(("A",), dates, ohlcv), (), tick_size=1e-4)
-    assert torch.equal(tape.price_ticks()[0, :, 0], ticks.float()) and tape.price_bits == 24
-
-
 def test_faults_are_named(tape):
     """A bar with a close and without an open would be a price of NaN in the account."""
     bars, torn = walk_bars(num_days=30), walk_bars(num_days=30)
@@ -143,29 +115,29 @@ def test_faults_are_named(tape):
         (lambda: MarketTape.from_bars(torn, ()), r"walk: B on 2024-01-13 has no finite positive open \(path 0; 1 such"),
         (lambda: tape.select(["A", "X"]), r"unknown symbols \['X'\]; it has A, B, C"),
         (lambda: tape.paths(0, 1).split_paths(), "one path cannot be split"),
-        *(
-            (lambda fraction=fraction, gap=gap: tape.split(fraction, gap), "hold no day")
-            for fraction, gap in ((1.0, 20), (0.0, 0), (0.5, 60))
-        ),
-        *(
-            (lambda span=span: tape.days(*span), "hold no day after the warm-up of 10 days in a market of 120")
-            for span in ((0, 10), (0, 0), (30, 20), (-1, 50), (120, 130), (3, 9))
-        ),
+        *((partial(tape.split, *parts), "hold no day") for parts in ((1.0, 20), (0.0, 0), (0.5, 60))),
+        *((partial(tape.days, *span), "after the warm-up of 10 days in a market of 120") for span in NO_DAYS),
     ):
         with pytest.raises(MarketDataError, match=words):
             call()
 
 
-def test_paths_share_dates_and_know_nothing_of_each_other():
+def test_paths_share_dates_and_symbols_are_taken_in_the_order_given(tape):
     bars = walk_bars(num_paths=3)
     together = MarketTape.from_bars(bars, ("rsi_14", "volatility_20"), ("turbulence",))
     assert together.num_paths == 3 and together.ohlcv.shape == (3, 120, 3, 5)
     alone = MarketTape.from_bars(replace(bars, ohlcv=bars.ohlcv[1:2]), ("rsi_14", "volatility_20"), ("turbulence",))
     for name in TENSORS:
         torch.testing.assert_close(getattr(together, name)[1:2], getattr(alone, name))
+    part = tape.select(["C", "A"])
+    assert part.symbols == ("C", "A")
+    for name in ("ohlcv", "tradable", "features"):
+        assert torch.equal(getattr(part, name), getattr(tape, name)[:, :, [2, 0]])
+    assert torch.equal(part.context, tape.context)
 
 
 def test_days_keep_the_numbers_and_move_the_warm_up(tape):
+    """Between two dates are both, and the days inside."""
     assert tape.first_day == 10
     part = tape.days(4, 60)
     assert part.first_day == 6 and part.num_days == 56 and part.dates[0] == tape.dates[4]
@@ -173,43 +145,36 @@ def test_days_keep_the_numbers_and_move_the_warm_up(tape):
         assert torch.equal(getattr(part, name), getattr(tape, name)[:, 4:60])
     assert tape.days(50, 10_000).num_days == 70 and tape.days(50, 10_000).first_day == 0
     assert tape.days(0, 11).num_days == 11 and tape.days(3, 11).first_day == 7
-
-
-def test_between_counts_both_dates_and_takes_the_days_inside(tape):
     part = tape.between("2024-02-01", "2024-02-10")
     assert (str(part.dates[0]), str(part.dates[-1])) == ("2024-02-01", "2024-02-10")
     assert tape.between(end="2024-02-10").num_days == 41 and tape.between(start="2024-02-01").num_days == 89
     assert tape.between().fingerprint() == tape.fingerprint()
-    weekly = MarketTape.from_bars(
-        replace(walk_bars(num_days=40), dates=np.datetime64("2024-01-01") + 7 * np.arange(40)), ()
-    )
+    mondays = np.datetime64("2024-01-01") + 7 * np.arange(40)
+    weekly = MarketTape.from_bars(replace(walk_bars(num_days=40), dates=mondays), ())
     assert [str(day) for day in weekly.between("2024-01-09", "2024-01-28").dates] == ["2024-01-15", "2024-01-22"]
     with pytest.raises(MarketDataError, match="no day between 2024-01-09 and 2024-01-14; its days run from 2024-01-01"):
         weekly.between("2024-01-09", "2024-01-14")
 
 
-def test_a_split_leaves_an_embargo_between_training_and_test(tape):
-    """110 usable days: the last 22 are the test, the 20 before them nobody's."""
+def test_splits_by_days_leave_an_embargo_and_by_paths_share_none(tape):
+    """Of 110 usable days the last 22 are the test, the 20 before them nobody's."""
     train, test = tape.split(0.2, embargo=20)
     assert (train.num_days, test.num_days) == (78, 22)
     assert train.first_day == 10 and test.first_day == 0
     assert (tape.dates == test.dates[0]).argmax() - (tape.dates == train.dates[-1]).argmax() == 21
     assert torch.equal(test.features, tape.features[:, 98:])
-
-
-def test_a_split_by_paths_shares_none():
-    tape = MarketTape.from_bars(walk_bars(80, 2, 5))
+    several = MarketTape.from_bars(walk_bars(80, 2, 5))
     for fraction, sizes in ((0.2, (4, 1)), (0.4, (3, 2)), (0.0, (4, 1)), (1.0, (1, 4))):
-        train, test = tape.split_paths(fraction)
+        train, test = several.split_paths(fraction)
         assert (train.num_paths, test.num_paths) == sizes
-        assert torch.equal(torch.cat([train.ohlcv, test.ohlcv]), tape.ohlcv)
-        assert train.first_day == test.first_day == tape.first_day
+        assert torch.equal(torch.cat([train.ohlcv, test.ohlcv]), several.ohlcv)
+        assert train.first_day == test.first_day == several.first_day
         assert train.path_span == (0, sizes[0]) and test.path_span == (sizes[0], 5)
-    assert tape.path_span is None and test.paths(1, 9).path_span == (2, 5)
+    assert several.path_span is None and test.paths(1, 9).path_span == (2, 5)
 
 
 def test_nothing_is_traded_in_a_warm_up():
-    """Indicators of later days still see its prices."""
+    """Indicators of later days still see its prices; days of bars cut every tensor and what is left of it."""
     bars = walk_bars(120, 2, 2)
     plain, later = (MarketTape.from_bars(each) for each in (bars, replace(bars, warm_up=100)))
     assert later.first_day == 100 and plain.first_day < 100
@@ -217,14 +182,15 @@ def test_nothing_is_traded_in_a_warm_up():
     assert torch.equal(later.features[:, 100:], plain.features[:, 100:]) and not bool(later.features[:, :100].any())
     short = MarketTape.from_bars(replace(bars, warm_up=10))
     assert short.first_day == plain.first_day
-
-
-def test_select_takes_symbols_in_the_order_given(tape):
-    part = tape.select(["C", "A"])
-    assert part.symbols == ("C", "A")
-    for name in ("ohlcv", "tradable", "features"):
-        assert torch.equal(getattr(part, name), getattr(tape, name)[:, :, [2, 0]])
-    assert torch.equal(part.context, tape.context)
+    bars = synthetic_bars(2, 12, 3)
+    values = torch.rand(2, 12, 3, dtype=torch.float64)
+    bars = replace(bars, columns={"score": values}, context={"vix": values[..., 0]}, warm_up=5)
+    cut = bars.days(3, 9)
+    assert list(cut.dates) == list(bars.dates[3:9]) and cut.symbols == bars.symbols
+    assert torch.equal(cut.ohlcv, bars.ohlcv[:, 3:9])
+    assert torch.equal(cut.columns["score"], values[:, 3:9]) and torch.equal(cut.context["vix"], values[:, 3:9, 0])
+    assert cut.warm_up == 2 and bars.days(6, 12).warm_up == 0
+    assert cut.source == f"{bars.source} to {bars.dates[8]}"
 
 
 def test_the_weights_of_the_best_rule_stay_with_their_days_and_paths():
@@ -250,29 +216,95 @@ def test_the_fingerprint_names_everything_that_an_agent_sees_or_trades(tape):
         flat = changed.view(-1)
         flat[-1] = ~flat[-1] if changed.dtype == torch.bool else flat[-1] + 1
         prints.add(replace(tape, **{name: changed}).fingerprint())
-    others = {
-        "dates": tape.dates + 1,
-        "symbols": ("A", "B", "D"),
-        "feature_names": ("score", "momentum_10"),
-        "context_names": ("turbulence",),
-        "first_day": 11,
-        "tick_size": 1e-3,
-    }
-    for name, value in others.items():
-        prints.add(replace(tape, **{name: value}).fingerprint())
+    others = {"dates": tape.dates + 1, "symbols": ("A", "B", "D"), "first_day": 11, "tick_size": 1e-3}
+    others |= {"feature_names": ("score", "momentum_10"), "context_names": ("turbulence",)}
+    prints |= {replace(tape, **{name: value}).fingerprint() for name, value in others.items()}
     assert len(prints) == 1 + len(TENSORS) + len(others)
     assert all(len(item) == 16 and int(item, 16) >= 0 for item in prints)
     assert (tape.num_paths, tape.num_days, tape.num_symbols, tape.device.type) == (1, 120, 3, "cpu")
     assert all(getattr(tape.to("meta"), name).device.type == "meta" for name in TENSORS)
 
 
-def test_days_of_bars_cut_every_tensor_and_what_is_left_of_the_warm_up():
-    bars = synthetic_bars(2, 12, 3)
-    values = torch.rand(2, 12, 3, dtype=torch.float64)
-    bars = replace(bars, columns={"score": values}, context={"vix": values[..., 0]}, warm_up=5)
-    cut = bars.days(3, 9)
-    assert list(cut.dates) == list(bars.dates[3:9]) and cut.symbols == bars.symbols
-    assert torch.equal(cut.ohlcv, bars.ohlcv[:, 3:9])
-    assert torch.equal(cut.columns["score"], values[:, 3:9]) and torch.equal(cut.context["vix"], values[:, 3:9, 0])
-    assert cut.warm_up == 2 and bars.days(6, 12).warm_up == 0
-    assert cut.source == f"{bars.source} to {bars.dates[8]}"
+def test_ticks_follow_the_lowest_price_of_the_warm_up():
+    """That of the first day where nothing has a warm-up; fine enough for a cheap stock beside a dear one."""
+    chosen = {0.024: 1e-6, 0.04: 1e-5, 0.26: 1e-4, 3.5: 1e-4, 499: 1e-4, 501: 1e-3, 3318: 1e-3, 7e4: 0.1}
+    for lowest, tick in chosen.items():
+        assert choose_tick(lowest) == tick
+        assert MarketTape.from_bars(flat_bars([[lowest, lowest * 9], [lowest / 2, 1.0]]), ()).tick_size == tick
+    # A sixteen-millionth: both within the 24 bits of float32.
+    closes = [[0.0412, 650_123.45], [0.0433, 651_000.05]]
+    tape = MarketTape.from_bars(flat_bars(closes), ())
+    moved = (tape.ohlcv[0, ..., CLOSE].double() / torch.tensor(closes, dtype=torch.float64) - 1).abs()
+    assert tape.tick_size == 1e-5 and float(moved[:, 0].max()) < 2e-4 and float(moved[:, 1].max()) < 2**-23
+    ticks = tape.price_ticks()[0]
+    assert torch.equal(ticks, ticks.round()) and tape.price_bits == 37 == price_bits(float(ticks.max()))
+    for headroom, bits in ((1.0, 24), (3.0, 25), (5.0, 26)):
+        bars = flat_bars([[400.0], [420.0]])
+        tape = MarketTape.from_bars(bars, (), headroom=headroom)
+        assert tape.price_bits == bits
+        assert torch.equal(tape.ohlcv, MarketTape.from_bars(bars, ()).ohlcv)
+
+
+def test_prices_are_the_nearest_tick_or_one_part_in_five_million_of_it():
+    """Exact below 2^23 ticks, where float32 currency is finer than a tick; above, three roundings to 24 bits."""
+    generator, tick = torch.Generator().manual_seed(0), 1e-2
+    ticks = 2.0 ** (10 + 24 * torch.rand(20_000, generator=generator, dtype=torch.float64))
+    tape = MarketTape.from_bars(flat_bars((ticks * tick)[:, None].tolist()), (), tick_size=tick)
+    held, nearest = tape.price_ticks()[0, :, 0].double(), ticks.round()
+    low = nearest < 2**23
+    assert 1_000 < int(low.sum()) < 19_000 and torch.equal(held[low], nearest[low])
+    moved = (held / nearest - 1).abs()
+    assert 0 < float(moved.max()) <= 3 * 2**-24
+
+
+def test_prices_that_a_tick_moves_too_far_are_refused_with_their_symbols():
+    bars = flat_bars([[100.0, 5.0, 3.0], [100.0, 5.0, 3.0], [100.04, 4.96, 2.93]])
+    assert MarketTape.from_bars(bars, ()).tick_size == 1e-4
+    text = r"flat: a tick of 0.1 moves prices by more than 0.05%: C by 1.02% \(2.93 on 2024-01-03\), "
+    with pytest.raises(MarketDataError, match=text + r"B by 0.81% \(4.96 on 2024-01-03\); use tick_size=0.0001"):
+        MarketTape.from_bars(bars, (), tick_size=0.1)
+    falls = flat_bars([[300.0, 7.0], [300.0, 7.0], [300.0, 0.00912]])
+    with pytest.raises(MarketDataError, match=r"B by 0.22% \(0.00912 on 2024-01-03\); use tick_size=1e-06"):
+        MarketTape.from_bars(falls, ())
+    apart = flat_bars([[0.0, 7e4], [1e-4, 7e4]])
+    apart.ohlcv[0, 0, 0, :VOLUME] = 1.0
+    with pytest.raises(MarketDataError, match=r"A by 29.87% \(7.7e-05 on 2024-01-02\); leave them out"):
+        MarketTape.from_bars(replace(apart, ohlcv=apart.ohlcv * torch.tensor([0.77, 1, 1, 0.77, 1])), ())
+    with pytest.raises(MarketDataError, match=r"and \d more; use tick_size"):
+        MarketTape.from_bars(flat_bars([[1.00049 + 0.001 * k for k in range(10)]]), (), tick_size=0.01)
+
+
+def test_what_no_account_can_hold_is_refused_by_name():
+    """One impossible price must not make the prices of the other symbols infinite."""
+    full = flat_bars([[50.0, 60.0], [50.0, 60.0]])
+    full.ohlcv[0, 1, 1, VOLUME] = 1e39
+    scores = {"score": torch.tensor([[[1.0, 1.0], [1e60, 1.0]]], dtype=torch.float64)}
+    context = {"vix": torch.tensor([[20.0, -1e39]], dtype=torch.float64)}
+    for bars, names, text in (
+        (flat_bars([[50.0, 60.0], [50.0, 1e39]]), (), r"open of B on 2024-01-02 is 1e\+39, more than float32 holds"),
+        (flat_bars([[50.0, 60.0], [50.0, 7e6]]), (), r"prices must be below 2\^36 ticks of 0.0001: B \(7e\+06 on 2024"),
+        (full, (), r"volume of B on 2024-01-02 is 1e\+39, more than float32 holds"),
+        (flat_bars([[50.0, 60.0]] * 2, columns=scores), ("score",), r"score of A on 2024-01-02 is 1e\+60, more than"),
+        (flat_bars([[50.0, 60.0]] * 2, context=context), ("vix",), r"vix on 2024-01-02 is -1e\+39, more than float32"),
+        (flat_bars([[50.0], [0.0]]), (), "A on 2024-01-02 has no finite positive open"),
+    ):
+        with pytest.raises(MarketDataError, match=f"flat: {text}"):
+            MarketTape.from_bars(bars, *(((), names) if bars.context else (names,)))
+    tape = MarketTape.from_bars(flat_bars([[50.0, 6e6], [50.0, 6.5e6]]), ())
+    assert tape.ohlcv[0, :, 0, CLOSE].tolist() == [50.0, 50.0]
+    # Prices of whole units may be counted in units, however low they are; none is below a tick.
+    whole = MarketTape.from_bars(flat_bars([[1.0, 7.0], [2.0, 9.0]]), (), tick_size=1.0)
+    assert whole.price_ticks()[0].tolist() == [[1.0, 7.0], [2.0, 9.0]]
+    cents = MarketTape.from_bars(flat_bars([[10.12 + 1e-6], [0.01 - 1e-6]]), (), tick_size=0.01)
+    assert cents.price_ticks()[0, :, 0].tolist() == [1012.0, 1.0]
+
+
+@pytest.mark.parametrize("cash", [1.4e7, 2e8, 1e12])
+def test_an_account_that_is_too_rich_is_told_a_tick_that_fits(cash):
+    """The tick named is the finest power of ten that fits."""
+    bars, config = flat_bars([[50.0, 60.0]] * 3), StockTradingConfig(initial_cash=cash, episode_length=1)
+    with pytest.raises(ValueError, match=r"exact accounts need fewer than 2\^37: use a tick_size of") as refused:
+        StockTrading(MarketTape.from_bars(bars, ()), config)
+    tick = float(str(refused.value).rsplit(" ", 1)[1])
+    assert cash / tick < MAX_CASH_TICKS <= 10 * cash / tick
+    StockTrading(MarketTape.from_bars(bars, (), tick_size=tick), config)

@@ -36,20 +36,15 @@ def _scaled(factor: float, column: str) -> Callable[[pd.DataFrame], pd.DataFrame
     return lambda frame: _set(B3, column, frame.loc[B3, column] * factor)(frame)
 
 
-def _zoned(value: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    return lambda frame: _set(B3, "date", value, frame["date"] + " 00:00:00+05:30")(frame)
-
-
 AT = ("BBB", DAYS[3])
+ZERO = "2024-01-04 00:00:00+00:00"
 FAULTS = {
     "zero price": (_set(B3, "open", 0.0), *AT, "open", "non-positive price 0.0 (1 row in all)"),
-    "negative price": (_set(B3, "low", -2.5), *AT, "low", "non-positive price -2.5"),
     "NaN price": (_set(B3, "high", np.nan), *AT, "high", "NaN, longest run 1 bars"),
     "NaN run": (
         lambda f: f.assign(close=f["close"].where(~f.index.isin([1, 8, 9, 10, 11, 12]))),
         *("AAA", DAYS[1], "close", "NaN, longest run 3 bars (6 rows in all)"),
     ),
-    "NaN volume": (_set(25, "volume", np.nan), "CCC", DAYS[9], "volume", "NaN"),
     "infinite price": (_set(B3, "close", np.inf), *AT, "close", "infinite value inf"),
     "infinite factor": (_set(0, "factor", -np.inf, 1.0), "AAA", DAYS[0], "factor", "infinite value -inf"),
     "negative volume": (_set(B3, "volume", -1.0), *AT, "volume", "negative volume -1.0"),
@@ -57,7 +52,6 @@ FAULTS = {
     "open above high": (_scaled(1.5, "open"), *AT, "open", "is outside [low, high]"),
     "close below low": (_scaled(0.5, "close"), *AT, "close", "is outside [low, high]"),
     "text for a price": (_set(B3, "close", "n/k"), *AT, "close", "'n/k' is not a number"),
-    "text in a factor": (_set(B3, "factor", "high", 1.0), *AT, "factor", "'high' is not a number"),
     "NaN context": (_set(B3, "vix", np.nan, 20.0), *AT, "vix", "NaN"),
     "other context": (_set(B3, "turbulence", 3.0, 1.0), *AT, "turbulence", "3.0 differs from another symbol's value"),
     "duplicate date": (_set(B3, "date", DAYS[2]), "BBB", DAYS[2], "date", "duplicate date"),
@@ -66,13 +60,10 @@ FAULTS = {
     "no date": (_set(B3, "date", "2024-13-01"), "BBB", "2024-13-01", "date", "'2024-13-01' is not a date"),
     "month first": (_set(0, "date", "01/02/2024"), "AAA", "01/02/2024", "date", "is not a date"),
     "two zones": (
-        _zoned("2024-01-04 00:00:00+00:00"),
-        *("BBB", "2024-01-04 00:00:00+00:00", "date", "mixed time zones, +05:30 and +00:00"),
+        lambda f: _set(B3, "date", ZERO, f["date"] + " 00:00:00+05:30")(f),
+        *("BBB", ZERO, "date", "mixed time zones, +05:30 and +00:00"),
     ),
-    "zone and none": (
-        _set(B3, "date", "2024-01-04T00:00:00Z"),
-        *("BBB", "2024-01-04T00:00:00Z", "date", "mixed time zones, no zone and +00:00"),
-    ),
+    "zone and none": (_set(B3, "date", ZERO), "BBB", ZERO, "date", "mixed time zones, no zone and +00:00"),
 }
 
 
@@ -94,37 +85,22 @@ def test_a_fault_is_named_with_file_symbol_date_and_column(
         assert message.startswith(f"{name}: symbol {symbol}, date {day}, column {column}: ") and what in message
 
 
-def _absent(symbol: object) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    return _set(3, "symbol", symbol)
-
-
-@pytest.mark.parametrize(
-    ("corrupt", "words"),
-    [
-        (
-            lambda f: f.assign(open=f["open"].where(~f.index.isin([2, 12, 13]), -1.0)),
-            r"AAA, date 2024-01-03, .*\(3 rows",
-        ),
+def test_what_no_bar_may_have_is_refused(long_frame: pd.DataFrame):
+    for corrupt, words in (
         (_set(B3, "date", None), "symbol BBB, .*column date: the date is missing"),
-        (_absent(None), "column symbol: the symbol is missing, row 4"),
-        (_absent(" "), "column symbol: the symbol is missing, row 4"),
-        (
-            lambda f: f.assign(date=f["date"].to_numpy("datetime64[D]").astype(int)),
-            "date 19723, .*'19723' is not a date",
-        ),
-        (lambda f: f.assign(date=2024), "date 2024, column date: '2024' is not a date"),
-        (
-            lambda f: f.drop(columns=["high", "volume"]),
-            "DataFrame: missing columns high, volume; there are 5: date, symbol",
-        ),
+        (_set(3, "symbol", None), "column symbol: the symbol is missing, row 4"),
+        (_set(3, "symbol", " "), "column symbol: the symbol is missing, row 4"),
+        (lambda f: f.assign(date=19723), "date 19723, column date: '19723' is not a date"),
+        (lambda f: f.drop(columns=["high", "volume"]), "DataFrame: missing columns high, volume; there are 5: date"),
         (lambda f: pd.concat([f, f["close"].rename(" CLOSE ")], axis=1), "duplicate columns close: close and CLOSE"),
-        (lambda f: f.assign(tic="AAA"), "duplicate columns symbol: symbol and tic are read as one"),
         (lambda f: f.iloc[:0], "the file is empty, it has no rows"),
-    ],
-)
-def test_what_no_bar_may_have_is_refused(corrupt, words: str, long_frame: pd.DataFrame) -> None:
-    with pytest.raises(MarketDataError, match=words):
-        read_bars(corrupt(long_frame))
+        (lambda f: f.assign(close=f["high"] * (1 + 1e-5)), "column close: close .* outside"),
+    ):
+        with pytest.raises(MarketDataError, match=words):
+            read_bars(corrupt(long_frame.copy()))
+    # Rounding passes, and leaves valid bars.
+    ohlcv = read_bars(long_frame.assign(close=long_frame["high"] * (1 + 1e-8)), symbols=["AAA"]).ohlcv
+    assert (ohlcv[..., 1] == ohlcv[..., 3]).all()
 
 
 def test_files_that_cannot_be_read_are_named(long_frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -134,14 +110,11 @@ def test_files_that_cannot_be_read_are_named(long_frame: pd.DataFrame, tmp_path:
     for name, content, what in (
         ("absent.csv", None, "there is no such file or folder"),
         ("bars.xlsx", b"x", r"unknown extension .xlsx; known are .parquet, .csv, .npz and a folder"),
-        ("bars", b"x", r"unknown extension \(none\)"),
         ("empty.csv", b"", "the file is empty, it has no header"),
         ("header.csv", header + b"\n", "the file is empty, it has no rows"),
-        ("twice.csv", header + b",Close\n", "duplicate columns close"),
         ("ragged.csv", header + b"\n1,2,3,4,5,6,7\n1,2,3,4,5,6,7,8,9", "csv"),
         ("latin.csv", header + b"\n\xff\xfe", "cannot be read as .csv"),
         ("empty.parquet", b"", "cannot be read as .parquet"),
-        ("text.parquet", b"date,symbol", "cannot be read as .parquet"),
         ("none.parquet", None, "the file is empty, it has no rows"),
         ("text.npz", b"date,symbol", "cannot be read as .npz"),
         ("folder", None, "the folder holds no .csv file"),
@@ -157,7 +130,6 @@ def test_files_that_cannot_be_read_are_named(long_frame: pd.DataFrame, tmp_path:
 def test_a_choice_that_finds_nothing_is_told_what_there_is(long_frame: pd.DataFrame) -> None:
     for options, words in (
         ({"symbols": ["BBB", "aab"]}, r"unknown symbols aab \(did you mean AAA.*there are 3: AAA, BBB, CCC"),
-        ({"symbols": ["RELIANCE"]}, "unknown symbols RELIANCE; there are 3: AAA, BBB, CCC"),
         ({"symbols": ["AAA", "AAA"]}, "asked for more than once: AAA"),
         ({"symbols": []}, "no symbol was asked for"),
         ({"start": "2025-01-01"}, "no bar from 2025-01-01 to the end; the data runs from 2024-01-01 to 2024-01-12"),
@@ -181,18 +153,6 @@ def test_a_large_move_warns_once_with_count_and_the_first(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         read_bars(long_frame)
-    assert len(caught) == (0 if moves is None else 1)
-    if moves is not None:
-        message = rf"DataFrame: 1 one-day .* 40% .*first: symbol BBB, date {DAYS[3]}, {moves}; .*split"
-        assert re.match(message, str(caught[0].message))
-        assert caught[0].category is MarketDataWarning
-        assert caught[0].filename == __file__
-
-
-def test_rounding_passes_and_leaves_valid_bars(long_frame: pd.DataFrame) -> None:
-    long_frame["close"] = long_frame["high"] * (1 + 1e-8)
-    ohlcv = read_bars(long_frame, symbols=["AAA"]).ohlcv
-    assert (ohlcv[..., 1] == ohlcv[..., 3]).all()
-    long_frame["close"] = long_frame["high"] * (1 + 1e-5)
-    with pytest.raises(MarketDataError, match=r"column close: close .* outside"):
-        read_bars(long_frame)
+    message = rf"DataFrame: 1 one-day .* 40% .*first: symbol BBB, date {DAYS[3]}, {moves}; .*split"
+    assert len(caught) == (moves is not None) and all(re.match(message, str(told.message)) for told in caught)
+    assert all(told.category is MarketDataWarning and told.filename == __file__ for told in caught)
