@@ -136,7 +136,6 @@ def product_rate(rows: int, inner: int, columns: int, dtype: torch.dtype, device
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Reset the measurement of the peak memory, if the platform supports it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return

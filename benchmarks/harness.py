@@ -92,7 +92,6 @@ class Figure:
 
 
 def figures_of(workloads: Sequence[Workload], times: Mapping[str, Times]) -> list[Figure]:
-    """Return the figures of workloads whose rounds were timed in turns."""
     figures = []
     for workload in workloads:
         own = times[workload.name]

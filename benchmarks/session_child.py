@@ -32,7 +32,6 @@ class Place(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """Timed rounds of a point."""
         return 3 if self.small else 7
 
 
@@ -87,7 +86,6 @@ def _end_with_the_session(pipe: int) -> None:
 
 
 def _measured(job: Job) -> dict[str, Any]:
-    """Measure a job; report a failure with its traceback."""
     print(f"--- {job.name}", flush=True)
     began = time.monotonic()
     told: dict[str, Any]

@@ -120,7 +120,6 @@ class Task:
             raise ValueError(f"task {self.name!r} has no text")
 
     def default_text_config(self) -> Any:  # noqa: ANN401
-        """Return the default config of agents that act by text."""
         return (self.text_config or self.config)()
 
     def build(self, tape: MarketTape | None = None, config: Any = None) -> Scenario:  # noqa: ANN401

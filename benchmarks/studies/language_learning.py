@@ -70,7 +70,6 @@ def run_all(*commands: Sequence[str]) -> None:
 
 
 def answer_options(settings: TrainSettings) -> list[str]:
-    """Return the options that a fine-tuning has in common with the training of some settings."""
     names = ("context_tokens", "answer_tokens", "history_days")
     return [
         word

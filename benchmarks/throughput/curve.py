@@ -156,7 +156,6 @@ def main(config: BenchConfig) -> dict[str, Any]:
 
 
 def tape_of_task(config: BenchConfig) -> MarketTape | None:
-    """Return the market of the task, None for a task that simulates its own."""
     if is_simulated(config.task):
         return None
     market = config.market or task_named(config.task).generator

@@ -178,7 +178,6 @@ class BackgroundConfig:
         return dict.fromkeys(of_auctions, "clearing auction")
 
     def ticks(self, seconds: float) -> int:
-        """Return a time in ticks, at least one."""
         return max(1, round(seconds / self.tick_seconds))
 
 

@@ -82,7 +82,6 @@ def account_figure(record: MarketEpisode, reference: MarketEpisode, other: str) 
 
 
 def _step(number: int, turn: MarketStep, price_tick: float) -> str:
-    """Return a step's texts, collapsed."""
     fills = [f"{word} {shares:,}" for word, shares in (("bought", turn.bought), ("sold", turn.sold)) if shares]
     quotes = [
         f"{side} {size:,} at {price * price_tick:,.6g}"

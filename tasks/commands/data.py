@@ -110,7 +110,6 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
 
 
 def _ragged(summary: dict[str, Any]) -> list[str]:
-    """Return a line for each symbol with missing days, at most ten."""
     lines = [
         f"{symbol}: {entry['first']} to {entry['last']}, {entry['missing']} days missing between"
         for symbol, entry in summary["listings"].items()
@@ -175,7 +174,6 @@ def _news(settings: NewsSettings) -> dict[str, Any]:
 
 
 def _news_table(summary: dict[str, Any]) -> Table:
-    """Return what was scored as a table, with a line for each symbol if they are few."""
     table = Table(title=summary["file"], show_header=False)
     table.add_row("Scorer", summary["scorer"])
     table.add_row(

@@ -74,7 +74,6 @@ def _others(env: VecEnv, config: LanguageConfig) -> Agent:
 
 
 def trained_model(learner: LanguageGRPO) -> LanguageAgent:
-    """Return the model of a learner as an agent for all rows of an environment."""
     from vecenv.language.agent import LanguageAgent
 
     return LanguageAgent(learner.model, learner.chat, learner.config)
@@ -97,5 +96,4 @@ def write_model(learner: LanguageGRPO, folder: Path) -> None:
 
 
 def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:
-    """Return settings with the run's seed added to theirs."""
     return replace(config, seed=config.seed + seed)

@@ -156,7 +156,6 @@ def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
 
 
 def outcome_table(recording: Recording[Any, Any], records: dict[str, EpisodeRecord]) -> Table:
-    """Return a table of what came of one episode with each agent."""
     first = next(iter(records.values()))
     table = Table(title=recording.title(first))
     table.add_column("Agent")

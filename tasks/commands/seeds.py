@@ -97,7 +97,6 @@ def check_folder(settings: TrainSettings, folder: Path) -> None:
 
 
 def write_seed_settings(run: SeedRun, settings: TrainSettings, folder: Path) -> None:
-    """Write the settings of a seed's run into its folder, and those of all into theirs."""
     for place, own in {run.folder: run.settings, folder: settings}.items():
         write_settings(place, own, NOT_IN_FILES)
 

@@ -60,7 +60,6 @@ def held_out_simulation(
 
 
 def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed: int) -> None:
-    """Print what is played, and how the test's episodes are held out."""
     test = environments["test"]
     metadata = test.scenario.metadata()
     if "market" not in metadata:

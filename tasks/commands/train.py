@@ -161,7 +161,6 @@ def _market(settings: TrainSettings, config: Any, console: Console) -> tuple[Tra
 
 
 def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv, test_env: VecEnv) -> dict[str, Any]:
-    """Train with every seed, compare on the test, and write what there is to tell."""
     settings, console, folder, lock = shared.settings, shared.console, shared.folder, shared.lock
     first, *others = trainings(settings, folder)
     learner, seconds = _train_seed(shared, first, env)
@@ -192,7 +191,6 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
 
 
 def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
-    """Return the rules of the training: smooth ones for the exact gradient, else those given."""
     smooth = task_named(settings.task).smooth
     return smooth(config) if smooth is not None and settings.algorithm == "exact" else config
 

@@ -167,7 +167,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         return self.split(whole, self.validation_fraction)[0] if self.validation_fraction else whole
 
     def validation(self, tape: MarketTape) -> MarketTape | None:
-        """Return the days or paths for validation; None without."""
         if not self.validation_fraction:
             return None
         return self.split(super().training(tape), self.validation_fraction)[1]
@@ -189,7 +188,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         return training_paths(whole, self.validation_fraction) if self.validation_fraction and whole > 1 else whole
 
     def num_policies(self) -> int:
-        """Return the number of policies that are trained, of as many seeds."""
         return self.ensemble or self.seeds
 
     def rows(self) -> int:
@@ -229,7 +227,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             )
 
     def learner_config(self) -> PolicyConfig:
-        """Return the settings of a policy's learner with the run's seed added to theirs."""
         config: PolicyConfig = getattr(self, self.algorithm)
         return replace(config, seed=config.seed + self.seed)
 

@@ -61,7 +61,6 @@ def check_ensemble(settings: TrainSettings) -> None:
 
 
 def _check_combining(settings: TrainSettings) -> None:
-    """Reject a combination of the policies that the comparison could not make."""
     if settings.num_policies() == 1 or asked_combination(settings.combine, settings.sharpe_temperature) is None:
         return
     task = task_named(settings.task)

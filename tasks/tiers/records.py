@@ -81,7 +81,6 @@ class RecordedEpisode(EpisodeRecord):
 
     @property
     def shared(self) -> list[Any]:
-        """What episodes must have in common to be replayed in one batch, JSON-able."""
         return [*super().shared, self.curriculum]
 
     @property

@@ -201,7 +201,6 @@ class TierTrading(TierRules):
         shared: Tensors,
         owned: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Return the components of a day without an executed order."""
         close, held = shared["close"][row], state.holdings
         tempting, warning = shared["oversold"][row], shared["overbought"][row]
         if owned is not None:

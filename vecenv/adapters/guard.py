@@ -66,7 +66,6 @@ class MessageFault(ValueError):
         self.code = code
 
     def as_json(self) -> str:
-        """Return the error in OpenEnv's JSON form."""
         return json.dumps({"type": "error", "data": {"message": str(self), "code": self.code}})
 
 

@@ -65,7 +65,6 @@ class TensorMarketRollouts:
 
     @staticmethod
     def dataset(episodes: int) -> Dataset:
-        """Return prompts of as many episodes."""
         from datasets import Dataset
 
         return Dataset.from_dict({"prompt": [f"{PROMPT}{number}" for number in range(episodes)]})

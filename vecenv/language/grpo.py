@@ -162,7 +162,6 @@ class LanguageGRPO:
         return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
 
     def collect(self) -> LanguageEpisodes:
-        """Play new episodes in all groups to the end and return those of the model."""
         env = self.env
         env.reset_groups(env.num_envs // self.group_size, self.group_size, rollout_seed(self.first_seed, self.rollouts))
         self.rollouts += 1

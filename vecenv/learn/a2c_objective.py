@@ -30,7 +30,6 @@ class A2CConfig(OnPolicyConfig):
     """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         return {"epochs": "a learner that reuses its batch"}
 
 

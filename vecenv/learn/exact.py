@@ -50,7 +50,6 @@ class ExactConfig(NetworkConfig):
             raise ValueError(f"worst must be in (0, 1], got {self.worst}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         return dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
 
 

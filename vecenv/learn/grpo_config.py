@@ -103,7 +103,6 @@ class GroupConfig(RunConfig):
                 self._check_positive(name)
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect under this variant, each with the variant that uses it."""
         own = {
             "dapo": ("refills",),
             "gigpo": ("step_weight", "step_gamma", "position_buckets"),

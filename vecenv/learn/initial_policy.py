@@ -65,7 +65,6 @@ def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
 
 
 def _fitting(saved: object, own: list[Tensor]) -> list[Tensor]:
-    """Return a saved critic if it has the form of the learner's, else that one."""
     if not isinstance(saved, list) or not saved:
         return own
     try:

@@ -93,9 +93,7 @@ class Runnable(Protocol):
     def update_number(self) -> int: ...
 
     @property
-    def num_updates(self) -> int:
-        """Updates of the whole run."""
-        ...
+    def num_updates(self) -> int: ...
 
     def update(self) -> Metrics:
         """Collect, learn and return metrics, ``frames`` among them."""

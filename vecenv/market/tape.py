@@ -151,7 +151,6 @@ class MarketTape:
 
     @property
     def device(self) -> torch.device:
-        """Device of all tensors."""
         return self.ohlcv.device
 
     def price_ticks(self, column: int = CLOSE) -> Tensor:
@@ -265,7 +264,6 @@ class MarketTape:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return a JSON-able description of the market for results."""
         return {
             "source": self.source,
             "fingerprint": self.fingerprint(),

@@ -397,7 +397,6 @@ def _raising_at(number: int) -> Callable[[], None]:
 
 
 def _steps_of(learner: Any, objective: Callable[..., Any] | None) -> list[_Step]:  # noqa: ANN401
-    """Make an update and return its optimiser steps."""
     given: list[Any] = []
     steps: list[_Step] = []
 

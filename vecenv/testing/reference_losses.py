@@ -40,7 +40,6 @@ class _Weights(torch.nn.Module):
 
 
 def _actor(learner: Any, actor: list[Tensor], allowed: Tensor | None) -> ProbabilisticTensorDictSequential:  # noqa: ANN401
-    """Return TorchRL's policy over a learner's actor."""
     network = learner.network
     gaussian = isinstance(network.head, GaussianHead)
     keys = ["loc", "scale"] if gaussian else ["logits"]

@@ -106,7 +106,6 @@ def _block(text: str) -> str | None:
 
 
 def _object(text: str) -> dict[str, Any] | str:
-    """Return a JSON object, or an error message."""
     if len(text) > LONGEST_CALL:
         return f"a call may have {LONGEST_CALL} characters"
     try:

@@ -41,7 +41,6 @@ class TextRules:
             raise ValueError(f"turns must be at least 1, got {self.turns}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
         return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
 
 

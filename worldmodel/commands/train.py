@@ -163,7 +163,6 @@ def _train_bars(
 
 
 def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
-    """Reject inconsistent settings before any file is read."""
     if not settings.market:
         raise ValueError("no market to train on")
     given = {"names": names, "train_end": settings.train_end, "validation_end": settings.validation_end}

@@ -206,7 +206,6 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
 
 
 def _check(settings: ValidateSettings) -> None:
-    """Reject inconsistent settings before any file is read."""
     # The energy score needs several paths, the widest interval's ends are quantiles of draws, and a bootstrap of the
     # last year needs its returns.
     least = {

@@ -81,7 +81,6 @@ class FeatureState(NamedTuple):
         return FeatureState(moves, take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
 
     def write(self, other: FeatureState) -> None:
-        """Copy another state into this one's tensors in place."""
         for old, new in zip(self._tensors(), other._tensors(), strict=True):
             old.copy_(new)
 

@@ -179,7 +179,6 @@ judged_bars = partial(model_bars, weights_named("judged"))
 
 
 def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
-    """Return the currency of a market's training prices, if known."""
     told = saved.record.get("sources", {}).get(market, {}).get("currency")
     return SHIPPED_CURRENCIES.get(market) if told is None and is_named(model) else told
 

@@ -48,9 +48,7 @@ class Trajectories(NamedTuple):
 class Process(Protocol):
     """A Markov process over days whose paths can be stopped and continued."""
 
-    def begin(self, num_paths: int, seed: int) -> Trajectories:
-        """Draw paths."""
-        ...
+    def begin(self, num_paths: int, seed: int) -> Trajectories: ...
 
     def go_on(self, stopped: Trajectories, last: Tensor, num_paths: int, seed: int) -> Trajectories:
         """Draw paths that each copy one of the stopped ones, chosen uniformly with replacement, up to its last day."""

@@ -72,7 +72,6 @@ class TrainingMarket:
         return cls(name, encoded, observed.to(device), matrices_over(observed).float().to(device), split)
 
     def estimated_by(self, network: MarketNetwork) -> TrainingMarket:
-        """Return the market with correlations by a network's decay and shrinkage."""
         decay, shrinkage = map(float, network.estimator_of(self.name))
         matrices = matrices_over(self.observed, decay, shrinkage).to(self.matrices)
         return replace(self, matrices=matrices, decay=decay, shrinkage=shrinkage)

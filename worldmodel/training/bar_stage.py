@@ -137,7 +137,6 @@ def _known(
 def _bar_loss(
     network: MarketNetwork, market: TrainingMarket, known: Tensor, stock_days: int, generator: np.random.Generator
 ) -> Tensor:
-    """Return the mean negative log-density of the bars of random training days."""
     count = max(LEAST_DAYS, stock_days // market.observed.valid.shape[2])
     days = torch.from_numpy(generator.integers(1, market.split.train, size=count)).to(known.device)
     total, number = market.bar_log_prob(network, known[days - 1], days)

@@ -42,7 +42,6 @@ class BookSeries:
         return 1e4 * np.log(self.mid)
 
     def rows(self, seconds: float) -> int:
-        """Return the rows of a time, at least one."""
         return max(1, round(seconds / self.step_gap))
 
     def rolling(self, values: np.ndarray, seconds: float) -> pd.api.typing.Rolling:

@@ -22,9 +22,7 @@ class TextScorer(Protocol):
     identity: str
     block: int
 
-    def score(self, texts: Sequence[str]) -> Scores:
-        """Return the scores of texts, in their order."""
-        ...
+    def score(self, texts: Sequence[str]) -> Scores: ...
 
 
 SCORERS: dict[str, Callable[[], TextScorer]] = {LEXICON: LexiconScorer}

@@ -65,7 +65,6 @@ def value_figure(record: RatedEpisode, reference: RatedEpisode, other: str) -> F
 
 
 def _day(number: int, day: RatedDay) -> str:
-    """Return a day's texts, collapsed."""
     moved = ", ".join(f"{name} {signal:+d} moved {day.moves[name]:+.2%}" for name, signal in day.signals.items())
     return conversation(
         f"Day {number}, {day.date}: {shortened(day.action)}",

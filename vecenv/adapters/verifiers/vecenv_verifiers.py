@@ -98,7 +98,6 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
     """The market takes the user role: it shows each day, and the agent answers with orders."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Play one episode."""
         address = self.taskset.config.url.rstrip("/").replace("http", "ws", 1) + "/ws"
         # This client answers the server's pings during generation.
         async with connect(address, additional_headers=_headers(), max_size=None) as server:
