@@ -1,4 +1,4 @@
-"""Agents side by side on the same episodes."""
+"""Agents side by side on the same episodes, their table, and their worst days."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 import vecenv
-from tests.learn.test_worst_days import evaluation_of
-from tests.learn.test_worst_days import record as record_of
-from vecenv.learn.evaluation import AgentRecord, evaluate
+from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation, Traded, evaluate
 from vecenv.learn.evaluation_table import _interval_text, _ratio_text, _short, evaluation_table
-from vecenv.learn.metrics import Interval, episode_metrics
+from vecenv.learn.metrics import EpisodeCurves, Interval, episode_metrics
+from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold
@@ -35,16 +35,22 @@ def evaluation():
     return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9)
 
 
-@pytest.mark.assembly
-def test_every_agent_plays_the_same_episodes(evaluation):
+def test_every_agent_plays_the_same_episodes_to_their_ends(evaluation):
     again, reference = evaluation.records["again"], evaluation.records["buy_and_hold"]
     assert torch.equal(again.curves.equity, reference.curves.equity)
     assert torch.equal(again.grades["grade"], reference.grades["grade"])
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
-    assert bool((lengths == lengths[0]).all())
-    assert len(lengths[0].unique()) > 5
+    assert bool((lengths == lengths[0]).all()) and len(lengths[0].unique()) > 5
     difference = evaluation.summaries["again"].interval("cumulative_return", evaluation.summaries["buy_and_hold"])
     assert difference == evaluation.excess_log_returns["again"] == (0.0, 0.0, 0.0)
+    for name, record in evaluation.records.items():
+        account = record.curves.cash[:, 0] + record.account.positions.sum(-1)
+        assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
+    hold, random = evaluation.records["hold"].curves, evaluation.records["random"].curves
+    assert bool((hold.equity == 1e5).all()) and bool((hold.traded == 0).all())
+    ended = torch.arange(len(random.equity))[:, None] >= random.length
+    assert bool((random.equity == random.equity.gather(0, random.length[None]))[ended].all())
+    assert bool((random.traded[ended[:-1]] == 0).all()) and bool((random.traded[~ended[:-1]] > 0).any())
 
 
 def test_shares_of_the_best_rule_by_hand(evaluation):
@@ -52,13 +58,10 @@ def test_shares_of_the_best_rule_by_hand(evaluation):
     assert not evaluation.shares_of_best and "share_of_best" not in evaluation.to_json()["agents"]["oracle"]
     curves = {name: evaluation.records[name].curves for name in ("oracle", "buy_and_hold")}
     best, held = ((curve.equity[-1] / curve.equity[0]).log() for curve in curves.values())
-    record = evaluation.records["oracle"]
-    half = replace(
-        curves["oracle"], equity=curves["oracle"].equity[:1] * torch.stack([best * 0, (best + held) / 2]).exp()
-    )
-    told = evaluation.with_record("best_rule", record).with_record(
-        "half", replace(record, account=replace(record.account, curves=half))
-    )
+    record, halfway = evaluation.records["oracle"], torch.stack([best * 0, (best + held) / 2]).exp()
+    half = replace(curves["oracle"], equity=curves["oracle"].equity[:1] * halfway)
+    told = evaluation.with_record("best_rule", record)
+    told = told.with_record("half", replace(record, account=replace(record.account, curves=half)))
     shares = {name: told.shares_of_best[name] for name in ("best_rule", "oracle", "half")}
     assert shares["oracle"] == pytest.approx((1.0, 1.0, 1.0)) == shares["best_rule"]
     assert shares["half"] == pytest.approx((0.5, 0.5, 0.5))
@@ -66,32 +69,10 @@ def test_shares_of_the_best_rule_by_hand(evaluation):
     low, high = told.shares_of_best["random"][1:]
     assert low < told.shares_of_best["random"].mean < high
     assert told.shares_of_best["random"].mean == pytest.approx(float((random - held).mean() / (best - held).mean()))
-
-
-def test_the_best_rule_is_no_trial(evaluation):
-    """Deflated Sharpe ratios of the others stay what they are beside it; its own is not told."""
-    told = evaluation.with_record("best_rule", evaluation.records["equal_weight"])
-    others = {name: value for name, value in told.deflated_sharpes.items() if name != "best_rule"}
-    assert others == pytest.approx(evaluation.deflated_sharpes, nan_ok=True)
-    assert math.isnan(told.deflated_sharpes["best_rule"])
-
-
-def test_an_episode_stops_at_its_end(evaluation):
-    curves = evaluation.records["random"].curves
-    ended = torch.arange(len(curves.equity))[:, None] >= curves.length
-    final = curves.equity.gather(0, curves.length[None])
-    assert bool((curves.equity == final)[ended].all())
-    assert bool((curves.traded[ended[:-1]] == 0).all())
-    assert bool((curves.traded[~ended[:-1]] > 0).any())
-
-
-def test_equity_is_what_the_account_says(evaluation):
-    for name, record in evaluation.records.items():
-        account = record.curves.cash[:, 0] + record.account.positions.sum(-1)
-        assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
-    hold = evaluation.records["hold"]
-    assert bool((hold.curves.equity == 1e5).all())
-    assert bool((hold.curves.traded == 0).all())
+    # It is no trial: deflated Sharpe ratios of the others stay what they are beside it; its own is not told.
+    told = evaluation.with_record("best_rule", evaluation.records["equal_weight"]).deflated_sharpes
+    assert math.isnan(told.pop("best_rule"))
+    assert told == pytest.approx(evaluation.deflated_sharpes, nan_ok=True)
 
 
 def test_json_says_everything(evaluation):
@@ -135,15 +116,14 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
     assert shown["hold"][-3] == "100.00"
 
 
-def test_without_buy_and_hold_or_a_bound_nothing_is_said_of_them():
+def test_other_agents_and_none():
+    """Without buy and hold, or a bound, nothing is said of them."""
     result = evaluate(make(shorting=True), {"hold": Hold()})
     assert result.market.return_bound is None
     document = result.to_json()
     assert "return_bound" not in document
     assert document["agents"]["hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
 
-
-def test_bad_agents():
     class Wrong:
         def act(self, env):
             return torch.zeros(2, 2)
@@ -154,10 +134,83 @@ def test_bad_agents():
         evaluate(make(), {"wrong": Wrong()})
 
 
+DATES = np.array(["2020-03-02", "2020-03-03", "2020-03-04", "2020-03-05"], dtype="datetime64[D]")
+
+
+def record(equity: list[list[float]], traded: list[list[float]], lengths: list[int]) -> AgentRecord:
+    """Return a record of episodes given one by one: equity at the closes, and traded value of the days."""
+    length = torch.tensor(lengths)
+    money, value = (torch.tensor(values, dtype=torch.float64).T for values in (equity, traded))
+    curves = EpisodeCurves(money, value, torch.zeros_like(money), length)
+    return AgentRecord({}, {}, torch.zeros(len(length)), length, AccountRecord(curves, money[:, :1]))
+
+
+def evaluation_of(records: dict[str, AgentRecord], path: list[int], start: list[int]) -> Evaluation:
+    return Evaluation(
+        metadata={"task": "stock_trading", "market": {"source": "real.csv"}},
+        seed=0,
+        num_episodes=len(path),
+        records=records,
+        traded=Traded(("A",), DATES, torch.tensor(path), torch.tensor(start), None),
+        reference="held",
+        hindsight="oracle",
+        units={},
+        blocks=torch.arange(len(path)),
+    )
+
+
+def test_worst_days_by_hand() -> None:
+    """Episodes of path 0 from day 0, of path 0 from day 1, and of path 2 from day 0, which has one day."""
+    nothing, lengths, beside = [[0.0, 0.0]] * 3, [2, 2, 1], ("equal_weight",)
+    # Day 0 of path 0: a gain of 20%. Day 1: -10% in the first episode, -50% in the second. Day 2: 0%.
+    # Path 2: -20%, and what stands after its only day does not count.
+    traded = [[100, 120, 108], [200, 100, 100], [50, 40, 1]], [[10, 60], [50, 0], [5, 9]]
+    agents = {
+        "held": record([[100, 110, 110], [100, 100, 100], [100, 100, 100]], nothing, lengths),
+        "trained": record(*traded, lengths),
+        "equal_weight": record([[100, 100, 200], [100, 50, 50], [100, 200, 200]], nothing, lengths),
+        "other": record([[100, 1, 1], [100, 1, 1], [100, 1, 1]], nothing, lengths),
+    }
+    told = evaluation_of(agents, path=[0, 0, 2], start=[0, 1, 0])
+    days = worst_days(told, "trained", beside)
+    dates = [("2020-03-04", 0, 2), ("2020-03-03", 2, 1), ("2020-03-05", 0, 1), ("2020-03-03", 0, 1)]
+    assert [(day.date, day.path, day.episodes) for day in days] == dates
+    assert list(days[0].log_returns) == ["trained", "held", "equal_weight"]
+    for day, returns in zip(
+        days,
+        (
+            [(math.log(0.9) + math.log(0.5)) / 2, 0.0, (math.log(2) + math.log(0.5)) / 2],
+            [math.log(0.8), 0.0, math.log(2)],
+            [0.0, 0.0, 0.0],
+            [math.log(1.2), math.log(1.1), 0.0],
+        ),
+        strict=True,
+    ):
+        assert list(day.log_returns.values()) == pytest.approx(returns)
+    assert [day.turnover for day in days[:2]] == pytest.approx([(60 / 120 + 50 / 200) / 2, 0.1])
+    assert worst_days(told, "trained", beside, count=2) == days[:2]
+    assert json.loads(json.dumps(worst_days_json(days)))[1]["log_returns"]["trained"] == pytest.approx(math.log(0.8))
+    returns, turnover = worst_days_figure(days, "Worst days of trained").axes
+    assert [text.get_text() for text in returns.get_legend().get_texts()] == ["trained", "held", "equal_weight"]
+    widths = [bar.get_width() for bar in returns.containers[0]]
+    assert widths == pytest.approx([100 * day.log_returns["trained"] for day in days])
+    assert [bar.get_width() for bar in turnover.containers[0]] == pytest.approx([100 * day.turnover for day in days])
+    assert [text.get_text() for text in returns.get_yticklabels()][:2] == ["2020-03-04, path 0", "2020-03-03, path 2"]
+    assert [text.get_text() for text in worst_days_figure(days[:1], "One").axes[0].get_yticklabels()] == ["2020-03-04"]
+
+
+def test_an_agent_that_was_ruined_before_has_no_return_on_a_worst_day() -> None:
+    agents = {"trained": record([[100, 120, 108]], [[10, 60]], [2]), "held": record([[100, 0]], [[0]], [1])}
+    days = worst_days(evaluation_of(agents, path=[0], start=[0]), "trained")
+    assert [day.log_returns["held"] for day in days] == [None, pytest.approx(math.log(1e-6))]
+    bars = worst_days_figure(days, "Worst days").axes[0].containers[1]
+    assert math.isnan(bars[0].get_width())
+
+
 def test_agents_that_were_ruined_earlier_are_compared_over_the_days_of_the_longest():
     days = {"held": [[100.0, 110.0, 99.0]], "ruined": [[100.0, 50.0]]}
     records = {
-        name: record_of(equity, [[10.0] * (len(equity[0]) - 1)], [len(equity[0]) - 1]) for name, equity in days.items()
+        name: record(equity, [[10.0] * (len(equity[0]) - 1)], [len(equity[0]) - 1]) for name, equity in days.items()
     }
     told = evaluation_of(records, path=[0], start=[1])
     assert told._groups.shape == (2, 1)

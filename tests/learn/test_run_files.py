@@ -10,11 +10,9 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -35,22 +33,26 @@ class Counter:
     """A learner that counts."""
 
     def __init__(self, updates: int, checkpoint_every: int = 1) -> None:
-        self.env: Any = SimpleNamespace(device=CPU)
+        self.env = SimpleNamespace(device=CPU)
         self.config = SimpleNamespace(checkpoint_every=checkpoint_every, tensorboard=False)
         self.num_updates, self.update_number = updates, 0
         self.weights = torch.zeros(WEIGHTS)
 
-    def update(self) -> dict[str, float]:
+    def update(self):
         self.update_number += 1
         self.weights += 1
         return {"update": self.update_number, "frames": 8.0 * self.update_number, "loss": 0.1}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self):
         return {"update": self.update_number, "weights": self.weights.clone()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state):
         self.update_number = state["update"]
         self.weights.copy_(state["weights"])
+
+
+def state_of(update: int, weights: int = WEIGHTS) -> dict:
+    return {"update": update, "weights": torch.full((weights,), float(update))}
 
 
 def update_of(folder: Path) -> int:
@@ -64,58 +66,49 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def logged(folder: Path) -> list[float]:
+    return [row["update"] for row in read_metrics(folder / "metrics.csv")]
+
+
 @contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size."""
+def largest_file(size: int | None = None):
+    """Let no file of this process grow beyond a size, or beyond one that is set meanwhile."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    set_to = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))  # noqa: E731
     try:
-        yield
+        if size is not None:
+            set_to(size)
+        yield set_to
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@contextmanager
-def interrupts_raise() -> Iterator[None]:
-    """Have Ctrl+C raise; a shell that starts the tests in the background makes them ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, RuntimeError("a fault"), OSError(errno.ENOSPC, "full")])
-def test_a_checkpoint_is_whole_or_the_one_before_whatever_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
-) -> None:
-    path = tmp_path / CHECKPOINT
-    save_checkpoint({"update": 1, "weights": torch.ones(WEIGHTS)}, path)
+def test_a_checkpoint_is_whole_or_the_one_before_whatever_happens(tmp_path, monkeypatch, fault):
+    save_checkpoint(state_of(1), tmp_path / CHECKPOINT)
 
-    def half(state: object, file: Any) -> None:
+    def half(state, file):
         file.write(b"half of it")
         raise fault
 
-    with monkeypatch.context() as patch, pytest.raises(BaseException) as told:
-        patch.setattr(checkpoints.torch, "save", half)
-        save_checkpoint({"update": 2}, path)
+    monkeypatch.setattr(checkpoints.torch, "save", half)
+    with pytest.raises(BaseException) as told:
+        save_checkpoint(state_of(2), tmp_path / CHECKPOINT)
     assert told.value is fault or told.type is fault
     assert update_of(tmp_path) == 1
     assert names(tmp_path) == {CHECKPOINT}
 
 
-def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(tmp_path, monkeypatch):
     path, told = tmp_path / CHECKPOINT, []
-    save_checkpoint({"update": 1, "weights": torch.ones(WEIGHTS)}, path)
+    save_checkpoint(state_of(1), path)
     sync, replace = atomic_files.os.fsync, atomic_files.os.replace
 
-    def synced(descriptor: int) -> None:
+    def synced(descriptor):
         told.append(f"sync {os.readlink(f'/proc/self/fd/{descriptor}')}")
         sync(descriptor)
 
-    def replaced(source: Path, target: Path) -> None:
+    def replaced(source, target):
         # The whole of the new beside the whole of the old.
         assert load_checkpoint(source, CPU)["update"] == 2 and load_checkpoint(target, CPU)["update"] == 1
         told.append("replace")
@@ -123,25 +116,15 @@ def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(
 
     monkeypatch.setattr(atomic_files.os, "fsync", synced)
     monkeypatch.setattr(atomic_files.os, "replace", replaced)
-    save_checkpoint({"update": 2, "weights": torch.full((WEIGHTS,), 2.0)}, path)
+    save_checkpoint(state_of(2), path)
     assert told == [f"sync {path}.partial", "replace", f"sync {tmp_path}"]
     assert update_of(tmp_path) == 2
 
 
-def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path: Path) -> None:
-    """The checkpoint of the third update does not fit."""
-    learner = Counter(5)
-
-    def on_update(metrics: Mapping[str, float]) -> None:
-        if metrics["update"] == 2:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (WEIGHTS * 2, before[1]))
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        with pytest.raises(RunStoppedError) as told:
-            run(learner, tmp_path, on_update=on_update)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path):
+    """The checkpoint of the third update does not fit; of another run, not even the log."""
+    with largest_file() as set_to, pytest.raises(RunStoppedError) as told:
+        run(Counter(5), tmp_path, on_update=lambda metrics: metrics["update"] == 2 and set_to(WEIGHTS * 2))
     kept = f"the checkpoint of update 2, {tmp_path / CHECKPOINT}, is kept"
     assert str(told.value) == f"{tmp_path}: it cannot be written (File too large); {kept}"
     # One cause, and nothing that went wrong while that was told.
@@ -149,66 +132,57 @@ def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path
     assert update_of(tmp_path) == 2 and names(tmp_path) == {CHECKPOINT, "metrics.csv"}
     run(resumed := Counter(5), tmp_path, resume=True)
     assert resumed.update_number == update_of(tmp_path) == 5
-    assert [row["update"] for row in read_metrics(tmp_path / "metrics.csv")] == [1, 2, 3, 4, 5]
-
-
-def test_a_disk_that_is_full_from_the_first_says_that_nothing_is_kept(tmp_path: Path) -> None:
+    assert logged(tmp_path) == [1, 2, 3, 4, 5]
     with largest_file(10), pytest.raises(RunStoppedError, match="no checkpoint has been written yet"):
-        run(Counter(5), tmp_path)
-    assert CHECKPOINT not in names(tmp_path)
+        run(Counter(5), tmp_path / "other")
+    assert CHECKPOINT not in names(tmp_path / "other")
 
 
-def test_a_second_interruption_waits_for_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_second_interruption_waits_for_the_checkpoint(tmp_path, monkeypatch, capfd):
     save = run_files.save_checkpoint
 
-    def interrupted(state: Mapping[str, Any], path: Path) -> None:
+    def interrupted(state, path):
         os.kill(os.getpid(), signal.SIGINT)
         save(state, path)
 
-    def on_update(metrics: Mapping[str, float]) -> None:
+    def on_update(metrics):
         if metrics["update"] == 2:
             monkeypatch.setattr(run_files, "save_checkpoint", interrupted)
             os.kill(os.getpid(), signal.SIGINT)
 
-    with interrupts_raise():
+    # A shell that starts the tests in the background makes them ignore Ctrl+C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
         with pytest.raises(KeyboardInterrupt) as told:
             run(Counter(5, checkpoint_every=100), tmp_path, on_update=on_update)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert told.value.__context__ is None
     assert update_of(tmp_path) == 2
     assert capfd.readouterr().err == f"{tmp_path}: the last checkpoint is being written …\n"
 
 
-def test_a_checkpoint_is_never_of_an_update_without_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_never_of_an_update_without_its_row(tmp_path, monkeypatch):
     """Neither after an interruption between the two, nor after a power cut: the row is on the disk first."""
     write, sync, save, told = MetricsLog.write, MetricsLog.sync, run_files.save_checkpoint, []
 
-    def interrupted(self: MetricsLog, metrics: Mapping[str, float]) -> None:
+    def interrupted(self, metrics):
         if metrics["update"] == 3:
             raise KeyboardInterrupt
         write(self, metrics)
 
-    def synced(self: MetricsLog) -> None:
-        told.append("row")
-        sync(self)
-
-    def saved(state: Mapping[str, Any], path: Path) -> None:
-        told.append("checkpoint")
-        save(state, path)
-
     monkeypatch.setattr(MetricsLog, "write", interrupted)
-    monkeypatch.setattr(MetricsLog, "sync", synced)
-    monkeypatch.setattr(run_files, "save_checkpoint", saved)
+    monkeypatch.setattr(MetricsLog, "sync", lambda self: told.append("row") or sync(self))
+    monkeypatch.setattr(run_files, "save_checkpoint", lambda *given: told.append("checkpoint") or save(*given))
     with pytest.raises(KeyboardInterrupt):
         run(Counter(5), tmp_path)
     assert update_of(tmp_path) == 2
-    assert [row["update"] for row in read_metrics(tmp_path / "metrics.csv")] == [1, 2]
+    assert logged(tmp_path) == [1, 2]
     assert told == ["row", "checkpoint"] * 2
 
 
-def test_a_row_that_was_cut_off_is_dropped_with_a_note(tmp_path: Path) -> None:
+def test_a_row_that_was_cut_off_is_dropped_with_a_note_and_others_keep_their_texts(tmp_path):
     run(Counter(3), tmp_path)
     log = tmp_path / "metrics.csv"
     whole = log.read_bytes()
@@ -220,38 +194,7 @@ def test_a_row_that_was_cut_off_is_dropped_with_a_note(tmp_path: Path) -> None:
     log.write_bytes(whole[:-3])
     with pytest.warns(UserWarning, match="cut off"):
         run(Counter(5), tmp_path, resume=True)
-    assert [row["update"] for row in read_metrics(log)] == [1, 2, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("number", "line", "words"),
-    [
-        (1, "frames,loss", "line 1: these are not the names of metrics"),
-        (2, "1,8.0", "line 2: 2 values for 3 metrics"),
-        (2, "1,8.0,0.1,0.1", "line 2: 4 values for 3 metrics"),
-        (3, "2,16.0,", "line 3: '' is not a number"),
-        (3, "2,16.0,0.1\0", "line 3: .* is not a number"),
-        (3, "1,16.0,0.1", "line 3: update 1 cannot follow update 1"),
-        (3, "2.5,16.0,0.1", "line 3: update 2.5 cannot follow update 1"),
-        (3, "nan,16.0,0.1", "line 3: update nan cannot follow update 1"),
-        (4, "", "line 4: 1 values for 3 metrics"),
-    ],
-)
-def test_a_damaged_log_is_refused_before_the_first_update(tmp_path: Path, number: int, line: str, words: str) -> None:
-    run(Counter(3), tmp_path)
-    log = tmp_path / "metrics.csv"
-    lines = log.read_text().splitlines()
-    lines[number - 1] = line
-    log.write_text("\n".join([*lines, ""]))
-    learner = Counter(5)
-    with pytest.raises(ValueError, match=f"metrics\\.csv, {words}"):
-        run(learner, tmp_path, resume=True)
-    assert learner.update_number == 3 and update_of(tmp_path) == 3
-
-
-def test_a_log_goes_on_with_the_texts_that_it_has(tmp_path: Path) -> None:
-    run(Counter(4), tmp_path)
-    log = tmp_path / "metrics.csv"
+    assert logged(tmp_path) == [1, 2, 4, 5]
     head = ["update,frames,loss", "1,8.0,0.10000000000000000001", "2,16,nan"]
     # As the csv module ends lines.
     log.write_bytes("\r\n".join([*head, "3,24.0,0.1", ""]).encode())
@@ -259,21 +202,37 @@ def test_a_log_goes_on_with_the_texts_that_it_has(tmp_path: Path) -> None:
     assert log.read_text().splitlines() == head
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", None])
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """A file of something else, and one of which the end is missing."""
+def test_a_damaged_log_is_refused_before_the_first_update(tmp_path):
+    run(Counter(3), tmp_path)
+    log = tmp_path / "metrics.csv"
+    whole = log.read_text().splitlines()
+    for number, line, words in (
+        (1, "frames,loss", "line 1: these are not the names of metrics"),
+        (2, "1,8.0", "line 2: 2 values for 3 metrics"),
+        (2, "1,8.0,0.1,0.1", "line 2: 4 values for 3 metrics"),
+        (3, "2,16.0,", "line 3: '' is not a number"),
+        (3, "1,16.0,0.1", "line 3: update 1 cannot follow update 1"),
+        (3, "2.5,16.0,0.1", "line 3: update 2.5 cannot follow update 1"),
+        (4, "", "line 4: 1 values for 3 metrics"),
+    ):
+        log.write_text("\n".join([*whole[: number - 1], line, *whole[number:], ""]))
+        learner = Counter(5)
+        with pytest.raises(ValueError, match=f"metrics\\.csv, {words}"):
+            run(learner, tmp_path, resume=True)
+        assert learner.update_number == 3 and update_of(tmp_path) == 3
+
+
+def test_what_is_no_checkpoint_or_a_damaged_one_is_refused(tmp_path):
     run(Counter(2), tmp_path)
     path = tmp_path / CHECKPOINT
-    path.write_bytes(path.read_bytes()[:-500] if content is None else content)
-    with pytest.raises(ValueError, match=r"checkpoint\.pt: not a checkpoint, or a damaged one"):
-        run(Counter(3), tmp_path, resume=True)
-
-
-def test_a_checkpoint_with_a_bit_flipped_is_refused_or_the_same(tmp_path: Path) -> None:
-    path = tmp_path / CHECKPOINT
-    save_checkpoint({"update": 3, "weights": torch.full((40,), 3.0)}, path)
+    for content in (b"", b"no archive", path.read_bytes()[:-500]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt: not a checkpoint, or a damaged one"):
+            run(Counter(3), tmp_path, resume=True)
+    # With a bit flipped it is refused, or the same.
+    save_checkpoint(state_of(3, weights=40), path)
     whole, refused = path.read_bytes(), 0
-    for place in range(0, len(whole), 7):
+    for place in range(0, len(whole), 14):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
@@ -282,7 +241,7 @@ def test_a_checkpoint_with_a_bit_flipped_is_refused_or_the_same(tmp_path: Path) 
         except ValueError as error:
             assert "not a checkpoint" in str(error)
             refused += 1
-    assert refused > 70
+    assert refused > 35
 
 
 WRITER = """
@@ -295,37 +254,26 @@ with WriteLock(Path(sys.argv[1])):
 """
 
 
-@contextmanager
-def another_writer(folder: Path) -> Iterator[subprocess.Popen]:
-    """A process that writes into a folder."""
+def test_a_second_run_into_a_folder_is_refused_until_the_first_has_ended_or_was_killed(tmp_path):
+    folder, today, learner = tmp_path / "runs" / "one", time.strftime("%Y-"), Counter(2)
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout and process.stdout.readline() == "locked\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_second_run_into_a_folder_is_refused_until_the_first_has_ended_or_was_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "one"
-    today = time.strftime("%Y-")
-    with another_writer(folder) as process:
-        learner = Counter(2)
+        assert process.stdout.readline() == "locked\n"
         with pytest.raises(BlockingIOError) as told:
             run(learner, folder)
         words = f"{folder} is already being written, by process {process.pid} on "
         assert str(told.value).startswith(words) and f" since {today}" in str(told.value)
         assert learner.update_number == 0 and names(folder) == {".lock"}
-        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
         process.wait()
-        # The file is still there, the lock has gone with the process.
-        assert names(folder) == {".lock"}
-        run(learner, folder)
+    # The file is still there, the lock has gone with the process.
+    assert names(folder) == {".lock"}
+    run(learner, folder)
     assert names(folder) == {CHECKPOINT, "metrics.csv"}
 
 
-def test_a_lock_leaves_nothing_behind_and_keeps_out_this_process_too(tmp_path: Path) -> None:
+def test_a_lock_leaves_nothing_behind_and_keeps_out_this_process_too(tmp_path, monkeypatch):
     folder = tmp_path / "runs" / "one"
     with WriteLock(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "), WriteLock(folder):
         pass
@@ -336,29 +284,24 @@ def test_a_lock_leaves_nothing_behind_and_keeps_out_this_process_too(tmp_path: P
     with WriteLock.beside(tmp_path / "file") as lock:
         assert lock.file == tmp_path / "file.lock"
     assert names(tmp_path) == {"runs"}
+    # Between opening the file and locking it, its last holder removes it and a third writer makes it anew.
+    taken, lock = [], WriteLock._lock
 
-
-def test_a_lock_on_a_file_that_was_taken_away_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening the file and locking it, its last holder removes it and a third writer makes it anew."""
-    first, lock = True, WriteLock._lock
-
-    def raced(self: WriteLock, descriptor: int) -> None:
-        nonlocal first
+    def raced(self, descriptor):
         lock(self, descriptor)
-        if first:
-            first = False
-            self.file.unlink()
+        if not taken:
+            taken.append(self.file.unlink())
             self.file.touch()
 
     monkeypatch.setattr(WriteLock, "_lock", raced)
-    with WriteLock(tmp_path):
+    with WriteLock(folder):
         monkeypatch.undo()
-        with pytest.raises(BlockingIOError), WriteLock(tmp_path):
+        with pytest.raises(BlockingIOError), WriteLock(folder):
             pass
 
 
-def test_events_have_what_is_a_number_at_its_update(tmp_path: Path) -> None:
-    told: list[tuple[object, ...]] = []
+def test_events_and_progress_by_hand(tmp_path):
+    told = []
     log = MetricsLog(tmp_path)
     log._events = SimpleNamespace(add_scalar=lambda *event: told.append(event), close=lambda: told.append(("closed",)))
     log.write({"update": 3.0, "loss": 0.5, "grade": float("nan")})
@@ -367,9 +310,6 @@ def test_events_have_what_is_a_number_at_its_update(tmp_path: Path) -> None:
     log.close()
     assert told == [("update", 3.0, 3), ("loss", 0.5, 3), ("closed",)]
     assert (tmp_path / "metrics.csv").read_text() == "update,loss,grade\n3.0,0.5,nan\n"
-
-
-def test_progress_by_hand() -> None:
     learner = Counter(3)
     learner.update(), learner.update()
     told = progress_metrics(learner, 10, 4.0, 0.1)

@@ -1,0 +1,210 @@
+"""Checkpoints: what another run takes over as its initial policy, and states of other forms, refused in a sentence."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import vecenv
+from tests.learn.chain_task import same
+from tests.small_env import assert_same_bits, snapshot
+from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.exact import Exact, ExactConfig
+from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.initial_policy import check_same_network, start_from
+from vecenv.learn.policies import load_policy
+from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.runs import CHECKPOINT, load_run
+
+CONFIG = PPOConfig(num_steps=4, total_frames=3 * 4 * 8, minibatches=2, epochs=1, policy="symbol", hidden=(8,))
+RULES = {"action": "tilt", "features": ("daily_change", "momentum_10"), "episode_length": 20}
+
+
+def market_env(num_symbols: int, seed: int = 0, **rules: object) -> VecEnv:
+    options = {"num_paths": 3, "num_days": 90, "symbols": [f"S{k}" for k in range(num_symbols)], "seed": seed}
+    return vecenv.make(
+        "stock_trading", 8, market="synthetic", market_options=options, compile=False, seed=seed, **(RULES | rules)
+    )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """The checkpoint of a run on three symbols."""
+    folder = tmp_path_factory.mktemp("source")
+    train(market_env(3), CONFIG, folder)
+    return folder / CHECKPOINT
+
+
+def read(path: Path) -> dict:
+    return load_checkpoint(path, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("num_symbols", [3, 5])
+def test_it_starts_with_that_policy_and_its_critic_and_all_else_is_new(source, num_symbols):
+    learner, fresh = (PPO(market_env(num_symbols, 1), replace(CONFIG, seed=9)) for _ in range(2))
+    start_from(learner, source)
+    state = read(source)
+    assert same(learner.actor, state["actor"]) and same(learner.critic, state["critic"])
+    assert same(learner.moments, state["moments"]) and not same(learner.actor, fresh.actor)
+    running = learner.observation_moments.state_dict()
+    assert all(torch.equal(running[name], value) for name, value in state["observation_moments"].items())
+    assert learner.update_number == 0 and learner.optimiser.state_dict()["state"] == {}
+    assert float(learner.reward_scale.return_moments.count) == 0 and learner.num_updates == 3
+    env = market_env(num_symbols, 2)
+    started = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
+    assert torch.equal(PolicyAgent(started).act(env), PolicyAgent(load_policy(source, env)).act(env))
+    # Its first rollout is added to the moments of that run, as if it followed that run's last one.
+    learner.prepare()
+    expected = RunningMoments((learner.network.moments_size,), torch.device("cpu"))
+    expected.load_state_dict(state["observation_moments"])
+    # Three symbols, four steps of eight rows, three updates and the rollout before them.
+    assert float(expected.count) == 3 * 4 * 8 * 4
+    expected.update(learner.network.samples(learner.collector.observation.flatten(0, 1)))
+    assert float(learner.observation_moments.count) == 3 * 4 * 8 * 4 + num_symbols * 4 * 8
+    assert torch.equal(learner.moments[0], expected.mean.float())
+    assert torch.equal(learner.moments[1], expected.deviation().float())
+
+
+def test_best_policies_critics_that_do_not_fit_and_other_learners(source, tmp_path):
+    """Of a validated run it is the best policy; a critic of another form starts new; groups take it as reference."""
+    state, path = read(source), tmp_path / "other.pt"
+    best = {"actor": [tensor + 1 for tensor in state["actor"]], "moments": [tensor + 2 for tensor in state["moments"]]}
+    save_checkpoint(state | {"best": best}, path)
+    started = PPO(market_env(4), CONFIG)
+    start_from(started, path)
+    assert same(started.actor, best["actor"]) and same(started.moments, best["moments"])
+    assert torch.equal(started.observation_moments.mean, state["observation_moments"]["mean"])
+    for critic in ([torch.zeros(3, 3), *state["critic"][1:]], []):
+        save_checkpoint(state | {"critic": critic}, path)
+        learner, fresh = (PPO(market_env(3), CONFIG) for _ in range(2))
+        start_from(learner, path)
+        assert same(learner.critic, fresh.critic) and same(learner.actor, state["actor"])
+    exact = Exact(market_env(3, whole_shares=False), ExactConfig(num_steps=4, policy="symbol", hidden=(8,)))
+    start_from(exact, source)
+    assert same(exact.actor, state["actor"]) and exact.critic == []
+    config = GRPOConfig(total_frames=8 * 20, epochs=1, minibatches=2, policy="symbol", hidden=(8,), kl_coef=0.1)
+    groups = GRPO(market_env(4), config, 4)
+    start_from(groups, source)
+    assert same(groups.reference, groups.actor) and same(groups.actor, state["actor"])
+
+
+def test_what_cannot_start_a_run_is_refused(source, tmp_path):
+    learner, path, state = PPO(market_env(3), CONFIG), tmp_path / "other.pt", read(source)
+    before, running = [tensor.clone() for tensor in learner.actor], state["observation_moments"]
+    for changes, told in (
+        ({"hidden": (16,)}, r"trained with hidden \(8,\), which cannot start a run with hidden \(16,\)"),
+        ({"policy": "attention"}, "trained with policy symbol, which cannot start a run with policy attention"),
+    ):
+        with pytest.raises(ValueError, match=f"{CHECKPOINT}: {told}"):
+            start_from(PPO(market_env(3), replace(CONFIG, **changes)), source)
+    # A checkpoint without the name of its head has normal actions.
+    saved = {"policy": "symbol", "hidden": (8,), "normalise_observations": True}
+    check_same_network(saved, CONFIG, "a.pt")
+    for change, told in (
+        ({"head": "dirichlet"}, "head dirichlet"),
+        ({"normalise_observations": False}, "normalise_obs"),
+    ):
+        with pytest.raises(ValueError, match=rf"a\.pt: trained with {told}.*, which cannot start a run with"):
+            check_same_network(saved | change, CONFIG, "a.pt")
+    for fault, told in (
+        ({"observation_moments": None}, "its observation_moments is nothing instead of dict"),
+        ({"observation_moments": running | {"count": torch.zeros(2)}}, r"its observation_moments\.count is float32"),
+        ({"scenario": state["scenario"] | {"task": "portfolio"}}, r"trained for \{'task': 'portfolio', .*, not for"),
+        ({"actor": [tensor.double() for tensor in state["actor"]]}, r"its actor\.0 is float64"),
+    ):
+        save_checkpoint(state | fault, path)
+        with pytest.raises(ValueError, match=rf"other\.pt: {told}"):
+            start_from(learner, path)
+    with pytest.raises(FileNotFoundError):
+        start_from(learner, tmp_path / "none.pt")
+    with pytest.raises(ValueError, match="layers have shapes"):
+        start_from(PPO(market_env(3, features=("daily_change",)), CONFIG), source)
+    assert same(learner.actor, before)
+
+
+FAULTS = {
+    r"its state\.actor\.0 is float32 of shape \(8, 3\) instead of float32 of shape \(8, \d+\)": (
+        lambda state: state["actor"].__setitem__(0, torch.zeros(8, 3))
+    ),
+    r"its state\.actor\.1 is float64 of shape \(8,\) instead of float32 of shape \(8,\)": (
+        lambda state: state["actor"].__setitem__(1, state["actor"][1].double())
+    ),
+    r"its state\.actor\.1 is str instead of float32": lambda state: state["actor"].__setitem__(1, "weights"),
+    r"its state\.actor has \d+ entries instead of": lambda state: state["actor"].pop(),
+    "its state lacks moments and also has momenta": lambda state: state.update(momenta=state.pop("moments")),
+    r"its state\.environment\.rows\.0": lambda state: state["environment"]["rows"].__setitem__(0, torch.zeros(8, 7)),
+    r"its state\.environment\.env_ids is int64": lambda state: state["environment"].update(env_ids=torch.arange(9)),
+    r"its state\.update is str instead of a number": lambda state: state.update(update="three"),
+    "its optimiser is nothing instead of dict": lambda state: state.pop("optimiser"),
+    r"its optimiser\.state\.0\.exp_avg is float32 of shape \(3,\) instead of": (
+        lambda state: state["optimiser"]["state"][0].update(exp_avg=torch.zeros(3))
+    ),
+    r"its optimiser\.state also has 99": lambda state: state["optimiser"]["state"].update({99: {}}),
+    r"its optimiser\.param_groups\.0\.params has \d+ entries instead of": (
+        lambda state: state["optimiser"]["param_groups"][0]["params"].append(99)
+    ),
+    "another task, other rules or another market": lambda state: state.update(scenario={"task": "other"}),
+    "not a checkpoint of a run": lambda state: state.update(config=None),
+}
+
+
+def test_a_state_of_other_forms_is_refused_and_nothing_of_it_loaded(tmp_path, source):
+    own, state = PPO(market_env(3), CONFIG), read(source)
+    before = snapshot(own.env.rows) + [parameter.clone() for parameter in own.parameters]
+    for words, fault in FAULTS.items():
+        changed = copy.deepcopy(state)
+        fault(changed)
+        save_checkpoint(changed, tmp_path / CHECKPOINT)
+        with pytest.raises(ValueError, match=rf"checkpoint\.pt: .*{words}"):
+            load_run(own, tmp_path / CHECKPOINT)
+        assert_same_bits(snapshot(own.env.rows) + list(own.parameters), before, f"after {words}")
+
+
+def test_a_policy_of_other_forms_is_refused(tmp_path, source):
+    path, env, state = tmp_path / CHECKPOINT, market_env(3), read(source)
+    for fault, words in (
+        ({"moments": [torch.zeros(2), torch.ones(2)]}, r"its moments\.0 is float32 of shape \(2,\)"),
+        ({"moments": None}, "its moments is nothing"),
+        ({"actor": None}, "layers"),
+        ({"actor": [tensor.double() for tensor in state["actor"]]}, r"its actor\.0 is float64"),
+        ({"scenario": {}}, "trained for"),
+        ({"config": {}}, "its config lacks bf16"),
+        ({"members": [1, 2]}, "members of an ensemble in one batch; each is in a folder seed_K beside it"),
+    ):
+        save_checkpoint(state | fault, path)
+        with pytest.raises(ValueError, match=words):
+            load_policy(path, env)
+    save_checkpoint({"config": {}}, path)
+    with pytest.raises(ValueError, match="holds no policy; of a language model's run, the folder is its model"):
+        load_policy(path, env)
+
+
+def test_every_rollout_is_taken_into_the_moments_once() -> None:
+    """After each update they are those of all observations so far, the rollout before the first update among them."""
+    own, seen = PPO(market_env(3), replace(CONFIG, policy="flat")), []
+    collect = own.collect
+
+    def collected() -> None:
+        collect()
+        seen.append(own.collector.observation.flatten(0, 1).double().clone())
+
+    own.collect = collected  # type: ignore[method-assign]
+    for update in range(1, 3):
+        own.update()
+        samples, deviation = torch.cat(seen), own.observation_moments.deviation()
+        assert own.observation_moments.count == len(samples) == (update + 1) * own.batch_size
+        torch.testing.assert_close(own.observation_moments.mean, samples.mean(0), rtol=1e-6, atol=1e-9)
+        expected = samples.std(0, correction=0)
+        torch.testing.assert_close(deviation[deviation != 1], expected[deviation != 1], rtol=1e-4, atol=1e-9)
+        # What scales the next rollout.
+        torch.testing.assert_close(own.moments[0], own.observation_moments.mean.float())
+        torch.testing.assert_close(own.moments[1], deviation.float())
+        assert own.reward_scale.return_moments.count == (update + 1) * own.batch_size

@@ -1,0 +1,162 @@
+"""Pictures show what the evaluation and the training measured, and the run folder has them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vecenv
+from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.learning_curve import learning_curve_figure
+from vecenv.learn.report import write_run_folder
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.agents import BASELINES
+
+NAN = math.nan
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=100, symbols=12, seed=1), ("rsi_14",))
+    env = vecenv.make("stock_trading", 12, market=tape, compile=False, episode_length=30, initial_cash=1e5)
+    return evaluate(env, {name: agent() for name, agent in BASELINES.items()}, seed=4)
+
+
+def lines_of(axis):
+    return {line.get_label(): line.get_ydata() for line in axis.get_lines() if not line.get_label().startswith("_")}
+
+
+def growth(evaluation, name):
+    equity = evaluation.records[name].curves.equity
+    return 100 * float((equity[-1] / equity[0]).quantile(0.5))
+
+
+def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monkeypatch):
+    figure = equity_figure(evaluation)
+    equity, above = figure.axes
+    lines = lines_of(equity)
+    assert list(lines) == [name for name in evaluation.records if name != "oracle"]
+    for name, line in lines.items():
+        assert line[0] == pytest.approx(100.0) and line[-1] == pytest.approx(growth(evaluation, name), rel=1e-9)
+    (text,) = equity.texts
+    end = growth(evaluation, "oracle")
+    assert text.get_text() == f"oracle knows the future: {end:,.0f}%" and end > 110
+    for word in ("stock_trading", "synthetic market", "12 symbols", "12 episodes", "within 20"):
+        assert word in figure.get_suptitle()
+    lines = lines_of(above)
+    assert set(lines) == set(evaluation.records) - {"hold", "oracle", "buy_and_hold"}
+    bands = [band.get_paths()[0].vertices[:, 1] for band in above.collections]
+    for (name, line), band in zip(lines.items(), bands, strict=True):
+        table = evaluation.excess_log_returns[name]
+        assert line[0] == 0 and line[-1] == pytest.approx(100 * table.mean, abs=1e-9)
+        assert any(abs(band - 100 * table.low) < 1e-9) and any(abs(band - 100 * table.high) < 1e-9)
+    assert [axis.get_yscale() for axis in figure.axes] == ["linear", "linear"]
+    monkeypatch.setattr("vecenv.learn.account_figures._LOG_SCALE_RATIO", 1.01)
+    assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["log", "linear"]
+    # An agent alone is shown, whatever it knows, and has nothing beside it.
+    for name in ("oracle", "buy_and_hold"):
+        (axis,) = equity_figure(replace(evaluation, records={name: evaluation.records[name]})).axes
+        assert list(lines_of(axis)) == [name] and not axis.texts
+
+
+def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation):
+    lines = lines_of(exposure_figure(evaluation).axes[0])
+    assert set(lines["hold"]) == {0.0} and "oracle" not in lines
+    curves = evaluation.records["buy_and_hold"].curves
+    shares = 100 * (1 - curves.cash / curves.equity)
+    assert lines["buy_and_hold"].tolist() == pytest.approx(shares.quantile(0.5, dim=1).tolist())
+    lost = 100 * (curves.equity / curves.equity.cummax(0).values - 1)
+    shown = lines_of(drawdown_figure(evaluation).axes[0])["buy_and_hold"]
+    assert shown.tolist() == pytest.approx(lost.quantile(0.5, dim=1).tolist(), abs=1e-4) and shown.min() < -1
+    axis = holdings_figure(evaluation, "buy_and_hold").axes[0]
+    assert axis.get_lines()[0].get_ydata().tolist() == pytest.approx((curves.equity[:, 0] / 1e3).tolist(), rel=1e-6)
+    labels = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert labels[-1] == "cash" and labels[0] == "4 others"
+
+
+def history(**columns):
+    """Metrics of updates, given by their columns."""
+    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def validated(frames, excesses, width=1.0, attainable=NAN):
+    low, high = ([excess + by for excess in excesses] for by in (-width, width))
+    bounds = {"validation_excess_low": low, "validation_excess_high": high}
+    bounds["validation_attainable_percent"] = [attainable] * len(frames)
+    speed = [10.0 * excess + 50.0 for excess in excesses]
+    return history(frames=frames, validation_excess_percent=excesses, **bounds, samples_per_second=speed)
+
+
+HISTORY = history(frames=[1e3, 2e3], samples_per_second=[2e6, 3e6], return_percent=[NAN, 1.5], grade=[0.4, 0.5])
+
+
+def test_a_learning_curve_leaves_gaps_out():
+    figure = learning_curve_figure([HISTORY], "a task")
+    returns, grade, speed = figure.axes
+    assert speed.get_ylim() == (0.0, pytest.approx(3.3e6))
+    assert speed.get_xlabel() == "Steps of all sub-environments together"
+    assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
+    assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
+    assert "a task" in figure.get_suptitle()
+    rewards = {"validation_reward": [0.5, NAN, 1.5], "validation_reference_reward": [2.0, NAN, 4.0]}
+    (axis,) = learning_curve_figure([history(frames=[1, 2, 3], **rewards)], "a task").axes
+    assert axis.get_ylabel() == "Held-out episodes:\nreward"
+    assert [set(line.get_ydata()) for line in axis.lines] == [{0.5, 1.5}, {3.0}]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["reference agent"]
+
+
+@pytest.mark.parametrize("attainable", [3.5, -1.0, NAN])
+def test_validations_are_drawn_with_their_interval_beside_what_is_attainable(attainable):
+    """Not where the best rule earns less than buy and hold, as that of the best Sharpe ratio may."""
+    rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
+    rows = [row | {"grade": 0.5, "validation_grade": 0.1, "validation_reward": 7.0} for row in rows]
+    rows[1]["samples_per_second"] = 9.0
+    figure = learning_curve_figure([rows], "a task")
+    labels = ["Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s"]
+    assert [axis.get_ylabel() for axis in figure.axes] == labels
+    excess = figure.axes[0]
+    lines = {line.get_label(): set(line.get_ydata()) for line in excess.lines}
+    assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and lines["buy and hold"] == {0.0}
+    assert lines.get("best attainable") == ({attainable} if attainable > 0 else None)
+    assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
+
+
+def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():
+    """The third stopped early, and the second was not validated at its third update."""
+    excesses = ((0.0, 1.0, 2.0, 3.0), (1.0, -1.0, NAN, 4.0), (5.0, 0.5))
+    histories = [validated(range(1, len(one) + 1), one, 9.0) for one in excesses]
+    excess, speed = learning_curve_figure(histories, "a task").axes
+    lines = {line.get_label(): line for line in excess.lines}
+    runs = [line for name, line in lines.items() if name.startswith("_")]
+    assert [line.get_ydata().tolist() for line in runs] == [[0.0, 1.0, 2.0, 3.0], [1.0, -1.0, 4.0], [5.0, 0.5]]
+    assert runs[1].get_xdata().tolist() == [1.0, 2.0, 4.0]
+    median = lines["median of 3 seeds"]
+    assert median.get_xdata().tolist() == [1.0, 2.0] and median.get_ydata().tolist() == [1.0, 0.5]
+    (band,) = excess.collections
+    corners = {tuple(point) for point in np.round(band.get_paths()[0].vertices, 9)}
+    assert corners == {(1.0, 0.0), (1.0, 5.0), (2.0, -1.0), (2.0, 1.0)}
+    told = [text.get_text() for text in excess.get_legend().get_texts()]
+    assert told == ["median of 3 seeds", "lowest to highest seed", "buy and hold"] and speed.get_legend() is None
+
+
+@pytest.mark.assembly
+def test_a_run_folder_has_numbers_and_pictures(evaluation, tmp_path):
+    folder = tmp_path / "new" / "run"
+    written = write_run_folder(folder, {"seed": 7, "settings": {"hidden": [64, 64]}}, evaluation, [HISTORY], "oracle")
+    read = json.loads((folder / "metrics.json").read_text())
+    assert read["vecenv_version"] == vecenv.__version__ and read["seed"] == 7
+    assert read["evaluation"] == written["evaluation"] and read["worst_days"] == written["worst_days"]
+    assert len(read["worst_days"]) == 10
+    for name in ("learning_curve", "equity", "drawdown", "exposure", "holdings", "worst_days"):
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+
+
+def test_a_run_folder_of_an_unknown_agent_is_refused(evaluation, tmp_path):
+    with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
+        write_run_folder(tmp_path, {}, evaluation, agent="ppo")
