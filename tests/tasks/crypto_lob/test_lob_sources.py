@@ -15,32 +15,21 @@ from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 
 FAULTS = {
-    "row 7, ts_ms: nan is no whole number": {"ts_ms": (7, np.nan)},
-    "row 7, time: 1003000 is the time of the row before again": {"ts_ms": (7, 1_003_000)},
-    "row 7, time: 5 is a time before that of the row before, 1003000": {"ts_ms": (7, 5)},
-    "row 9, bid_px_0 and ask_px_0: the book is crossed": {"bid_px_0": (9, 5_000.0)},
-    "row 9, ask_px_0: the book has no ask": {"ask_px_0": (9, np.nan)},
-    "row 9, bid_px_0: the book has no bid": {"bid_qty_0": (9, 0.0)},
-    "row 3, ask_qty_1: -1 is not positive": {"ask_qty_1": (3, -1.0)},
-    "row 3, ask_px_2: a level behind one that is missing": {"ask_px_1": (3, np.nan)},
-    "row 4, ask_px_2: levels are not sorted": {"ask_px_2": (4, 1.0)},
-    "row 4, bid_px_1: levels are not sorted": {"bid_px_1": (4, 999_999.0)},
-    "row 2, sold: a negative volume": {"sell_qty": (2, -1.0)},
+    "row 7, ts_ms: nan is no whole number": ("ts_ms", 7, np.nan),
+    "row 7, time: 1003000 is the time of the row before again": ("ts_ms", 7, 1_003_000),
+    "row 7, time: 5 is a time before that of the row before, 1003000": ("ts_ms", 7, 5),
+    "row 9, bid_px_0 and ask_px_0: the book is crossed": ("bid_px_0", 9, 5_000.0),
+    "row 9, ask_px_0: the book has no ask": ("ask_px_0", 9, np.nan),
+    "row 9, bid_px_0: the book has no bid": ("bid_qty_0", 9, 0.0),
+    "row 3, ask_qty_1: -1 is not positive": ("ask_qty_1", 3, -1.0),
+    "row 3, ask_px_2: a level behind one that is missing": ("ask_px_1", 3, np.nan),
+    "row 4, ask_px_2: levels are not sorted": ("ask_px_2", 4, 1.0),
+    "row 4, bid_px_1: levels are not sorted": ("bid_px_1", 4, 999_999.0),
+    "row 2, sold: a negative volume": ("sell_qty", 2, -1.0),
 }
 
 
-@pytest.mark.parametrize("message", FAULTS)
-def test_faults_are_named(message, tmp_path):
-    table = book_table().astype({"ts_ms": float})
-    for column, (row, value) in FAULTS[message].items():
-        table.loc[row, column] = value
-    table.to_csv(tmp_path / "books.csv", index=False)
-    with pytest.raises(MarketDataError) as error:
-        read_snapshots(str(tmp_path / "books.csv"))
-    assert message in str(error.value) and "books.csv" in str(error.value)
-
-
-def test_coins_are_chosen_by_name(tmp_path):
+def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
     file = tmp_path / "books.parquet"
     pd.concat([book_table(seed=1), book_table(seed=2, symbol="B")]).to_parquet(file)
     chosen = read_snapshots(str(file), "B")
@@ -48,17 +37,20 @@ def test_coins_are_chosen_by_name(tmp_path):
     for symbol, message in (("", "several coins, choose one as symbol: A, B"), ("C", "no coin 'C'; there are A, B")):
         with pytest.raises(MarketDataError, match=message):
             read_snapshots(str(file), symbol)
-
-
-@pytest.mark.parametrize(("name", "message"), [("no.parquet", "no such file"), ("bad.parquet", "cannot be read")])
-def test_unreadable_files_are_named(name, message, tmp_path):
     (tmp_path / "bad.parquet").write_text("nonsense")
-    with pytest.raises(MarketDataError, match=f"{name}: {message}"):
-        read_snapshots(str(tmp_path / name))
+    for name, message in (("no.parquet", "no such file"), ("bad.parquet", "cannot be read")):
+        with pytest.raises(MarketDataError, match=f"{name}: {message}"):
+            read_snapshots(str(tmp_path / name))
+    for message, (column, row, value) in FAULTS.items():
+        table = book_table().astype({"ts_ms": float})
+        table.loc[row, column] = value
+        table.to_csv(tmp_path / "books.csv", index=False)
+        with pytest.raises(MarketDataError, match=rf"books\.csv.*{message}"):
+            read_snapshots(str(tmp_path / "books.csv"))
 
 
-def contest_table() -> pd.DataFrame:
-    """Two rows of a contest's file: prices 99.99 and 100.01 around 100, two levels."""
+def test_files_of_the_contests_are_read(tmp_path):
+    """Two rows: prices 99.99 and 100.01 around 100, two levels."""
     columns = {"system_time": ["2021-04-07 11:32:42.122161+00:00", "2021-04-07 11:32:43.122161+00:00"]}
     columns |= {"midpoint": [100.0, 100.005], "spread": [0.02, 0.01], "buys": [50.0, 0.0], "sells": [0.0, 200.01]}
     for level, distance in enumerate((1e-4, 2e-4)):
@@ -66,34 +58,23 @@ def contest_table() -> pd.DataFrame:
         columns[f"asks_distance_{level}"] = [distance, distance - 5e-5]
         for side in ("bids", "asks"):
             columns[f"{side}_notional_{level}"] = [1_000.0 * (level + 1)] * 2
-    return pd.DataFrame(columns)
-
-
-def test_files_of_the_contests_are_read(tmp_path):
-    contest_table().to_csv(tmp_path / "one.csv", index=False)
+    table = pd.DataFrame(columns)
+    table.to_csv(tmp_path / "one.csv", index=False)
     books = read_snapshots(str(tmp_path / "one.csv"))
-    assert np.allclose(books.bid_price[0], [99.99, 99.98]) and np.allclose(books.ask_price[0], [100.01, 100.02])
-    assert np.allclose(books.bid_price[1], [100.0, 99.99]) and np.allclose(books.ask_price[1], [100.01, 100.02])
+    assert np.allclose(books.bid_price, [[99.99, 99.98], [100.0, 99.99]])
+    assert np.allclose(books.ask_price, [[100.01, 100.02]] * 2)
     assert np.allclose(books.ask_size[0], [1_000 / 100.01, 2_000 / 100.02])
     assert np.allclose(books.bought, [0.5, 0.0]) and np.allclose(books.sold, [0.0, 200.01 / 100.005])
     assert np.diff(books.time).tolist() == [1_000]
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
+    for column, value, message in (
         ("midpoint", np.nan, "row 1, midpoint: not a positive number"),
         ("system_time", "noon", "row 1, system_time: 'noon' is no time"),
         ("asks_distance_0", -0.1, "row 1, bids_distance_0 and asks_distance_0: the book is crossed"),
-    ],
-)
-def test_faults_of_the_contests_files_are_named(column, value, message):
-    table = contest_table()
-    table[column] = [table[column][0], value]
-    with pytest.raises(MarketDataError, match=message):
-        contest_snapshots(table, "one.csv")
-    with pytest.raises(MarketDataError, match=f"one.csv: missing columns {column}"):
-        contest_snapshots(table.drop(columns=column), "one.csv")
+    ):
+        with pytest.raises(MarketDataError, match=message):
+            contest_snapshots(table.assign(**{column: [table[column][0], value]}), "one.csv")
+        with pytest.raises(MarketDataError, match=f"one.csv: missing columns {column}"):
+            contest_snapshots(table.drop(columns=column), "one.csv")
 
 
 def lobster_files(folder: Path, book: str, messages: str) -> str:
@@ -115,41 +96,29 @@ def test_files_of_lobster_are_read(tmp_path):
     assert np.allclose(books.bid_price, [[585.33, 585.3]] * 2) and books.bid_size.tolist() == [[18, 150]] * 2
     assert np.allclose(books.ask_price[0], [585.94, 585.98]) and np.isnan(books.ask_price[1, 1])
     assert books.sold.tolist() == [7, 0] and books.bought.tolist() == [0, 100]
-
-
-@pytest.mark.parametrize(
-    ("book", "messages", "fault"),
-    [
+    for book, messages, fault in (
         (BOOK, MESSAGES.split("\n")[0], "3 lines, but AAPL.*message_2.csv has 1"),
         ("1,2,3\n" * 3, MESSAGES, "3 columns, which is no multiple of 4"),
         (BOOK, MESSAGES.replace("34200.0253", "34199.0"), "row 2, time: before that of the row before"),
         (BOOK, "a,b\nc,d\ne,f\n", "cannot be read"),
-    ],
-)
-def test_faults_of_lobsters_files_are_named(book, messages, fault, tmp_path):
-    with pytest.raises(MarketDataError, match=fault):
-        read_snapshots(lobster_files(tmp_path, book, messages))
+    ):
+        with pytest.raises(MarketDataError, match=fault):
+            read_snapshots(lobster_files(tmp_path, book, messages))
 
 
-def test_generated_books_are_valid_and_repeat():
+def test_generated_books_are_valid_and_their_imbalance_predicts_the_mid_as_asked_for():
     books, again, other = (synthetic_snapshots(hours=0.5, seed=seed) for seed in (1, 1, 2))
     assert (books.bid_price == again.bid_price).all() and (books.bid_price != other.bid_price).any()
     assert len(books.time) == 1_800 and (np.diff(books.time) == 1_000).all()
     sums = {name: round(float(getattr(books, name).sum()), 3) for name in ("bid_size", "ask_size", "bought", "sold")}
     assert sums == {"bid_size": 20_927.106, "ask_size": 13_825.478, "bought": 970.981, "sold": 610.599}
     assert (books.bid_price.sum(), books.ask_price.sum()) == (906_087_539, 906_460_094)
-
-
-def test_generated_imbalance_predicts_the_mid_as_asked_for():
-    """Its sign is that of the mid's move over the next minute more often than not, without strength half the time."""
+    # Its sign is that of the mid's move over the next minute more often than not, without strength half the time.
     for strength, low, high in ((0.1, 0.58, 0.9), (0.0, 0.42, 0.58)):
         books = synthetic_snapshots(hours=6.0, strength=strength)
         mid = (books.bid_price[:, 0] + books.ask_price[:, 0]) / 2
         lean = books.bid_size.sum(1) - books.ask_size.sum(1)
         assert low < (np.sign(lean[:-60]) == np.sign(mid[60:] - mid[:-60])).mean() < high
-
-
-@pytest.mark.parametrize("options", [{"hours": 0.0}, {"step_gap": -1.0}, {"levels": 0}, {"strength": np.inf}])
-def test_impossible_generators_are_refused(options):
-    with pytest.raises(ValueError, match=r"needs two rows|must be finite"):
-        synthetic_snapshots(**options)
+    for options in ({"hours": 0.0}, {"step_gap": -1.0}, {"levels": 0}, {"strength": np.inf}):
+        with pytest.raises(ValueError, match=r"needs two rows|must be finite"):
+            synthetic_snapshots(**options)

@@ -22,10 +22,9 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, position_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
-from vecenv.tasks.crypto_lob.cost_ramp import CostRamp
-from vecenv.tasks.crypto_lob.figures import equity_figure, lob_figures
-from vecenv.tasks.crypto_lob.figures import played as played_of
+from vecenv.tasks.crypto_lob.figures import equity_figure, lob_figures, played
 from vecenv.tasks.crypto_lob.hindsight import best_positions
+from vecenv.tasks.crypto_lob.orders import KEEP, choice_of_action
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
 from vecenv.tasks.crypto_lob.state import Account, after_fill
@@ -92,24 +91,6 @@ def test_nothing_beats_the_oracle(fill, action, latency):
     heard = torch.cat([path[:, late:], path.new_zeros(len(starts), late)], 1)
     got = equity_of(scenario, starts, list((heard + 1).clamp(0, 2).unsqueeze(-1).unbind(1)))
     assert torch.equal(got, best) and bool((best > 0).any())
-
-
-def played(agent, **config) -> VecEnv:
-    env = vecenv.make("crypto_lob", 8, seed=1, compile=False, **(SMALL | config))
-    env.reset_groups(8, 1, 1)
-    while not bool(env.rows.done.all()):
-        env.advance(agent.act(env), eager=True)
-    return env
-
-
-@pytest.mark.parametrize("action", ["step", "target", "continuous", "limit"])
-def test_rules_hold_what_they_say(action):
-    held = [played(Constant(share), action=action, taker_fee=0.0).info() for share in (0, 1, -1)]
-    assert [info["trades"].unique().tolist() for info in held] == [[0], [1], [1]]
-    # Both sides together pay the spread, in and out.
-    assert bool((held[1]["profit"] + held[2]["profit"] < 0).all())
-    assert held[0]["exposure"].unique().tolist() == [0] and held[0]["annual_sharpe"].unique().tolist() == [0]
-    assert held[1]["exposure"].unique().tolist() == [0.9]
 
 
 def test_the_account_and_the_book_are_shown_as_their_features_say():
@@ -186,33 +167,30 @@ def test_agents_take_the_positions_that_they_name():
     assert torch.equal(Imbalance(0.0).act(env).squeeze(-1), wanted.long())
     assert (Imbalance(1.0).act(env) == 1).all()
     units = torch.tensor([-2, 0, 1])
-    actions = {}
-    for action in ("target", "continuous", "step", "limit"):
-        env = vecenv.make("crypto_lob", 3, seed=1, compile=False, max_position=2, action=action, **SMALL)
-        held = torch.tensor([-1, 0, 2], dtype=torch.int32) * env.scenario.tape.unit
-        env.rows = env.rows.replace(state=env.state.replace(position=held))
-        actions[action] = position_action(env, units).tolist()
-    assert actions == {
+    for action, expected in {
         "target": [[0], [2], [3]],
         "continuous": [[-1.0], [0.0], [0.5]],
         "step": [[0], [1], [0]],
         "limit": [[0, 0, 0], [1, 0, 0], [0, 0, 0]],
-    }
+    }.items():
+        env = vecenv.make("crypto_lob", 3, seed=1, compile=False, max_position=2, action=action, **SMALL)
+        held = torch.tensor([-1, 0, 2], dtype=torch.int32) * env.scenario.tape.unit
+        env.rows = env.rows.replace(state=env.state.replace(position=held))
+        actions = position_action(env, units)
+        assert actions.tolist() == expected
+        # Orders that wait in the book are left as they are, but by limit orders.
+        choice = choice_of_action(actions[0], env.scenario.config, 200)
+        assert choice.quotes.tolist() == [[KEEP, KEEP]] * 2 and choice.quotes.dtype == torch.int64
     assert position_action(env, units, before=units).tolist() == [[1, 0, 0]] * 3
 
 
 @pytest.mark.parametrize(("action", "latency"), [("step", 2), ("target", 3)])
 def test_the_agent_that_knows_all_books_earns_most(action, latency):
-    oracle, config = Oracle(), {"action": action, "latency": latency, "taker_fee": 0.5, "synthetic_strength": 1.0}
-    for seed in (1, 2):
-        env = vecenv.make("crypto_lob", 8, compile=False, synthetic_hours=0.5, episode_steps=20, **config)
-        told = evaluate(env, {"hold": Constant(0), "long": Constant(1), "oracle": oracle}, seed=seed).records
-        best = told["oracle"].outcomes["total_return"]
-        assert bool((best >= told["long"].outcomes["total_return"]).all()) and bool((best >= 0).all())
-        # What the oracle earns is what its path earns.
-        starts = env.state.start_row
-        path = best_positions(env.scenario, starts)
-        assert float(best.mean()) > 0 and path.shape == (8, 20) and bool((path[:, -1] == 0).all())
+    config = {"action": action, "latency": latency, "taker_fee": 0.5, "synthetic_strength": 1.0, **SMALL}
+    env = vecenv.make("crypto_lob", 8, compile=False, **(config | {"episode_steps": 20}))
+    told = evaluate(env, {"long": Constant(1), "oracle": Oracle()}, seed=1).records
+    best, long = (told[name].outcomes["total_return"] for name in ("oracle", "long"))
+    assert bool((best >= long).all()) and bool((best >= 0).all()) and float(best.mean()) > 0
 
 
 def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
@@ -220,22 +198,18 @@ def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
     config = task.parted(CryptoLobConfig(synthetic_hours=0.5, episode_steps=50, embargo=10.0), "test")
     assert not config.random_start and task.parted(CryptoLobConfig(), "train").random_start
     env = vecenv.make("crypto_lob", 12, compile=False, config=config)
-    starts = env.state.start_row.unique()
-    assert (
-        starts.tolist() == list(range(1_350, 1_800 - 50, 50))[:8] and env.state.start_row[0] == env.state.start_row[8]
-    )
-    assert task.blocks(env).tolist() == env.state.start_row.tolist()
+    starts = env.state.start_row
+    assert starts.unique().tolist() == list(range(1_350, 1_750, 50)) and starts[0] == starts[8]
+    assert task.blocks(env).tolist() == starts.tolist()
     part = env.scenario.metadata()["part"]
-    assert (part["windows"], part["last"][-8:]) == (8, "00:29:59") and "8 episodes of 50 steps of 1 s" in part[
-        "description"
-    ]
+    assert part["windows"] == 8 and part["last"].endswith("00:29:59")
+    assert "8 episodes of 50 steps of 1 s" in part["description"]
 
 
 def test_pictures_show_what_was_played():
     env = vecenv.make("crypto_lob", 3, seed=1, compile=False, taker_fee=0.0, **SMALL)
     figures = lob_figures(env, {"long": Constant(1), "random": Constant(-1), "hold": Constant(0)}, seed=1)
-    assert list(figures) == ["trades", "equity"]
-    tape, record = env.scenario.tape, played_of(env, Constant(1), seed=1)
+    tape, record = env.scenario.tape, played(env, Constant(1), seed=1)
     assert record.equity.shape == (11, 3) and record.row.tolist() == list(range(record.row[0], record.row[0] + 11))
     assert (record.position > 0).tolist() == [False] + [True] * 9 + [False]
     assert record.filled.sum(0).tolist() == [tape.unit, tape.unit]
@@ -248,27 +222,25 @@ def test_pictures_show_what_was_played():
     assert long.get_label() == "long" and long.get_ydata().tolist() == pytest.approx(record.equity.mean(1).tolist())
     assert hold.get_ydata().tolist() == [0.0] * 11 and long.get_xdata()[-1] == 10.0
     # An episode that has ended keeps its last equity.
-    cut = record._replace(equity=np.where(np.arange(11)[:, None] > np.array([5, 11, 11]), np.nan, record.equity))
+    ended = np.arange(11)[:, None] > np.array([5, 11, 11])
+    cut = record._replace(equity=np.where(ended, np.nan, record.equity))
     line = equity_figure({"cut": cut}, 2.0).axes[0].lines[0]
-    ends = np.where(np.arange(11)[:, None] > np.array([5, 11, 11]), record.equity[5], record.equity)
-    assert line.get_ydata().tolist() == pytest.approx(ends.mean(1).tolist()) and line.get_xdata()[-1] == 20.0
+    wanted = np.where(ended, record.equity[5], record.equity).mean(1)
+    assert line.get_ydata().tolist() == pytest.approx(wanted.tolist()) and line.get_xdata()[-1] == 20.0
 
 
 def test_costs_rise_with_the_episodes_of_a_training():
-    ramp = CostRamp({"taker_fee": torch.tensor(200_000)}, num_envs=4, episodes=10)
+    env = vecenv.make("crypto_lob", 4, compile=False, cost_ramp=10, slippage=0.5, **SMALL)
+    ramp, again = (env.scenario.schedule(4) for _ in range(2))
     assert ramp.params()["taker_fee"].tolist() == [0] * 4
-    assert ramp.update(None, torch.arange(4).repeat(5), None) == {"cost_share": 0.5}  # type: ignore[arg-type]
-    assert ramp.params()["taker_fee"].tolist() == [100_000] * 4
-    again = CostRamp(ramp.full, 4, 10)
+    assert ramp.update(None, torch.arange(4).repeat(5), None) == {"cost_share": 0.5}
+    assert {name: cost.tolist() for name, cost in ramp.params().items()} == {
+        "taker_fee": [100_000] * 4,
+        "slippage": [25_000] * 4,
+    }
     again.load_state_dict(ramp.state_dict())
-    again.update(None, torch.arange(400) % 4, None)  # type: ignore[arg-type]
+    again.update(None, torch.arange(400) % 4, None)
     assert again.params()["taker_fee"].tolist() == [200_000] * 4
-    env = vecenv.make("crypto_lob", 4, compile=False, cost_ramp=3, slippage=0.5, **SMALL)
-    schedule = env.scenario.schedule(4)
-    schedule.update(None, torch.arange(6), None)
-    assert {name: cost.tolist() for name, cost in schedule.params().items()} == {
-        "taker_fee": [100_000] * 4, "slippage": [25_000] * 4,
-    }  # fmt: skip
 
 
 @pytest.mark.nightly
@@ -300,46 +272,36 @@ def test_the_preset_of_the_contest_has_its_simulators_numbers():
 POSITIVE = ("initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours", "unit", "lot_size")
 POSITIVE += ("train_hours", "test_hours", "step_gap", "levels", "synthetic_hours", "tick_size")
 NOT_NEGATIVE = ("embargo", "max_gap", "latency", "taker_fee", "slippage", "stop_loss", "max_holding", "cost_ramp")
-NOT_NEGATIVE += ("depth", "maintenance_margin", "max_age")
-WRONG = {
-    **{name: (0, "must be positive") for name in POSITIVE},
-    **{name: (-1 if name != "maintenance_margin" else -0.5, "must not be negative") for name in NOT_NEGATIVE},
-    "maker_fee": (-1_001, "within 1000 basis points"),
-    "funding_rate": (-1.0, "within 1, got"),
-    "test_fraction": (1.1, "above 0 and at most 1"),
-    "validation_share": (1.0, "between 0 and 1"),
-}
+NOT_NEGATIVE += ("depth", "max_age")
+WRONG = [
+    *(({name: 0}, f"{name} must be positive") for name in POSITIVE),
+    *(({name: -1}, f"{name} must not be negative") for name in NOT_NEGATIVE),
+    ({"maintenance_margin": -0.5}, "maintenance_margin must not be negative"),
+    ({"maker_fee": -1_001}, "maker_fee must be within 1000 basis points"),
+    ({"taker_fee": 1_000.1}, "taker_fee must be within 1000"),
+    ({"funding_rate": -1.0}, "funding_rate must be within 1, got"),
+    ({"stop_loss": 1.0}, "stop_loss must be within 1"),
+    *(({"test_fraction": value}, "test_fraction must be above 0 and at most 1") for value in (0.0, 1.1)),
+    *(({"validation_share": value}, "validation_share must be between 0 and 1") for value in (0.0, 1.0)),
+    ({"episode_steps": 3, "latency": 3}, "episode_steps must be above the latency of 3, got 3"),
+    *(({"action": "limit", "limit_offsets": value}, "limit_offsets must be ticks from -1 on") for value in ((), (-2,))),
+    ({"factors": ("spread", "gold")}, "unknown factors gold; there are microprice"),
+    ({"factors": ("spread", "spread")}, "named twice"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_setting_is_named(name):
-    value, message = WRONG[name]
-    with pytest.raises(ValueError, match=f"{name} .*{message}"):
-        CryptoLobConfig(**{name: value})
-
-
-def test_settings_that_do_not_go_together_are_named_and_their_ends_allowed():
-    for config, message in (
-        ({"episode_steps": 3, "latency": 3}, "episode_steps must be above the latency of 3, got 3"),
-        ({"action": "limit", "limit_offsets": (-2,)}, "limit_offsets must be ticks from -1 on"),
-        ({"action": "limit", "limit_offsets": ()}, "limit_offsets must be ticks from -1 on"),
-        ({"taker_fee": 1_000.1}, "taker_fee must be within 1000"),
-        ({"stop_loss": 1.0}, "stop_loss must be within 1"),
-        ({"test_fraction": 0.0}, "test_fraction must be above 0"),
-        ({"validation_share": 0.0}, "validation_share must be between"),
-    ):
+def test_a_wrong_setting_is_named_and_the_ends_are_allowed():
+    for config, message in WRONG:
         with pytest.raises(ValueError, match=message):
             CryptoLobConfig(**config)
     CryptoLobConfig(test_fraction=1.0, episode_steps=4, latency=3, maintenance_margin=0.0, embargo=0.0, max_gap=0.0)
     CryptoLobConfig(action="limit", limit_offsets=(-1,), taker_fee=1_000, maker_fee=-1_000, max_age=0.0)
-    names = CryptoLobConfig().inapplicable()
-    assert names == {"symbol": "a file of several coins", "funding_hours": "a funding_rate"} | dict.fromkeys(
-        ("maker_fee", "limit_offsets"), "action limit"
-    )
+    limit = dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
+    few = {"symbol": "a file of several coins", "funding_hours": "a funding_rate"}
+    assert CryptoLobConfig().inapplicable() == few | limit
+    synthetic = dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
     names = CryptoLobConfig(book="b.csv", action="limit", funding_rate=0.1, test_hours=1.0).inapplicable()
-    assert names == {"test_fraction": "no test_hours"} | dict.fromkeys(
-        ("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic"
-    )
+    assert names == {"test_fraction": "no test_hours"} | synthetic
 
 
 def test_without_options_the_settings_are_these():

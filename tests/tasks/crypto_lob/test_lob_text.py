@@ -48,21 +48,16 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("text", VALID)
-def test_orders_are_read(text):
-    assert LANGUAGE.parse(text) == VALID[text]
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_order_is_invalid(text):
-    assert LANGUAGE.parse(text) is None
-    actions, valid = LANGUAGE.tensor([LANGUAGE.parse(text)])
+def test_orders_are_read_and_others_are_invalid():
+    for text, orders in VALID.items():
+        assert LANGUAGE.parse(text) == orders, text
+    for text in WRONG:
+        assert LANGUAGE.parse(text) is None, text
+    actions, valid = LANGUAGE.tensor([None])
     assert actions.tolist() == [[list(part) for part in INVALID]] and not bool(valid)
-
-
-@pytest.mark.parametrize("text", ["BID 1 AT 5", "ASK 0", "CANCEL"])
-def test_nothing_rests_where_orders_cannot(text):
-    assert MARKET_ONLY.parse(text) is None and MARKET_ONLY.parse("SELL; HOLD") is not None
+    # Where orders cannot rest.
+    for text in ("BID 1 AT 5", "ASK 0", "CANCEL"):
+        assert MARKET_ONLY.parse(text) is None and MARKET_ONLY.parse("SELL; HOLD") is not None
 
 
 @settings(max_examples=200, deadline=None)
@@ -77,25 +72,20 @@ def test_texts_show_the_state_at_every_step():
     env = make_spoken("crypto_lob", 3, seed=2, action="limit", synthetic_hours=0.5, step_gap=1.0)
     door, tape, resting = TextDoor(env), env.scenario.tape, 0
     while not bool(env.rows.done.all()):
-        seen = env.observations()[-1] if isinstance(env.observations(), tuple) else env.observations()
+        seen, rows = env.observations(), env.state.row.long()
         for number, text in enumerate(door.render(range(3))):
-            state = env.state[number]
             ladder = text.split("asks\n")[1].split("\nFactors")[0].replace(",", "").splitlines()
             got = [[Decimal(part) for part in line.split()] for line in ladder]
-            row = int(state.row)
+            columns = (part[rows[number], :, :5].tolist() for part in (tape.price, tape.size))
             asks, bids = (
-                [
-                    (Decimal(p), Decimal(s) / 10**6)
-                    for p, s in zip(tape.price[row, side, :5].tolist(), tape.size[row, side, :5].tolist(), strict=True)
-                ]
-                for side in (0, 1)
+                [[Decimal(p), Decimal(s) / 10**6] for p, s in zip(*side, strict=True)]
+                for side in zip(*columns, strict=True)
             )
-            assert got == [[p, s] for p, s in reversed(asks)] + [[s, p] for p, s in bids]
+            assert got == asks[::-1] + [[s, p] for p, s in bids]
             told = [float(part.split(" ")[-1]) for part in text.split("Factors: ")[1].split("\n")[0].split(", ")]
             assert told == pytest.approx(seen[number, -len(told) :].tolist(), rel=6e-3, abs=1e-9)
             resting += text.count("before it")
-        price = tape.price[env.state.row.long(), 0, 0].tolist()
-        orders, valid = door.parse([f"BUY; ASK 0.01 AT {p + 1}" for p in price], range(3))
+        orders, valid = door.parse([f"BUY; ASK 0.01 AT {p + 1}" for p in tape.price[rows, 0, 0].tolist()], range(3))
         assert bool(valid.all())
         env.advance(orders, eager=True)
     assert resting > 3 and bool((env.state.traded > 0).all())
@@ -103,7 +93,8 @@ def test_texts_show_the_state_at_every_step():
 
 def test_orders_in_text_do_what_actions_do():
     """BUY, CLOSE and HOLD are targets of 1, 0 and none."""
-    envs = [vecenv.make("crypto_lob", 2, seed=3, compile=False, depth=depth, **SMALL) for depth in (5, 0)]
+    small = {"synthetic_hours": 0.5, "episode_steps": 10}
+    envs = [vecenv.make("crypto_lob", 2, seed=3, compile=False, depth=depth, **small) for depth in (5, 0)]
     door = TextDoor(envs[0])
     for answer, choice in (("BUY", 2), ("HOLD", 2), ("CLOSE", 1), ("SELL", 0), ("nonsense", 0)):
         orders, valid = door.parse([answer] * 2, range(2))
@@ -114,23 +105,12 @@ def test_orders_in_text_do_what_actions_do():
     assert envs[0].state.invalid.tolist() == [1, 1] and bool((envs[0].state.position < 0).all())
 
 
-SMALL = {"synthetic_hours": 0.5, "episode_steps": 10}
-
-
-def test_a_hole_is_said():
-    env = make_spoken("crypto_lob", 1, seed=2, synthetic_hours=4.0)
+@pytest.mark.parametrize("action", ["target", "limit"])
+def test_instructions_tell_the_rules(action):
+    env = make_spoken("crypto_lob", 1, action=action, latency=2, taker_fee=3.0, synthetic_hours=4.0)
+    (text,) = env.scenario.text.instructions(env.state)
+    assert "20 steps of 30 seconds" in text and "2 steps later" in text and "fee of 3 basis points" in text
+    assert "at most 0.02 coins" in text and "CLOSE" in text
+    assert ("BID 0.02 AT" in text) == ("BID" in text) == (action == "limit")
     env.scenario.tape.open[int(env.state.row[0])] = False
     assert "There is no fresh book" in TextDoor(env).render([0])[0]
-    env.scenario.tape.open[int(env.state.row[0])] = True
-
-
-def test_instructions_tell_the_rules():
-    told = {
-        action: env.scenario.text.instructions(env.state)[0]
-        for action in ("target", "limit")
-        for env in [make_spoken("crypto_lob", 1, action=action, latency=2, taker_fee=3.0, synthetic_hours=4.0)]
-    }
-    for text in told.values():
-        assert "20 steps of 30 seconds" in text and "2 steps later" in text and "fee of 3 basis points" in text
-        assert "at most 0.02 coins" in text and "CLOSE" in text
-    assert "BID 0.02 AT" in told["limit"] and "BID" not in told["target"]
