@@ -36,7 +36,6 @@ def device_name(device: torch.device) -> str:
 
 
 def nvidia_smi(device: torch.device, *fields: str) -> list[str | None]:
-    """Return fields of ``nvidia-smi`` for a GPU, None for unavailable fields."""
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     try:
         told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()

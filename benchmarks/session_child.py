@@ -106,7 +106,6 @@ def _measured(job: Job) -> dict[str, Any]:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether a failure, or one of its causes, is an out-of-memory error."""
     while error is not None:
         if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "TooLittleMemoryError"):
             return True

@@ -28,7 +28,6 @@ NOT_STUDIES = {
 
 
 def studies() -> dict[str, str]:
-    """Return all studies by name: ``matrix`` or ``script``."""
     scripts = {path.stem for path in FOLDER.glob("*.py")} - NOT_STUDIES
     return dict.fromkeys(sorted(path.stem for path in FOLDER.glob("*.yaml")), "matrix") | dict.fromkeys(
         sorted(scripts), "script"

@@ -179,7 +179,6 @@ def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
 def _read_markets(
     settings: TrainSettings, names: tuple[str, ...], device: torch.device
 ) -> tuple[list[TrainingMarket], dict[str, dict[str, Any]]]:
-    """Read the files, and return the markets with their metadata for the checkpoint."""
     markets, sources = [], {}
     for index, (file, name) in enumerate(zip(settings.market, names, strict=True)):
         bars = read_bars(file)

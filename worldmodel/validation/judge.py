@@ -112,7 +112,6 @@ class Trial:
         return max(0, self.first - self.memory)
 
     def test_days(self) -> Bars:
-        """Return the test days and the preceding history."""
         return self.bars.days(self.begin, len(self.bars.dates))
 
     def drawn_after(
