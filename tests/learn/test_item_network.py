@@ -1,4 +1,4 @@
-"""Policies of items: one scorer for all symbols, whatever their order and number."""
+"""Policies of items: one scorer for all symbols, whatever their order and number, and what it depends on."""
 
 from __future__ import annotations
 
@@ -9,32 +9,22 @@ from torch import Tensor
 import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
-from vecenv.learn.actor_policy import make_network
-from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.item_network import ItemNetwork
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.networks import tanh
-from vecenv.learn.ppo import PPO, PPOConfig, load_policy, train
+from vecenv.learn.partial_dependence import GRID, dependence_figure, partial_dependence
+from vecenv.learn.ppo import PPO, PPOConfig
 
 FEATURES = ("daily_change", "macd", "close_30_sma")
-POLICIES = pytest.mark.parametrize("policy", ["symbol", "attention"])
 
 
 def market_env(num_symbols: int, num_envs: int = 6, action: str = "tilt", **config) -> VecEnv:
     names = [f"SYN{number:02d}" for number in range(num_symbols)]
     market = {"num_paths": 2, "num_days": 120, "symbols": names, "seed": 4}
-    return vecenv.make(
-        "stock_trading",
-        num_envs,
-        market="synthetic",
-        market_options=market,
-        compile=False,
-        action=action,
-        features=FEATURES,
-        episode_length=20,
-        **config,
-    )
+    rules = {"action": action, "features": FEATURES, "episode_length": 20, "compile": False} | config
+    return vecenv.make("stock_trading", num_envs, market="synthetic", market_options=market, **rules)
 
 
 def network_and_actor(env: VecEnv, policy: str) -> tuple[ItemNetwork, list[Tensor], list[Tensor]]:
@@ -52,7 +42,7 @@ def permuted(observation: Tensor, order: Tensor) -> Tensor:
     return torch.cat([cash, prices[:, order], holdings[:, order], features], dim=-1)
 
 
-@POLICIES
+@pytest.mark.parametrize("policy", ["symbol", "attention"])
 def test_permuted_symbols_permute_the_actions(policy):
     env = market_env(5)
     for _ in range(3):
@@ -87,16 +77,6 @@ def test_scores_are_those_of_one_symbol_after_the_other():
         torch.testing.assert_close(found, torch.stack(expected))
 
 
-@POLICIES
-@pytest.mark.assembly
-def test_a_policy_plays_another_number_of_symbols(policy, tmp_path):
-    config = PPOConfig(num_steps=4, total_frames=24, minibatches=1, epochs=1, policy=policy, hidden=(8,))
-    train(market_env(5), config, tmp_path)
-    wider = market_env(9)
-    action = PolicyAgent(load_policy(tmp_path / "checkpoint.pt", wider)).act(wider)
-    assert action.shape == (6, 10) and bool(action.isfinite().all())
-
-
 def test_samples_are_those_of_every_symbol():
     env = market_env(5)
     network = make_network(env, NetworkConfig(policy="symbol"))
@@ -110,11 +90,9 @@ def test_samples_are_those_of_every_symbol():
 def test_tasks_without_symbols_and_other_actions_are_refused():
     with pytest.raises(ValueError, match="policy 'symbol' needs a task with items"):
         PPO(vecenv.make(REACH_ZERO, 4, compile=False), PPOConfig(policy="symbol", minibatches=1))
+    env = market_env(5)
+    head, items = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True), env.scenario.items(env.observations())
     with pytest.raises(ValueError, match=r"one action per item, 4, or one more; there are 6"):
-        env = market_env(5)
-        head = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True)
-        items = env.scenario.items(env.observations())
-        assert head.size == 6
         ItemNetwork(env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, False, None)
 
 
@@ -126,3 +104,31 @@ def test_the_tanh_of_networks_is_the_librarys_with_its_gradient():
     assert float((gradient - expected).abs().max()) < 1e-6
     of_each = torch.vmap(torch.func.grad(tanh))(values.detach())
     assert torch.equal(of_each, gradient)
+
+
+def policy_of(env, policy="symbol"):
+    network = make_network(env, NetworkConfig(policy=policy, hidden=(8,)))
+    actor, _ = network.initial_parameters(torch.Generator().manual_seed(0), env.device)
+    moments = [torch.zeros(network.moments_size), torch.ones(network.moments_size)]
+    return ActorPolicy(network, moments, actor, deterministic=True)
+
+
+def test_a_policy_that_reads_one_feature_depends_on_it_alone():
+    env = market_env(4)
+    policy = policy_of(env)
+    # The hidden layer sees the second feature only, and scores it with weight 1.
+    weight, _, score, *_ = policy.parameters[2:]
+    weight.zero_()
+    weight[0, 1] = 0.5
+    score.zero_()
+    score[0, 0] = 1.0
+    curves = partial_dependence(policy, env.observations())
+    assert curves.shape == (len(FEATURES) + 1, len(GRID))
+    rise = curves[1] - curves[1, len(GRID) // 2]
+    torch.testing.assert_close(rise, torch.tanh(0.5 * GRID), rtol=1e-3, atol=1e-3)
+    assert float((curves[[0, 2, 3]] - curves[[0, 2, 3], :1]).abs().max()) < 1e-6
+    figure = dependence_figure({"trained": policy}, env, env.scenario.item_features)
+    shown = [axis.get_xlabel() for axis in figure.axes if axis.get_visible()]
+    assert shown == [f"{name}, standard deviations" for name in (*FEATURES, "weight")]
+    with pytest.raises(ValueError, match="needs a policy of two items or more"):
+        partial_dependence(policy_of(env, "flat"), env.observations())

@@ -1,13 +1,15 @@
-"""Metrics against plain loops and known answers, intervals against simulated markets."""
+"""Metrics beside plain loops and by hand; their intervals, and Sharpe ratios of the best of several."""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 from vecenv.learn.metrics import (
     EpisodeCurves,
@@ -18,22 +20,24 @@ from vecenv.learn.metrics import (
     student_quantile,
     summarise,
 )
+from vecenv.learn.significance import (
+    bootstrap_interval,
+    bootstrap_of_sums,
+    correlation_of_sums,
+    deflated_sharpe,
+    expected_maximum_sharpe,
+    probabilistic_sharpe,
+    returns_by_day,
+)
 
 
-def episodes(
-    *equities: list[float], traded: list[list[float]] | None = None, cash: list[float] | None = None
-) -> EpisodeCurves:
-    """Curves of hand-made episodes, the shorter ones padded with their last value."""
+def episodes(*equities: list[float], cash: tuple[float, ...] = ()) -> EpisodeCurves:
+    """Curves of hand-made episodes, the shorter ones padded with their last value; cash is that of the first."""
     days = max(map(len, equities))
     equity = torch.tensor([[*line, *[line[-1]] * (days - len(line))] for line in equities], dtype=torch.float64).T
-    value = torch.zeros(days - 1, len(equities), dtype=torch.float64)
-    if traded is not None:
-        for index, line in enumerate(traded):
-            value[: len(line), index] = torch.tensor(line, dtype=torch.float64)
     kept = torch.zeros_like(equity)
-    if cash is not None:
-        kept[: len(cash), 0] = torch.tensor(cash, dtype=torch.float64)
-    return EpisodeCurves(equity, value, kept, torch.tensor([len(line) - 1 for line in equities]))
+    kept[: len(cash), 0] = torch.tensor(cash, dtype=torch.float64)
+    return EpisodeCurves(equity, torch.zeros_like(equity[1:]), kept, torch.tensor([len(line) - 1 for line in equities]))
 
 
 def random_curves(num_days: int = 120, num: int = 40, seed: int = 0) -> EpisodeCurves:
@@ -76,50 +80,39 @@ def test_metrics_equal_a_loop_in_pandas():
     batched = episode_metrics(curves)
     for index, length in enumerate(curves.length.tolist()):
         equity = pd.Series(curves.equity[: length + 1, index].numpy())
-        expected = metrics_of_one(
-            equity, curves.traded[:length, index].numpy(), curves.cash[: length + 1, index].numpy()
-        )
+        traded, cash = curves.traded[:length, index].numpy(), curves.cash[: length + 1, index].numpy()
+        expected = metrics_of_one(equity, traded, cash)
         assert set(expected) == set(batched)
         for name, value in expected.items():
             assert float(batched[name][index]) == pytest.approx(value, rel=1e-9, abs=1e-12), (name, index)
 
 
-def test_no_variation_is_zero_and_never_nan():
+def test_metrics_by_hand():
+    """No variation is zero and never NaN; days that are left out join the rest; cash and drawdowns."""
     flat, steady, short = [100.0] * 5, [100.0 * 1.01**day for day in range(5)], [100.0, 110.0]
     metrics = episode_metrics(episodes(flat, steady, short))
-    assert all(bool(value.isfinite().all()) for value in metrics.values())
-    assert all(float(value[0]) == 0.0 for value in metrics.values())
+    assert all(bool(value.isfinite().all()) and float(value[0]) == 0.0 for value in metrics.values())
     for name in ("sharpe", "sortino", "max_drawdown", "return_over_max_drawdown"):
         assert float(metrics[name][1]) == 0.0, name
     assert float(metrics["win_loss_ratio"][1]) == 4.0
     assert float(metrics["cumulative_return"][2]) == pytest.approx(0.1)
-
-
-def test_leaving_days_out_joins_the_rest():
     curves = episodes([100.0, 110.0, 55.0, 66.0])
-    counted = torch.tensor([[True], [False], [True]])
-    metrics = episode_metrics(curves, counted)
+    metrics = episode_metrics(curves, torch.tensor([[True], [False], [True]]))
     joined = episode_metrics(episodes([100.0, 110.0, 132.0]))
     for name in ("cumulative_return", "max_drawdown", "sharpe", "cvar", "win_loss_ratio"):
         assert float(metrics[name]) == pytest.approx(float(joined[name])), name
-    assert math.isnan(float(episode_metrics(curves, torch.zeros(3, 1, dtype=torch.bool))["sharpe"]))
-
-
-def test_cash_and_exposure_by_hand():
-    curves = episodes([100.0, 100.0, 200.0, 0.0], [100.0, 50.0], cash=[100.0, 25.0, 300.0, 0.0])
+    curves = episodes([100.0, 100.0, 200.0, 0.0], [100.0, 50.0], cash=(100.0, 25.0, 300.0, 0.0))
     assert curves.exposure[:, 0].tolist() == [0.0, 0.75, -0.5, 0.0]
     # The second episode, of one day, is in shares alone.
     assert curves.mean_exposure().tolist() == [0.5, 0.875, -0.5, 0.0]
     assert episode_metrics(curves)["cash_share"].tolist() == pytest.approx([(0.25 + 1.5 + 1.0) / 3, 0.0])
-    assert math.isnan(float(episode_metrics(curves, torch.zeros(3, 2, dtype=torch.bool))["cash_share"][0]))
-
-
-def test_drawdowns():
+    nothing = episode_metrics(curves, torch.zeros(3, 2, dtype=torch.bool))
+    assert all(math.isnan(float(value[0])) for value in nothing.values())
     equity = torch.tensor([[100.0], [120.0], [90.0], [120.0], [150.0]], dtype=torch.float64)
     assert drawdowns(equity).squeeze(1).tolist() == [0.0, 0.0, 0.25, 0.0, 0.0]
 
 
-def test_groups_are_blocks_of_the_calendar_of_one_path():
+def test_groups_are_blocks_of_the_calendar_of_a_path_or_one_of_many_paths():
     path, start = torch.tensor([0, 0, 1]), torch.tensor([10, 40, 10])
     groups = independent_groups(path, start, 300)
     # Day 30 of the first episode is day 0 of the second; the third is on another path.
@@ -128,64 +121,133 @@ def test_groups_are_blocks_of_the_calendar_of_one_path():
     assert len(groups.unique()) == 20
     lengths = torch.unique_consecutive(groups[:, 0], return_counts=True)[1]
     assert int(lengths[:-1].min()) >= 20
-
-
-def test_many_paths_are_groups_of_their_own():
     path = torch.arange(30).repeat(3)
     groups = independent_groups(path, torch.arange(90), 50)
-    assert bool((groups == groups[0]).all())
-    assert torch.equal(groups[0], path)
+    assert bool((groups == groups[0]).all()) and torch.equal(groups[0], path)
     assert len(independent_groups(torch.arange(500), torch.zeros(500, dtype=torch.int64), 50).unique()) == 64
 
 
-@pytest.mark.parametrize(("degrees", "value"), [(3, 3.1824), (7, 2.3646), (19, 2.0930), (63, 1.9983)])
-def test_student_quantile_equals_the_printed_table(degrees, value):
-    assert student_quantile(degrees) == pytest.approx(value, rel=0.01)
+def test_intervals_by_hand():
+    """Cumulative returns of 0.32, 0.2 and 0.6; without the first day of the first, without the second group, or third.
+
+    Without a group's days 0.2, 0.2 and 0.6 are left, 0.1 and 0.6, or 0.32 and 0.2.
+    """
+    curves, groups = episodes([100.0, 110.0, 132.0], [100.0, 120.0], [100.0, 160.0]), [[0, 1, 2], [1, 1, 2]]
+    summary = summarise(curves, torch.tensor(groups))
+    assert summary.mean["cumulative_return"] == pytest.approx(1.12 / 3)
+    assert summary.without["cumulative_return"].tolist() == pytest.approx([1 / 3, 0.35, 0.26])
+    mean, of_two = (1 / 3 + 0.35 + 0.26) / 3, student_quantile(2)
+    error = math.sqrt(2 / 3 * sum((value - mean) ** 2 for value in (1 / 3, 0.35, 0.26)))
+    found = summary.interval("cumulative_return")
+    assert found == pytest.approx((1.12 / 3, 1.12 / 3 - of_two * error, 1.12 / 3 + of_two * error))
+    # Beside another that varies with it but for 0.1 in one group.
+    other = {"cumulative_return": summary.without["cumulative_return"] - torch.tensor([0.3, 0.2, 0.2])}
+    pair = summary.interval("cumulative_return", Summary({"cumulative_return": 0.0}, other))
+    margin = of_two * math.sqrt(2 / 3 * 0.02 / 3)
+    assert pair == pytest.approx((1.12 / 3, 1.12 / 3 - margin, 1.12 / 3 + margin), abs=1e-6)
+    one = Summary({"sharpe": 1.0}, {"sharpe": torch.tensor([1.0, 1.0])}).interval("sharpe")
+    assert one.mean == 1.0 and math.isnan(one.low) and math.isnan(one.high)
+    for degrees, value in ((3, 3.1824), (7, 2.3646), (19, 2.0930), (63, 1.9983)):
+        assert student_quantile(degrees) == pytest.approx(value, rel=0.01)
 
 
-def overlapping(market: torch.Tensor, path: torch.Tensor, start: torch.Tensor, days: int) -> EpisodeCurves:
-    """Episodes that hold the market, of shape (P, T), from given days on."""
-    day = start + torch.arange(days)[:, None]
-    growth = (1 + market[path, day]).cumprod(0)
-    equity = torch.cat([torch.ones(1, len(path), dtype=torch.float64), growth])
-    nothing, length = torch.zeros(days, len(path)).double(), torch.full((len(path),), days)
-    return EpisodeCurves(equity, nothing, torch.zeros_like(equity), length)
+NUM_GROUPS, GROUP_SIZE = 30, 8
 
 
-@pytest.mark.parametrize("num_paths", [1, 40])
-@pytest.mark.assembly
-def test_intervals_cover_the_truth_although_episodes_overlap(num_paths):
-    generator = torch.Generator().manual_seed(1)
-    trials, episodes_each, days, covered, naive = 60, 60, 100, 0, 0
-    for _ in range(trials):
-        market = 0.01 * torch.randn(num_paths, 400, generator=generator, dtype=torch.float64)
-        path = torch.randint(num_paths, (episodes_each,), generator=generator)
-        start = torch.randint(300, (episodes_each,), generator=generator)
-        curves = overlapping(market, path, start, days)
-        interval = summarise(curves, independent_groups(path, start, days)).interval("cumulative_return")
-        covered += interval.low <= 0.0 <= interval.high
-        total = episode_metrics(curves)["cumulative_return"]
-        naive += abs(float(total.mean())) <= 2.0 * float(total.std()) / math.sqrt(episodes_each)
-    assert 0.85 <= covered / trials <= 1.0
-    if num_paths == 1:
-        assert naive / trials < 0.6
+def clustered(seed: int, shared: float) -> tuple[Tensor, Tensor]:
+    """Return values of mean 0 and variance 1, of which groups share a part, and their groups."""
+    generator = torch.Generator().manual_seed(seed)
+    groups = torch.arange(NUM_GROUPS).repeat_interleave(GROUP_SIZE)
+    common = torch.randn(NUM_GROUPS, generator=generator)[groups]
+    own = torch.randn(len(groups), generator=generator)
+    return math.sqrt(shared) * common + math.sqrt(1.0 - shared) * own, groups
 
 
-def test_a_pair_shares_the_markets_luck():
-    generator = torch.Generator().manual_seed(2)
-    market = 0.01 * torch.randn(1, 400, generator=generator, dtype=torch.float64)
-    path, start = torch.zeros(50, dtype=torch.int64), torch.randint(300, (50,), generator=generator)
-    groups = independent_groups(path, start, 100)
-    better = summarise(overlapping(market + 0.0005, path, start, 100), groups)
-    base = summarise(overlapping(market, path, start, 100), groups)
-    own, pair = better.interval("cumulative_return"), better.interval("cumulative_return", base)
-    assert own.low < 0.0 < own.high
-    assert pair.low > 0.0
-    assert pair.mean == pytest.approx(better.mean["cumulative_return"] - base.mean["cumulative_return"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("shared", [0.0, 0.5])
+def test_intervals_cover_the_true_mean(shared):
+    intervals = [bootstrap_interval(*clustered(seed, shared), seed) for seed in range(400)]
+    covered = sum(interval.low <= 0.0 <= interval.high for interval in intervals) / len(intervals)
+    # A percentile interval of 30 groups is a little short of its nominal 95%.
+    assert 0.90 <= covered <= 0.97
+    missed_above = sum(interval.low > 0.0 for interval in intervals) / len(intervals)
+    assert 0.01 <= missed_above <= 0.06
 
 
-def test_one_group_gives_no_interval():
-    summary = Summary({"sharpe": 1.0}, {"sharpe": torch.tensor([1.0], dtype=torch.float64)})
-    interval = summary.interval("sharpe")
-    assert interval.mean == 1.0
-    assert math.isnan(interval.low) and math.isnan(interval.high)
+def test_values_that_hang_together_within_groups_widen_the_interval():
+    widening = []
+    for seed in range(20):
+        values, groups = clustered(seed, shared=0.5)
+        whole, single = (bootstrap_interval(values, by) for by in (groups, torch.arange(len(values))))
+        assert whole.mean == single.mean == pytest.approx(float(values.double().mean()))
+        widening.append((whole.high - whole.low) / (single.high - single.low))
+    # The variance of a group's mean is (1 + 7 x 0.5) times that of as many independent values.
+    assert sum(widening) / len(widening) == pytest.approx(math.sqrt(4.5), rel=0.1)
+
+
+def test_groups_of_different_sizes_count_by_their_values():
+    values, groups = torch.tensor([0.0] * 10 + [1.0] * 90), torch.cat([torch.arange(10), torch.arange(90) // 9 + 20])
+    interval = bootstrap_interval(values, groups)
+    assert interval.mean == pytest.approx(0.9)
+    # The large groups come up Binomial(20, 1/2) times, 95% of the time 6 to 14 times, give or take one here.
+    assert 5 * 9 / (5 * 9 + 15) <= interval.low <= 7 * 9 / (7 * 9 + 13)
+    assert 13 * 9 / (13 * 9 + 7) <= interval.high <= 15 * 9 / (15 * 9 + 5)
+    few = bootstrap_interval(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 0, 4]))
+    assert few.mean == 3.0 and math.isnan(few.low) and math.isnan(few.high)
+
+
+def test_days_of_a_path_count_once():
+    # Two episodes of path 0 share day 11; the second ends after one day. Path 1 has days of its own.
+    path, start_day = torch.tensor([0, 0, 1]), torch.tensor([10, 11, 10])
+    returns = torch.tensor([[0.01, 0.04, 0.10], [0.02, 9.0, 0.20]])
+    lived = torch.tensor([[True, True, True], [True, False, True]])
+    days = returns_by_day(returns, lived, path, start_day)
+    assert days.dtype == torch.float64
+    assert days.tolist() == pytest.approx([0.01, 0.03, 0.10, 0.20])
+
+
+def test_the_example_of_the_paper():
+    """An annual ratio of 2.5 over five years of 250 days, and trials whose annual ratios have a variance of 1/2."""
+    assert expected_maximum_sharpe(100, math.sqrt(0.5 / 250)) == pytest.approx(0.1132, abs=5e-5)
+    for num_trials, expected in ((100, 0.9004), (46, 0.9505)):
+        best_by_luck = expected_maximum_sharpe(num_trials, math.sqrt(0.5 / 250))
+        probability = probabilistic_sharpe(2.5 / math.sqrt(250), best_by_luck, 1250, skewness=-3.0, kurtosis=10.0)
+        assert probability == pytest.approx(expected, abs=5e-5)
+    assert expected_maximum_sharpe(1, 0.3) == expected_maximum_sharpe(0, 0.0) == 0.0
+
+
+def test_deflated_ratios_worked_by_hand():
+    returns = {
+        # Mean 0.01, variance 12e-4 / 3 = 4e-4: a ratio of 0.5. No skewness, fourth moment over variance squared 1.
+        "even": torch.tensor([0.01 + 0.01 * math.sqrt(3), 0.01 - 0.01 * math.sqrt(3)] * 2, dtype=torch.float64),
+        # Mean 0, variance 12e-4 / 3: a ratio of 0. Third moment 6e-6 over 3e-4^1.5, fourth 21e-8 over 9e-8.
+        "skewed": torch.tensor([0.03, -0.01, -0.01, -0.01], dtype=torch.float64),
+        "flat": torch.full((4,), 0.01, dtype=torch.float64),
+    }
+    # The ratios 0.5 and 0 have a deviation of 0.5 / sqrt 2; the quantile at 1 - 1/2 is 0.
+    best_by_luck = 0.5 / math.sqrt(2) * 0.5772156649 * NormalDist().inv_cdf(1 - 1 / (2 * math.e))
+    deflated = deflated_sharpe(returns)
+    assert deflated["even"] == pytest.approx(NormalDist().cdf((0.5 - best_by_luck) * math.sqrt(3)), abs=1e-9)
+    assert deflated["skewed"] == pytest.approx(NormalDist().cdf(-best_by_luck * math.sqrt(3)), abs=1e-9)
+    assert math.isnan(deflated["flat"])
+    # Skewness and kurtosis of the returns count.
+    shifted = torch.tensor([0.04, 0.0, 0.0, 0.0], dtype=torch.float64)
+    # Alone there is no luck of a choice. Ratio 0.01 / 0.02, skewness 2 / sqrt 3, kurtosis 7 / 3.
+    variance = 1 - 2 / math.sqrt(3) * 0.5 + (7 / 3 - 1) / 4 * 0.25
+    expected = NormalDist().cdf(0.5 * math.sqrt(3) / math.sqrt(variance))
+    assert deflated_sharpe({"alone": shifted})["alone"] == pytest.approx(expected, abs=1e-9)
+    assert deflated_sharpe({}) == {}
+    assert math.isnan(deflated_sharpe({"one day": torch.tensor([0.1])})["one day"])
+
+
+def test_correlations_of_sums_by_hand():
+    x, y = torch.tensor([1.0, 2.0, 3.0, 4.0]).double(), torch.tensor([2.0, 1.0, 4.0, 5.0]).double()
+    ones = torch.ones_like(x)
+    sums = torch.stack([ones, x, y, x * x, y * y, x * y], dim=-1).sum(0)
+    assert float(correlation_of_sums(sums)) == pytest.approx(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
+    flat = torch.stack([ones, x, ones, x * x, ones, x], dim=-1).sum(0)
+    assert float(correlation_of_sums(flat)) == 0.0
+    # Two groups are too few, three are not.
+    assert math.isnan(bootstrap_of_sums(sums.expand(2, 6), correlation_of_sums).low)
+    told = bootstrap_of_sums(torch.stack([sums, sums, sums]), correlation_of_sums)
+    assert told.low == pytest.approx(told.high) == pytest.approx(told.mean)
