@@ -60,7 +60,7 @@ def test_a_day_reaches_itself_and_the_days_after_it(trunk, features, day):
         assert (distance > 1e-6).nonzero().flatten().tolist() == list(range(day, min(day + REACH + 1, DAYS)))
 
 
-@pytest.mark.parametrize("known", [1, 2, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW + 5, DAYS - 1])
+@pytest.mark.parametrize("known", [1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW + 5])
 @pytest.mark.parametrize("make", [transformer, cnn_gru, lambda: cnn_gru(kernel=1), lambda: cnn_gru(1, 4)])
 def test_prefill_and_steps_equal_the_whole_sequence(make, features, known):
     """Also when the history is shorter than what a layer sees, and on days beyond several windows."""
@@ -94,12 +94,9 @@ def test_every_parameter_takes_part_and_dropout_takes_the_same_numbers_on_all_da
     assert torch.allclose(kept, kept[:, :1].expand_as(kept), atol=1e-4)
     assert {round(number, 3) for number in kept.flatten().tolist()} == {0.0, round(1 / 0.9, 3)}
     assert not torch.equal(transformer(0.5).train()(features), transformer(0.5)(features))
-
-
-@pytest.mark.parametrize(("name", "value"), [("layers", 0), ("kernel", 0), ("reach", 0), ("dropout", 1.0)])
-def test_bad_sizes_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        CnnGruSettings(**{name: value})
+    for name, value in (("layers", 0), ("kernel", 0), ("reach", 0), ("dropout", 1.0)):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            CnnGruSettings(**{name: value})
     assert (TransformerSettings(3, window=7).reach, CnnGruSettings().reach) == (21, 240)
 
 
@@ -113,8 +110,7 @@ def test_a_trunk_in_bfloat16_reads_the_same_to_the_digits_that_it_has(trunk, fea
         assert read.dtype == torch.float32
         assert float((read - exact[:, day - 1]).square().mean().sqrt()) < 0.05 * size
         read, cache = halved.step(features[:, day], cache, halved.day_weights(cache))
-    assert all(torch.equal(new, old) and new.dtype == torch.float32
-               for new, old in zip(trunk.parameters(), before, strict=True))  # fmt: skip
+    assert all(torch.equal(new, old) for new, old in zip(trunk.parameters(), before, strict=True))
 
 
 def test_a_network_in_bfloat16_shares_its_heads_and_draws_nearly_the_same():

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
 import vecenv
-from tests.worldmodel.neural_market import BURN_IN, KNOWN, started_market
-from vecenv.market.bars import CLOSE
+from tests.worldmodel.neural_market import BURN_IN, KNOWN, started_market, write_market
+from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
@@ -26,23 +25,19 @@ from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStar
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory):
+def real() -> Bars:
     """Real bars of the known symbols, of which one has a hole."""
-    bars = synthetic_bars(1, 420, KNOWN, seed=3)
-    ohlcv = bars.ohlcv[0].clone()
-    ohlcv[300, 1] = float("nan")
-    rows = [
-        pd.DataFrame(ohlcv[:, k].numpy(), columns=["open", "high", "low", "close", "volume"]).assign(
-            date=bars.dates.astype("datetime64[ns]"), symbol=name
-        )
-        for k, name in enumerate(KNOWN)
-    ]
-    path = tmp_path_factory.mktemp("history") / "bars.parquet"
-    pd.concat(rows).dropna().to_parquet(path)
-    return path, replace(bars, ohlcv=ohlcv[None])
+    bars = replace(synthetic_bars(1, 420, KNOWN, seed=3), currency="EUR")
+    bars.ohlcv[0, 300, 1] = float("nan")
+    return bars
 
 
-def test_a_path_has_a_past_that_nobody_trades(started_model):
+@pytest.fixture(scope="module")
+def file(real, tmp_path_factory) -> Path:
+    return write_market(tmp_path_factory.mktemp("history") / "bars.parquet", real)
+
+
+def test_a_path_goes_on_from_a_past_that_nobody_trades(started_model):
     """Pasts are few and paths are many, which choose by their number and the seed; each goes on in its own way."""
     bars = draw_paths(started_model, PathOptions(40, WARM_UP + 2, seed=5))
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (40, WARM_UP + 2, 3, 5) and bars.warm_up == WARM_UP
@@ -50,20 +45,15 @@ def test_a_path_has_a_past_that_nobody_trades(started_model):
     assert len(bars.ohlcv[:, WARM_UP, 0, CLOSE].unique()) == 40
     few, other = (draw_paths(started_model, PathOptions(2, WARM_UP + 1, seed=seed)).ohlcv for seed in (5, 6))
     assert torch.equal(few, bars.ohlcv[:2, : WARM_UP + 1]) and not torch.equal(few, other)
-
-
-def test_a_path_goes_on_from_the_past_it_is_shown(started_model):
-    """Drawing from that past alone gives the same law: the trunk has read the same days, and levels join."""
+    # Drawing from that past alone gives the same law: the trunk has read the same days, and levels join.
     saved = load_network(started_model)
     market, start = NeuralMarket(saved.network, "one"), StationaryStart.from_tensors(saved.extra, "one")
     pasts = start.bars(KNOWN)
-    bars = draw_paths(started_model, PathOptions(4, WARM_UP + 1, seed=2))
-    for path in range(4):
-        same = (pasts.ohlcv == bars.ohlcv[path, :WARM_UP]).flatten(1).all(1).nonzero().squeeze(-1)
-        assert len(same) == 1
+    for path in range(2):
+        (same,) = (pasts.ohlcv == few[path, :WARM_UP]).flatten(1).all(1).nonzero()
         alone = replace(pasts, ohlcv=pasts.ohlcv[same])
-        drawn = market.draw_after(market.starts(alone, start.correlation), 4, 1, seed=2)
-        assert torch.allclose(drawn[path], bars.ohlcv[path, WARM_UP:], rtol=1e-4)
+        drawn = market.draw_after(market.starts(alone, start.correlation), 2, 1, seed=5)
+        assert torch.allclose(drawn[path], few[path, WARM_UP:], rtol=1e-4)
 
 
 def test_what_is_learned_of_a_market_is_its_mean():
@@ -99,7 +89,7 @@ def test_the_warm_up_survives_halves(started_model, monkeypatch):
 
 
 def test_symbols_choose_the_market(started_model):
-    def drawn(*given: object, **more: object):
+    def drawn(*given, **more):
         return draw_paths(started_model, PathOptions(1, WARM_UP + 1, *given, **more))
 
     assert drawn(["EE", "DD"]).symbols == ("EE", "DD") and drawn(2).symbols == ("AA", "BB")
@@ -132,11 +122,9 @@ def test_bad_requests_are_named(started_model, given, told):
         draw_paths(started_model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
 
 
-def test_a_chosen_date_of_real_history(started_model, history, tmp_path):
+def test_a_chosen_date_of_real_history(started_model, real, file, tmp_path):
     """The past is the last real days up to it, and later ones are not read."""
-    file, real = history
-    table, cut = pd.read_parquet(file), tmp_path / "cut.parquet"
-    table[table["date"] <= pd.Timestamp(str(real.dates[310]))].to_parquet(cut)
+    cut = write_market(tmp_path / "cut.parquet", real.days(0, 311))
     for day in (280, 310):
         options = PathOptions(3, WARM_UP + 2, history=file, history_end=str(real.dates[day]))
         bars = draw_paths(started_model, options)
@@ -152,9 +140,8 @@ def test_a_chosen_date_of_real_history(started_model, history, tmp_path):
             draw_paths(started_model, replace(options, history_end=str(real.dates[day])))
 
 
-def test_random_dates_of_real_history(started_model, history):
+def test_random_dates_of_real_history(started_model, real, file):
     """Every past is a stretch of whole real days, skipping the one with a hole; several are chosen."""
-    file, real = history
     options = PathOptions(20, WARM_UP + 1, history=file, seed=1)
     bars, whole, ends = draw_paths(started_model, options), real.ohlcv[0][real.listed[0].all(-1)], set()
     for past in bars.ohlcv[:, :WARM_UP]:
@@ -164,15 +151,14 @@ def test_random_dates_of_real_history(started_model, history):
     assert len(ends) > 3 and torch.equal(bars.ohlcv, draw_paths(started_model, options).ohlcv)
 
 
-def test_the_currency_is_that_of_the_history_or_of_what_was_learned(started_model, history, tmp_path, monkeypatch):
-    pd.read_parquet(history[0]).assign(currency="EUR").to_parquet(tmp_path / "euros.parquet")
-    plain, after = PathOptions(1, WARM_UP + 1), PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")
-    assert draw_paths(started_model, plain).currency is None and draw_paths(started_model, after).currency == "EUR"
+def test_the_currency_is_that_of_the_history_or_of_what_was_learned(started_model, file, monkeypatch):
+    plain, after = PathOptions(1, WARM_UP + 1), PathOptions(1, WARM_UP + 1, history=file)
     saved = load_network(started_model)
     told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
-    monkeypatch.setattr(generator, "load_network", lambda *_: told)
-    assert draw_paths(started_model, plain).currency == "JPY" and draw_paths(started_model, after).currency == "EUR"
-    assert draw_paths(started_model, replace(plain, symbols=["DD"])).currency is None
+    for known, learned in ((saved, None), (told, "JPY")):
+        monkeypatch.setattr(generator, "load_network", lambda *_, known=known: known)
+        found = [draw_paths(started_model, each).currency for each in (plain, after, replace(plain, symbols=["DD"]))]
+        assert found == [learned, "EUR", None]
     shipped = load_network(generator.WEIGHTS)
     assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
 
@@ -184,7 +170,7 @@ def test_regimes_are_the_most_typical_of_several_draws(started_model):
     for name, scores in expected.items():
         assert generator.REGIMES[name](mean, deviation).tolist() == pytest.approx(scores)
 
-    def returns_of(options: PathOptions) -> Tensor:
+    def returns_of(options):
         return draw_paths(started_model, options).ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
 
     options = PathOptions(16, WARM_UP + 5, seed=4)
@@ -198,8 +184,8 @@ def test_regimes_are_the_most_typical_of_several_draws(started_model):
 def test_one_switch_in_make(started_model):
     """The environment's code cannot tell: only ``market`` changes, also by default symbols of a task."""
     options = {"num_paths": 2, "num_days": WARM_UP + 12}
-    env = vecenv.make("stock_trading", 4, market=str(started_model), compile=False, market_options=options,
-                      episode_length=10)  # fmt: skip
+    words = {"market": str(started_model), "market_options": options, "compile": False}
+    env = vecenv.make("stock_trading", 4, episode_length=10, **words)
     assert env.rollout(3).shape == (4, 3)
     tape = env.scenario.tape
     assert np.array_equal(tape.dates, business_days(WARM_UP + 12)) and tape.first_day == WARM_UP

@@ -1,27 +1,42 @@
-"""The neural market: valid paths, densities without look-ahead, and days that are fed back as they are read."""
+"""The neural market: densities without look-ahead, and paths that are the same in any block, chunk and thread."""
 
 from __future__ import annotations
 
-import math
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.worldmodel.neural_market import assert_valid_bars, extended, history_of, matrices_of, small_network
+from tests.worldmodel.neural_market import (
+    TINY,
+    extended,
+    history_of,
+    matrices_of,
+    small_network,
+    tiny_network,
+)
 from vecenv.core.random import box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.streams import NeuralStream
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
-from vecenv.worldmodel.data.features import FEATURES, observe_history
+from vecenv.worldmodel.data.features import observe_history
+from vecenv.worldmodel.network import return_draw
 from vecenv.worldmodel.network.bar_heads import BarHeads
+from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_draw import ReturnDraws
-from vecenv.worldmodel.sampling import block_paths, neural
+from vecenv.worldmodel.sampling import block_paths, blocks, neural
+from vecenv.worldmodel.sampling.block_paths import BlockPaths, DayDraws, Starts
+from vecenv.worldmodel.sampling.blocks import Block
+from vecenv.worldmodel.sampling.interleave import Steps, in_threads, run_all
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.rollout import RepeatedDay
 
 NAN = float("nan")
+PATHS, DAYS, SEED = 8, 12, 3
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +48,9 @@ def market() -> NeuralMarket:
 def ragged() -> Bars:
     """Three symbols: one with holes, one listed late, all with a bar on the last day."""
     bars = history_of(3, 70)
-    ohlcv = bars.ohlcv.clone()
+    ohlcv = bars.ohlcv
     ohlcv[0, 25:28, 0] = ohlcv[0, :20, 1] = ohlcv[0, 45, 2] = ohlcv[0, 50] = NAN
-    return replace(bars, ohlcv=ohlcv)
-
-
-def daily_returns(history: Bars, bars: Tensor) -> Tensor:
-    """Log-returns of the first day of each path. Shape: (P, K)."""
-    return torch.log(bars[:, 0, :, CLOSE] / history.ohlcv[:, -1, :, CLOSE])
-
-
-def test_generated_bars_are_valid_and_new_every_day_and_symbol(market, ragged):
-    """The history and the start are left alone: blocks of paths write to copies of the cache."""
-    before = ragged.ohlcv.clone()
-    bars = market.generate(ragged, 100, 30, seed=1)
-    assert bars.shape == (100, 30, 3, 5)
-    assert_valid_bars(bars)
-    assert torch.equal(market.generate(ragged, 2, 30, seed=1), bars[:2])
-    assert torch.equal(ragged.ohlcv.nan_to_num(), before.nan_to_num())
-    returns = torch.log(bars[:, 1:, :, CLOSE] / bars[:, :-1, :, CLOSE])
-    assert len(returns.flatten().unique()) == returns.numel()
+    return bars
 
 
 @pytest.mark.parametrize("antithetic", [False, True])
@@ -78,42 +76,31 @@ def test_numbers_of_a_day_are_those_of_its_streams(market, monkeypatch, antithet
             assert torch.equal(of_bars.shock_size[quantity], other[:, 0])
 
 
-def test_histories_are_read_in_parts_by_any_number_of_threads(monkeypatch):
+@pytest.fixture
+def threads():
+    """The number of threads is reset after the test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_histories_are_read_in_parts_by_any_number_of_threads(monkeypatch, threads):
     """Bit for bit in any number of threads, without gradients; parts of four rows, the last one shorter."""
     market, gradients = NeuralMarket(small_network(), "india"), set()
-    prefill = market.network.trunk.prefill
-    monkeypatch.setattr(
-        market.network.trunk, "prefill", lambda part: gradients.add(torch.is_grad_enabled()) or prefill(part)
-    )
-    histories, before = synthetic_bars(5, 40, 2, seed=3), torch.get_num_threads()
+    trunk, prefill = market.network.trunk, market.network.trunk.prefill
+    monkeypatch.setattr(trunk, "prefill", lambda part: gradients.add(torch.is_grad_enabled()) or prefill(part))
+    histories, read = synthetic_bars(5, 40, 2, seed=3), []
     whole = market.starts(histories)
     monkeypatch.setitem(neural.PREFILL_ROWS, "cpu", 4)
-    try:
-        read = []
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            read.append(market.starts(histories))
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        read.append(market.starts(histories))
+        assert torch.get_num_threads() == count
     for starts in read:
         torch.testing.assert_close(starts.known, whole.known)
         assert torch.equal(starts.known, read[0].known) and torch.equal(starts.cache.keys, read[0].cache.keys)
         assert starts.cache.keys.shape == whole.cache.keys.shape
     assert gradients == {False}
-
-
-def test_bad_input_is_named(market, monkeypatch):
-    history = history_of(3)
-    ohlcv = history.ohlcv.clone()
-    ohlcv[0, -1, 1] = NAN
-    with pytest.raises(ValueError, match=f"no bar on {history.dates[-1]} for {history.symbols[1]}$"):
-        market.generate(replace(history, ohlcv=ohlcv), 1, 1)
-    with pytest.raises(ValueError, match="unknown market 'mars'; the network knows india, us"):
-        NeuralMarket(market.network, "mars")
-    monkeypatch.setattr(neural, "MAX_SYMBOLS", 2)
-    with pytest.raises(ValueError, match="3 symbols, at most 2 are drawn jointly"):
-        market.generate(history, 1, 1)
 
 
 def test_densities_of_a_history(market, ragged):
@@ -171,35 +158,206 @@ def test_no_look_ahead_in_densities(market, ragged, monkeypatch, day):
         assert torch.allclose(market.log_density(ragged.days(0, days)), whole[:days], atol=1e-5, equal_nan=True)
 
 
-def test_generated_days_are_fed_back_as_history_is_read(market, ragged, monkeypatch):
-    """What the trunk sees of generated days is what it sees when their bars are appended and read again."""
-    seen, known = [], []
-    step = market.network.trunk.step
-
-    def recording(inputs: Tensor, *given: object) -> object:
-        hidden, after = step(inputs, *given)
-        seen.append(inputs.clone())
-        known.append(hidden.clone())
-        return hidden, after
-
-    monkeypatch.setattr(market.network.trunk, "step", recording)
-    bars = market.generate(ragged, 2, 21, seed=4)
-    assert len(seen) == 20
-    for path in range(2):
-        observed = observe_history(encode_bars(extended(ragged, bars[path : path + 1]).ohlcv))
-        rows = slice(3 * path, 3 * path + 3)
-        fed = torch.stack([inputs[rows, : len(FEATURES)] for inputs in seen])
-        assert torch.allclose(fed, observed.features[0, -21:-1], atol=1e-4)
-        for day in (0, 7, 8, 19):
-            again = market.starts(extended(ragged, bars[path : path + 1, : day + 1]))
-            assert torch.allclose(known[day][rows], again.known[0], atol=1e-3)
+@pytest.mark.parametrize("symbols", [3, 30])
+def test_a_path_depends_on_its_number_and_the_seed_alone(market, symbols):
+    """Bit for bit, whatever the days and paths: part of a chunk, several ones, a block, and one path more."""
+    history = history_of(symbols)
+    first, second, third = blocks.blocks_of(market.device, symbols, 300)[:3]
+    many = market.generate(history, third.first + 1, 3, seed=3)
+    for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
+        assert torch.equal(market.generate(history, paths, 3, seed=3), many[:paths])
+    assert torch.equal(market.generate(history, 2, 1, seed=3), many[:2, :1])
+    assert len(many[:, 0, 0, CLOSE].unique()) == len(many)
+    for seed in (4, 3 + (1 << 40)):
+        assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
 
 
-def test_temperature_shrinks_and_spreads_returns(market):
-    """About the mean of each law: at a tenth the returns are a tenth as wide."""
-    history = history_of(1)
-    base, cold = (
-        daily_returns(history, each.generate(history, 4000, 1)) for each in (market, market.at_temperature(0.1))
-    )
-    assert float(cold.std() / base.std()) == pytest.approx(0.1, rel=1e-3)
-    assert float(cold.mean()) == pytest.approx(float(base.mean()), abs=4 * float(base.std()) / math.sqrt(4000))
+def test_temperature_shrinks_returns_about_the_mean_of_their_law(market):
+    returns = []
+    for model in (market, market.at_temperature(0.1)):
+        bars = model.generate(history_of(1), 4000, 1)[:, 0, 0, CLOSE]
+        returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
+    assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
+    assert float(returns[1].mean()) == pytest.approx(float(returns[0].mean()), abs=4 * float(returns[0].std()) / 63)
+
+
+def test_days_drawn_after_several_days_are_those_after_each(market):
+    """Bit for bit; a history shorter than what reaches the trunk's output is one of them."""
+    history = history_of(3)
+    days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
+    for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
+        assert torch.equal(bars, market.generate(history.days(0, day + 1), 3, 4, seed))
+    holed = history.ohlcv.clone()
+    holed[0, 20, 1] = float("nan")
+    with pytest.raises(ValueError, match=rf"no bar on {history.dates[20]} for {history.symbols[1]}"):
+        next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
+
+
+def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch, threads):
+    """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
+    used, draw = [], DayDraws.draw
+    monkeypatch.setattr(DayDraws, "draw", lambda *given: used.append(torch.get_num_threads()) or draw(*given))
+    history = history_of(25)
+    torch.set_num_threads(1)
+    alone = market.generate(history, 70, 3)
+    for count in (2, 5):
+        torch.set_num_threads(count)
+        assert torch.equal(market.generate(history, 70, 3), alone) and torch.get_num_threads() == count
+        with pytest.raises(ValueError, match="seed"):
+            market.generate(history, 70, 4, seed=-1)
+        assert torch.get_num_threads() == count
+    assert set(used) == {1}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
+def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
+    few = [(0, 32, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
+    assert blocks.blocks_of(torch.device("cpu"), 25, 200) == few
+    limits = blocks.LIMITS[device]
+    whole = blocks.blocks_of(torch.device(device), symbols, 1000)
+    for paths in (1, 63, 64, 65, 256, 257, 1000):
+        some = blocks.blocks_of(torch.device(device), symbols, paths)
+        assert some == whole[: len(some)]
+        assert some[-1].first < paths <= some[-1].first + some[-1].paths
+    after = 0
+    for block in whole:
+        assert block.first == after and block.paths % block.chunk == 0
+        assert block.chunk == 1 or block.chunk * symbols <= limits.chunk_rows
+        after = block.first + block.paths
+
+
+def test_what_cannot_be_drawn_is_refused_before_any_work(market, monkeypatch):
+    text = r"1,000,000 paths of 100,000 days of 2 symbols need 16,000.0 GB of memory or more, and cpu has"
+    history, holed = history_of(3), history_of(3)
+    holed.ohlcv[0, -1, 1] = NAN
+    for bars, paths, days, told in (
+        (history_of(2), 1_000_000, 100_000, text),
+        (history, 0, 1, "num_paths must be at least 1, got 0"),
+        (history, 1, 0, "num_days must be at least 1, got 0"),
+        (holed, 1, 1, f"no bar on {history.dates[-1]} for {history.symbols[1]}$"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            market.generate(bars, paths, days)
+    with pytest.raises(ValueError, match="unknown market 'mars'; the network knows india, us"):
+        NeuralMarket(market.network, "mars")
+    monkeypatch.setattr(neural, "MAX_SYMBOLS", 2)
+    with pytest.raises(ValueError, match="3 symbols, at most 2 are drawn jointly"):
+        market.generate(history, 1, 1)
+
+
+def recurrent_network() -> MarketNetwork:
+    trunk = CnnGruSettings(channels=8, width=12)
+    return tiny_network(replace(TINY, trunk=trunk, joint="none", density="gaussian"))
+
+
+def repeated(market: NeuralMarket, starts: Starts) -> RepeatedDay:
+    paths = BlockPaths(market.network, starts, "india", Block(0, PATHS, PATHS), SEED, 1.0)
+    cache = starts.cache.chosen(paths.rows).repeatable()
+    assert cache is not None
+    return RepeatedDay(paths, market.network.trunk, cache, DAYS)
+
+
+@pytest.mark.assembly
+@pytest.mark.parametrize("network", [small_network, recurrent_network])
+def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
+    """The record holds operations on memory and fixed numbers alone, as a CUDA graph does; the window wraps around."""
+    market, history = NeuralMarket(network(), "india"), history_of(3)
+    drawn = market.generate(history, PATHS, DAYS, SEED)
+    # The numbers of a chain's step are NumPy's on a CPU, which nothing records.
+    monkeypatch.setattr(return_draw, "_light", lambda tensor: tensor)
+    day = repeated(market, market.starts(history))
+    record = make_fx(lambda: (day(), day.bars)[1])()
+    for _ in range(DAYS - 1):
+        record()
+    torch.testing.assert_close(day.bars, drawn, rtol=1e-5, atol=0)
+
+
+def test_a_day_asks_the_device_for_no_number():
+    """It could not be captured if it did; the meta device has none to give, and takes no other device's tensors."""
+    market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
+    known, cache, state, factor, bar_factors = market.starts(history_of(3))
+    cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
+    state = state.taken(lambda part: part.to(elsewhere))
+    window = market.network.settings.trunk.window
+    for days in (window - 1, window):
+        # Days differ until the window is full.
+        assert (market.starts(history_of(2).days(0, days)).cache.repeatable() is None) == (days < window)
+    starts = Starts(known.to(elsewhere), cache, state, factor.to(elsewhere), bar_factors.to(elsewhere))
+    day = repeated(NeuralMarket(market.network.to(elsewhere), "india"), starts)
+    day()
+    day()
+    assert day.bars.device == elsewhere and day.bars.shape == (PATHS, DAYS, 3, 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("network", [small_network, recurrent_network])
+def test_captured_days_on_a_gpu_are_those_drawn_one_by_one(network):
+    """Bit for bit, in one block and in several, and those of a CPU but for rounding."""
+    history = history_of(3)
+    market = NeuralMarket(network().cuda(), "india")
+    many = market.generate(history, 300, DAYS, SEED)
+    day = repeated(market, market.starts(history))
+    for _ in range(DAYS):
+        day()
+    assert torch.equal(market.generate(history, PATHS, DAYS, SEED), many[:PATHS])
+    torch.testing.assert_close(day.bars, many[:PATHS], rtol=1e-4, atol=0)
+    drawn = NeuralMarket(network(), "india").generate(history, PATHS, 3, SEED)
+    torch.testing.assert_close(many[:PATHS, :3].cpu(), drawn, rtol=1e-2, atol=0)
+
+
+def computation(number: int, days: int, seen: list[tuple[int, int, int]]) -> Steps:
+    """Yield three works a day; the result is the sum of what they wrote."""
+    total = torch.zeros(3)
+
+    def work(place: int, day: int) -> None:
+        total[place] += (number + 1) * 10**day
+
+    for day in range(days):
+        assert bool((total == (number + 1) * (10**day // 9)).all()), "a work was not done"
+        seen.append((number, day, threading.get_ident()))
+        yield [lambda place=place, day=day: work(place, day) for place in range(3)]
+    return total
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_results_are_those_of_one_after_the_other(threads, at_once):
+    seen, lengths = [], [3, 0, 5, 1, 4, 2]
+    results = run_all([computation(number, days, seen) for number, days in enumerate(lengths)], threads, at_once)
+    for number, (days, result) in enumerate(zip(lengths, results, strict=True)):
+        assert bool((result == (number + 1) * (10**days // 9)).all())
+    assert {thread for _, _, thread in seen} == {threading.get_ident()}
+    begun, done, most = set(), {1}, 0
+    for number, day, _ in seen:
+        begun.add(number)
+        if day + 1 == lengths[number]:
+            done.add(number)
+        most = max(most, len(begun - done))
+    assert most <= min(threads, at_once)
+    if threads > 1 and at_once > 1:
+        begun = [number for number, _, _ in seen]
+        assert begun != sorted(begun), "none ran in turn"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_works_run_with_one_thread_each_and_their_errors_are_raised(count, threads):
+    inside: list[int] = []
+
+    def asking() -> Steps:
+        yield [lambda: inside.append(torch.get_num_threads())]
+        return torch.zeros(())
+
+    def failing() -> Steps:
+        yield [lambda: None, lambda: 1 / 0]
+        raise AssertionError("went on after a failed work")
+
+    torch.set_num_threads(3)
+    run_all([asking(), asking()], 2, 2)
+    assert inside == in_threads([torch.get_num_threads] * 2, 2) == [1, 1] and torch.get_num_threads() == 3
+    assert in_threads([lambda number=number: number**2 for number in range(5)], count) == [0, 1, 4, 9, 16]
+    with pytest.raises(ZeroDivisionError):
+        run_all([failing(), failing()], count, 2)
+    with pytest.raises(ZeroDivisionError):
+        in_threads([lambda: 0, lambda: 1 // 0], count)
