@@ -26,26 +26,16 @@ ActionOrder = tuple[int, int, float]
 def read_action(text: object, names: Sequence[str]) -> list[ActionOrder] | None:
     """Return kind, slot and fraction of each order that is no HOLD, None for an invalid text.
 
-    Args:
-        text: anything.
-        names: the symbols that may be named, in the order of their slots.
+    The symbols that may be named come in the order of their slots.
     """
     if not isinstance(text, str):  # rule 1
         return None
     slots = {upper(name): slot for slot, name in enumerate(names)}
-    found, orders = 0, []
-    for line in _lines(_without_commas(_content(_said(upper(text))))):
-        words = _words(line)
-        if not words:
-            continue
-        found += 1
-        if words == ["HOLD"]:
-            continue
-        order = _order(words, slots)
-        if order is None:
-            return None
-        orders.append(order)
-    return orders if found and len(orders) <= MOST_ORDERS else None  # rules 5 and 9
+    lines = [_words(line) for line in _pieces(_without_commas(_content(_said(upper(text)))), "\n\r;")]
+    lines = [words for words in lines if words]
+    orders = [_order(words, slots) for words in lines if words != ["HOLD"]]
+    good = lines and None not in orders and len(orders) <= MOST_ORDERS  # rules 5 and 9
+    return orders if good else None
 
 
 def upper(text: str) -> str:
@@ -123,10 +113,6 @@ def _without_commas(text: str) -> str:
     return "".join(kept)
 
 
-def _lines(text: str) -> list[str]:
-    return _pieces(text, "\n\r;")
-
-
 def _words(line: str) -> list[str]:
     """Return the parts of an order; a percent sign is a part of its own."""
     words = _pieces(line, " \t")
@@ -137,15 +123,9 @@ def _words(line: str) -> list[str]:
 
 def _pieces(text: str, separators: str) -> list[str]:
     """Return what stands between separators, without the empty pieces."""
-    pieces, start = [], 0
-    for place, character in enumerate(text):
-        if character in separators:
-            if place > start:
-                pieces.append(text[start:place])
-            start = place + 1
-    if start < len(text):
-        pieces.append(text[start:])
-    return pieces
+    for separator in separators:
+        text = text.replace(separator, separators[0])
+    return [piece for piece in text.split(separators[0]) if piece]
 
 
 def _order(words: list[str], slots: dict[str, int]) -> ActionOrder | None:
@@ -173,30 +153,14 @@ def _order(words: list[str], slots: dict[str, int]) -> ActionOrder | None:
 
 def is_number(word: str) -> bool:
     """Whether a word in large letters is a NUMBER, of any length and size (rule 7)."""
-    place = _after_sign(word, 0)
-    whole = _after_digits(word, place)
-    digits, place = whole - place, whole
-    if word[place : place + 1] == ".":
-        end = _after_digits(word, place + 1)
-        digits, place = digits + end - place - 1, end
-    if digits == 0:
-        return False
-    if word[place : place + 1] == "E":
-        start = _after_sign(word, place + 1)
-        place = _after_digits(word, start)
-        if place == start:
-            return False
-    return place == len(word)
+    mantissa, mark, exponent = word.partition("E")
+    whole, _, decimals = _unsigned(mantissa).partition(".")
+    parts = [whole + decimals, _unsigned(exponent)] if mark else [whole + decimals]
+    return all(part and all(sign in DIGITS for sign in part) for part in parts)
 
 
-def _after_sign(word: str, place: int) -> int:
-    return place + (word[place : place + 1] in ("+", "-"))
-
-
-def _after_digits(word: str, place: int) -> int:
-    while place < len(word) and word[place] in DIGITS:
-        place += 1
-    return place
+def _unsigned(word: str) -> str:
+    return word[1:] if word[:1] in ("+", "-") else word
 
 
 def _fraction(number: str, percent: bool) -> float | None:
