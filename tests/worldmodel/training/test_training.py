@@ -1,20 +1,24 @@
-"""Training of a neural market: splits, draws, which weights are kept, and what is learned."""
+"""Training of a neural market: splits, draws, repeats, which weights are kept; the second stage changes bars alone."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from tests.worldmodel.neural_market import TINY
-from vecenv.market.bars import CLOSE, Bars
+from tests.worldmodel.neural_market import TINY, small_network, tiny_network
+from vecenv.market.bars import CLOSE, VOLUME
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
-from vecenv.worldmodel.training import fit
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, split_by_date
+from vecenv.worldmodel.training import bar_stage, fit
+from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
 from vecenv.worldmodel.training.fit import (
     TrainingSettings,
     TrainingState,
@@ -28,23 +32,23 @@ from vecenv.worldmodel.training.fit import (
     validate_network,
 )
 
-NETWORK = NetworkSettings(replace(TINY.trunk, dropout=0.1), head=16, markets=("test",))
-QUICK = TrainingSettings(steps=6, days=32, evaluate_every=2, learning_rate=3e-3)
-BARS = synthetic_bars(1, 300, 5, seed=4)
+NETWORK = NetworkSettings(replace(TINY.trunk, dropout=0.1), TINY.head, ("m",))
+QUICK = TrainingSettings(steps=4, days=32, evaluate_every=2, learning_rate=3e-3)
+BARS = synthetic_bars(1, 160, 5, seed=4)
+SPLIT = Split(100, 110, 160)
 
 
-def market_of(bars: Bars) -> TrainingMarket:
-    split = split_by_date(bars.dates, str(bars.dates[199]), str(bars.dates[249]), 10, bars.source)
-    return TrainingMarket.from_bars("test", bars, split)
+def market_of(ohlcv: Tensor = BARS.ohlcv) -> TrainingMarket:
+    return TrainingMarket.from_bars("m", replace(BARS, ohlcv=ohlcv), SPLIT)
 
 
 @pytest.fixture(scope="module")
 def market() -> TrainingMarket:
-    return market_of(BARS)
+    return market_of()
 
 
-def trained(market: TrainingMarket, settings: TrainingSettings, network: NetworkSettings = NETWORK) -> TrainingState:
-    state = new_state(network, settings)
+def trained(market: TrainingMarket, settings: TrainingSettings = QUICK) -> TrainingState:
+    state = new_state(NETWORK, settings)
     train_network(state, [market], settings, lambda *_: None, lambda *_: None)
     return state
 
@@ -70,10 +74,10 @@ def test_every_step_has_its_own_days_and_order(market, monkeypatch):
     firsts, lengths, contexts, orders = zip(*drawn[: QUICK.steps], strict=True)
     assert min(len(set(firsts)), len(set(orders))) > QUICK.steps // 2
     assert set(lengths) == {32} and set(contexts) == {20}
-    assert all(1 <= first <= market.split.train - QUICK.days for first in firsts)
+    assert all(1 <= first <= SPLIT.train - QUICK.days for first in firsts)
     drawn.clear()
     trained(market, replace(QUICK, steps=1, days=1000))
-    assert drawn[0][:2] == (1, market.split.train - 1)
+    assert drawn[0][:2] == (1, SPLIT.train - 1)
 
 
 def test_symbols_and_markets_are_drawn_by_their_shares(market):
@@ -86,7 +90,7 @@ def test_symbols_and_markets_are_drawn_by_their_shares(market):
 
 def test_everything_that_an_update_reads_is_on_the_network_s_device(market):
     """The meta device refuses tensors of another one, and any number that is asked back."""
-    elsewhere = TrainingMarket.from_bars("test", BARS, market.split, "meta").only(torch.tensor([3, 1, 0]))
+    elsewhere = TrainingMarket.from_bars("m", BARS, SPLIT, "meta").only(torch.tensor([3, 1, 0]))
     network = MarketNetwork(NETWORK).to("meta")
     scores, valid, volatility = elsewhere.log_prob(network, 40, 72, 20, torch.randperm(3))
     assert {part.device.type for part in (*scores, valid, volatility)} == {"meta"}
@@ -113,10 +117,13 @@ def test_bfloat16_is_for_the_trunk_while_training_on_a_gpu(market):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_training_on_a_gpu_is_that_on_a_cpu_but_for_rounding(market):
     exact = replace(QUICK, bf16=False)
-    moved = TrainingMarket.from_bars("test", BARS, market.split, "cuda")
+    moved = TrainingMarket.from_bars("m", BARS, SPLIT, "cuda")
     networks = new_state(NETWORK, exact).network, new_state(NETWORK, exact, "cuda").network
     networks[1].load_state_dict(networks[0].state_dict())
-    scores = [validate_network(each, here, 200, 250) for each, here in zip(networks, (market, moved), strict=True)]
+    scores = [
+        validate_network(each, here, SPLIT.validation, SPLIT.stop)
+        for each, here in zip(networks, (market, moved), strict=True)
+    ]
     assert scores[1] == pytest.approx(scores[0], abs=1e-3)
     state = new_state(NETWORK, QUICK.on(torch.device("cuda")), "cuda")
     train_network(state, [moved], QUICK, lambda state, loss: None, lambda state, scores: None)
@@ -125,7 +132,7 @@ def test_training_on_a_gpu_is_that_on_a_cpu_but_for_rounding(market):
 
 def told_scores(monkeypatch, *scores: Validation) -> None:
     told = iter(scores)
-    monkeypatch.setattr(fit, "_validate_average", lambda *_: {"test": next(told)})
+    monkeypatch.setattr(fit, "_validate_average", lambda *_: {"m": next(told)})
 
 
 def test_training_stops_without_a_better_validation(market, monkeypatch):
@@ -136,12 +143,9 @@ def test_training_stops_without_a_better_validation(market, monkeypatch):
     assert (state.step, state.bad_validations, state.best_step, state.best_loss) == (4, 2, 2, 1.0)
     assert [entry["step"] for entry in state.history] == [1, 2, 3, 4]
     assert any(not torch.equal(state.best[name], state.average[name]) for name in state.best)
-
-
-def test_returns_are_never_less_likely_than_at_first(market, monkeypatch):
-    """Not if the bars' shape gains more than the returns lose, alone or joint."""
-    told_scores(monkeypatch, *(Validation(*score) for score in (
-        (-3.0, -3.1, 1.0), (-2.99, -3.2, 0.0), (-3.2, -3.09, 0.0), (-3.0, -3.1, 0.9))))  # fmt: skip
+    # Returns are never less likely than at first, alone or joint, however much the bars' shape gains.
+    scores = (-3.0, -3.1, 1.0), (-2.99, -3.2, 0.0), (-3.2, -3.09, 0.0), (-3.0, -3.1, 0.9)
+    told_scores(monkeypatch, *(Validation(*score) for score in scores))
     settings = replace(QUICK, steps=3, evaluate_every=1)
     state = new_state(NETWORK, settings)
     judge_start(state, [market], settings)
@@ -151,10 +155,9 @@ def test_returns_are_never_less_likely_than_at_first(market, monkeypatch):
 
 
 def test_a_run_that_is_stopped_validates_its_last_step(market):
-    state, validated = new_state(NETWORK, QUICK), []
-    train_network(state, [market], QUICK, lambda *_: None, lambda state, _: validated.append(state.step),
-                  lambda: state.step == 3)  # fmt: skip
-    assert validated == [2, 3] and state.step == 3
+    state, seen = new_state(NETWORK, QUICK), []
+    train_network(state, [market], QUICK, lambda *_: None, lambda *_: seen.append(state.step), lambda: state.step == 3)
+    assert seen == [2, 3] and state.step == 3
 
 
 def test_the_learning_rate_rises_and_falls():
@@ -178,7 +181,7 @@ def test_a_network_learns_volatility_that_clusters():
     ohlcv[0, ..., 0], ohlcv[0, ..., CLOSE] = opened, close
     ohlcv[0, ..., 1], ohlcv[0, ..., 2] = opened.maximum(close) * 1.001, opened.minimum(close) * 0.999
     split = split_by_date(bars.dates, str(bars.dates[499]), str(bars.dates[699]), 10, "switching")
-    market = TrainingMarket.from_bars("test", replace(bars, ohlcv=ohlcv), split)
+    market = TrainingMarket.from_bars("m", replace(bars, ohlcv=ohlcv), split)
     settings = replace(QUICK, steps=150, days=64, evaluate_every=50)
     before = validate_network(new_state(NETWORK, settings).network, market, 500, 700).alone
     state = trained(market, settings)
@@ -188,3 +191,168 @@ def test_a_network_learns_volatility_that_clusters():
     best = float(-torch.distributions.Normal(0.0, known).log_prob(returns[500:]).mean())
     assert after < before - 0.05
     assert after < best + 0.12
+
+
+class Run(NamedTuple):
+    """A run of a stage: its network with the weights that are kept, its validations, and the steps it told."""
+
+    network: MarketNetwork
+    history: list[dict]
+    told: list[int]
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
+
+
+def all_weights(market: TrainingMarket, steps: int = 4, every: int = 2, seed: int = 0) -> Run:
+    settings = replace(QUICK, steps=steps, evaluate_every=every, seed=seed)
+    state, told = new_state(NETWORK, settings), []
+    train_network(state, [market], settings, lambda state, loss: told.append(state.step), lambda *_: None)
+    state.network.load_state_dict(state.best)
+    return Run(state.network, state.history, told)
+
+
+def bars_alone(market: TrainingMarket, steps: int = 4, every: int = 2, seed: int = 0) -> Run:
+    network, told = tiny_network(NETWORK).requires_grad_(True), []
+    settings = BarStageSettings(steps=steps, learning_rate=2e-2, stock_days=100, evaluate_every=every)
+    history = train_bars(network, [market], settings, seed, on_step=lambda step, _: told.append(step))
+    return Run(network, history, told)
+
+
+@pytest.fixture(params=[all_weights, bars_alone])
+def stage(request) -> Callable[..., Run]:
+    return request.param
+
+
+def test_a_run_repeats_itself_and_another_seed_does_not(stage, market):
+    """The last step is validated whatever the stride."""
+    one, again, other = (stage(market, steps=5, seed=seed) for seed in (0, 0, 1))
+    assert one.told == [1, 2, 3, 4, 5] and [entry["step"] for entry in one.history][-3:] == [2, 4, 5]
+    assert one.history == again.history and other.history[-1] != one.history[-1]
+    assert all(torch.equal(one.weights[name], again.weights[name]) for name in one.weights)
+
+
+def test_no_day_after_those_of_training_is_learned_from(stage):
+    """Other bars after the last day of training: the same weights after the last step."""
+    changed = BARS.ohlcv.clone()
+    changed[:, SPLIT.train :, :, :VOLUME] *= 1.3
+    one, other = stage(market_of(), every=4), stage(market_of(changed), every=4)
+    assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
+    assert one.history[-1] != other.history[-1]
+    first = tiny_network(NETWORK).state_dict()
+    assert any(not torch.equal(first[name], tensor) for name, tensor in one.weights.items())
+
+
+def test_the_weights_that_are_kept_are_those_of_the_best_validation(stage, market):
+    """A learning rate that gains: the running mean after the last step, not the last step's own weights."""
+    run = stage(market)
+    kept = validate_network(run.network, market, SPLIT.validation, SPLIT.stop)
+    best = run.history[-1]["m"]
+    assert kept.shape == pytest.approx(best if stage is bars_alone else best["shape"], abs=1e-5)
+    assert stage is bars_alone or kept._asdict() == pytest.approx(best)
+
+
+@pytest.mark.parametrize("symbols", [1, 2])
+def test_markets_of_few_symbols_are_trained_on(stage, symbols):
+    """A single symbol's joint density is its own."""
+    bars = synthetic_bars(1, 160, symbols, seed=1)
+    market = TrainingMarket.from_bars("m", bars, SPLIT)
+    network = stage(market, steps=2).network
+    score = validate_network(network, market, SPLIT.validation, SPLIT.stop)
+    assert (score.joint == pytest.approx(score.alone, abs=1e-6)) == (symbols == 1)
+
+
+SETTINGS = BarStageSettings(steps=30, learning_rate=2e-2, stock_days=100, evaluate_every=10)
+MARKETS = tuple(
+    TrainingMarket.from_bars(name, synthetic_bars(1, 160, symbols, seed=symbols), SPLIT)
+    for name, symbols in (("india", 4), ("us", 2))
+)
+
+
+def trained_bars(settings: BarStageSettings = SETTINGS) -> tuple[MarketNetwork, list[dict[str, object]]]:
+    network = small_network().requires_grad_(True)
+    return network, train_bars(network, MARKETS, settings, 0)
+
+
+def changed(network: MarketNetwork) -> set[str]:
+    """The modules of which a weight is not what it was."""
+    before, after = small_network().state_dict(), network.state_dict()
+    return {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+
+
+def test_bars_alone_change_and_gain_on_days_that_were_not_trained_on():
+    """A validation is the mean density of the validation days, from the trunk's whole context."""
+    network, history = trained_bars()
+    assert changed(network) == {"bars"} and [entry["step"] for entry in history] == [0, 10, 20, 30]
+    for name in ("india", "us"):
+        assert history[-1][name] < history[0][name] - 0.2
+    with torch.no_grad():
+        scores, valid, _ = MARKETS[0].log_prob(network, 110, 160, network.settings.trunk.reach, torch.arange(4))
+    assert float(-scores.shape.sum() / valid.sum()) == pytest.approx(history[-1]["india"], abs=1e-4)
+
+
+def test_the_best_validation_is_kept_though_later_ones_are_worse(monkeypatch):
+    few = replace(SETTINGS, steps=3, evaluate_every=1)
+
+    def kept(*scores: float) -> MarketNetwork:
+        told = iter(scores)
+        monkeypatch.setattr(bar_stage, "_validated", lambda *given: {"step": given[-1], "india": next(told), "us": 0.0})
+        return trained_bars(few)[0]
+
+    first, equal = kept(0.0, 1.0, 0.5, 3.0), kept(5.0, 5.0, 5.0, 5.0)
+    second, third = kept(5.0, 6.0, 2.0, 3.0), kept(5.0, 4.0, 3.0, 1.0)
+    assert changed(first) == changed(equal) == set() and changed(second) == changed(third) == {"bars"}
+    assert not torch.equal(second.bars.mixing, third.bars.mixing)
+
+
+def test_updates_read_training_days_of_choices_that_roll(monkeypatch):
+    """Every training day and none after it, with the trunk's output before it, of a new choice after every 10 steps."""
+    monkeypatch.setattr(bar_stage, "CHOICE_STEPS", 10)
+    read, chosen, own, choice = [], [], TrainingMarket.bar_log_prob, bar_stage._choice
+
+    def told(market, network, known, days):
+        read.append((market, known.detach(), days))
+        return own(market, network, known, days)
+
+    monkeypatch.setattr(TrainingMarket, "bar_log_prob", told)
+    monkeypatch.setattr(bar_stage, "_choice", lambda *given: chosen.append(given[1].name) or choice(*given))
+    network = small_network().requires_grad_(True)
+    train_bars(network, MARKETS, replace(SETTINGS, stock_days=400, evaluate_every=30), 0)
+    assert sorted(chosen) == ["india"] * (bar_stage.CHOICES + 2) + ["us"] * (bar_stage.CHOICES + 2)
+    updates = [(market, known, days) for market, known, days in read if int(days.max()) < 110]
+    assert len(updates) == SETTINGS.steps
+    assert set(torch.cat([days for _, _, days in updates]).tolist()) == set(range(1, 100))
+    for market, known, days in updates[:3]:
+        assert len(days) == 400 // market.observed.valid.shape[2]
+        with torch.no_grad():
+            before = [market.known(network, int(day), int(day) + 1, 60)[0] for day in days[:5]]
+        torch.testing.assert_close(known[:5], torch.stack(before), atol=1e-4, rtol=1e-4)
+
+
+def test_markets_are_drawn_by_their_weights_and_the_averaged_weights_are_validated(monkeypatch):
+    """The training goes on from its own weights: the last validation depends on the decay alone.
+
+    Dropout would change the trunk's outputs, which are computed once for many updates.
+    """
+    few = replace(SETTINGS, steps=6, evaluate_every=2)
+    history = trained_bars(few)[1]
+    assert trained_bars(replace(few, evaluate_every=6))[1][-1] == history[-1]
+    monkeypatch.setattr(bar_stage, "AVERAGE_DECAY", 0.0)
+    latest = trained_bars(few)[1]
+    assert latest[0] == history[0] and latest[-1] != history[-1]
+    read, modes, own = [], [], bar_stage._bar_loss
+    monkeypatch.setattr(bar_stage, "market_weights", lambda markets: [0.0, 1.0])
+    monkeypatch.setattr(bar_stage, "_bar_loss", lambda *given: read.append(given[1].name) or own(*given))
+    network = small_network().requires_grad_(True).train()
+    train_bars(network, MARKETS, few, 0, on_step=lambda *_: modes.append(network.training))
+    assert read == ["us"] * 6 and modes == [False] * 6
+    BarStageSettings(steps=0, stock_days=1, evaluate_every=1)
+    for wrong, told in (
+        ({"steps": -1}, "bars.steps must be at least 0, got -1"),
+        ({"stock_days": 0}, "bars.stock_days must be at least 1, got 0"),
+        ({"evaluate_every": 0}, "bars.evaluate_every must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "bars.learning_rate must be positive, got 0.0"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            BarStageSettings(**wrong)
