@@ -1,4 +1,4 @@
-"""Language agents in an environment: what they see and say, alone or among others."""
+"""Language agents in an environment: what they see and say, alone or among others, and the tools that they call."""
 
 from __future__ import annotations
 
@@ -8,84 +8,57 @@ import pytest
 import torch
 
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
+from vecenv.language import agent as agent_module
 from vecenv.language.agent import LanguageAgent
-from vecenv.language.config import AnswerConfig
-from vecenv.learn.evaluation import evaluate
-from vecenv.tasks.commands.comparison import held_out_environment
+from vecenv.language.conversation import NO_ROOM
+from vecenv.language.generation import Written
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.text.door import TextDoor
+from vecenv.text.tool_calls import FAULT
 
 MODEL, TOKENIZER = small_model()
 CHAT = small_chat()
-CONFIGS = {
-    "alone": ALONE,
-    "growing": replace(ALONE, history_days=None, context_tokens=2048),
-    "sliding": replace(ALONE, history_days=None, context_tokens=900),
-}
+SLIDING = replace(ALONE, history_days=None, context_tokens=900)
+LONG = replace(ALONE, history_days=None, context_tokens=8000, answer_tokens=60, tools=("all",), turns=3)
+PRICES = '{"name": "price_history", "arguments": {"days": 2}}'
+PLAN = '<tool_call>{"name": "what_if", "arguments": {"orders": "BUY"}}</tool_call>'
 
 
-def played(config: AnswerConfig, num_envs: int, ids=None):
-    """Return what was said each day, and the agent after an episode."""
-    env = signal_env(num_envs, seed=3)
-    agent = LanguageAgent(MODEL, CHAT, config, ids)
-    rows = list(range(num_envs)) if ids is None else ids
-    said = []
+def played(num_envs: int, ids=None):
+    """Return what was said each day, and the agent after an episode in which it saw what it should."""
+    env, said = signal_env(num_envs, seed=3), []
+    agent = LanguageAgent(MODEL, CHAT, SLIDING, ids)
+    rows, shown = list(range(num_envs)) if ids is None else ids, []
     while not bool(env.rows.done.all()):
+        shown.append(TextDoor(env).render(rows))
         action = env.action_spec.zero()
         action[rows] = agent.act(env)
         said.append(agent.said)
         env.advance(action)
+        for place, (row, conversation) in enumerate(zip(rows, agent.conversations, strict=True)):
+            segment = conversation.segments[-1]
+            context = TOKENIZER.decode(segment.tokens[: segment.drawn[-1]])
+            assert context.startswith(f"<|system|>{TextDoor(env).instructions([row])[0]}<|end|><|user|>Day ")
+            assert f"<|user|>{shown[-1][place]}<|end|><|assistant|>" in context
+            kept = [day for day in range(len(shown)) if shown[day][place] in context]
+            assert kept == list(range(kept[0], len(shown)))
+    assert any(1 < len(one.segments) < DAYS for one in agent.conversations)
     return said, agent
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_model_is_shown_the_day_after_the_instructions(name):
-    env = signal_env(3, seed=3)
-    agent = LanguageAgent(MODEL, CHAT, CONFIGS[name])
-    shown = []
-    for _ in range(DAYS):
-        texts = TextDoor(env).render(range(3))
-        shown.append(texts)
-        env.advance(agent.act(env))
-        for row, conversation in enumerate(agent.conversations):
-            segment = conversation.segments[-1]
-            context = TOKENIZER.decode(segment.tokens[: [place for place in segment.drawn][-1]])
-            assert context.startswith(f"<|system|>{TextDoor(env).instructions([row])[0]}<|end|><|user|>Day ")
-            assert f"<|user|>{texts[row]}<|end|><|assistant|>" in context
-            kept = [day for day in range(len(shown)) if shown[day][row] in context]
-            assert kept == list(range(kept[0], len(shown)))
-            if name == "alone":
-                assert len(kept) == 1
-            if name == "growing":
-                assert len(kept) == len(shown)
-    assert name != "sliding" or any(1 < len(one.segments) < DAYS for one in agent.conversations)
-
-
-@pytest.mark.parametrize("name", ["alone", "sliding"])
-def test_a_row_says_the_same_alone_as_among_others(name):
-    among, agent = played(CONFIGS[name], 6)
-    part, some = played(CONFIGS[name], 6, [4, 1])
+def test_a_row_is_shown_its_days_and_says_the_same_alone_as_among_others():
+    among, agent = played(6)
+    part, some = played(6, [4, 1])
     assert [[day[4], day[1]] for day in among] == part
     for one, own in zip((agent.conversations[4], agent.conversations[1]), some.conversations, strict=True):
-        assert [segment.tokens for segment in one.segments] == [segment.tokens for segment in own.segments]
         for here, there in zip(one.segments, own.segments, strict=True):
-            assert here.log_prob == pytest.approx(there.log_prob, abs=1e-4)
+            assert here.tokens == there.tokens and here.log_prob == pytest.approx(there.log_prob, abs=1e-4)
     assert len({text for day in among for text in day}) > 6
-
-
-def test_members_of_a_group_see_the_same_and_say_different_things():
-    env = signal_env(8)
-    env.reset_groups(2, 4, seed=1)
-    agent = LanguageAgent(MODEL, CHAT, ALONE)
-    agent.act(env)
-    contexts = [one.segments[0].tokens[: one.segments[0].drawn[0]] for one in agent.conversations]
-    assert contexts[:4] == [contexts[0]] * 4 and contexts[4:] == [contexts[4]] * 4 and contexts[0] != contexts[4]
-    assert len(set(agent.said[:4])) > 1
 
 
 def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
     env = signal_env(3, seed=3)
-    agent = LanguageAgent(MODEL, CHAT, CONFIGS["growing"])
+    agent = LanguageAgent(MODEL, CHAT, replace(SLIDING, context_tokens=2048))
     mask = torch.tensor([True, False, True])
     for _ in range(DAYS):
         env.advance(agent.act(env), mask)
@@ -101,22 +74,134 @@ def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
     assert [one.turns for one in agent.conversations] == [1, 2, 1]
 
 
-def test_it_is_evaluated_and_recorded_like_any_agent():
-    env, _ = held_out_environment("single_stock_costs", signal_env(1).scenario.tape, signal_env(1).scenario.config, 4)
+def test_its_own_words_are_recorded():
     agent = LanguageAgent(MODEL, CHAT, ALONE)
-    evaluation = evaluate(env, {"model": agent, "hold": env.scenario.task.agents["hold"]()}, seed=2)
-    assert set(evaluation.records) == {"model", "hold"}
-    records = TierRecording().record(env, agent, [2, 0], seed=2)
+    records = TierRecording().record(signal_env(4), agent, [2, 0], seed=2)
     assert [len(record.days) for record in records] == [DAYS, DAYS]
-    written = [agent.conversations[row].segments[-1] for row in (2, 0)]
-    for record, segment in zip(records, written, strict=True):
-        assert (
-            record.days[-1].messages[1]["content"]
-            == CHAT.texts([[segment.tokens[place] for place in segment.drawn]])[0]
-        )
+    for record, row in zip(records, (2, 0), strict=True):
+        segment = agent.conversations[row].segments[-1]
+        (written,) = CHAT.texts([[segment.tokens[place] for place in segment.drawn]])
+        assert record.days[-1].messages[1]["content"] == written
 
 
-def test_a_context_that_is_too_small_is_refused_at_the_first_day():
-    env = signal_env(2)
-    with pytest.raises(ValueError, match="context_tokens 100 are too few"):
-        LanguageAgent(MODEL, CHAT, replace(ALONE, context_tokens=100)).act(env)
+class Scripted:
+    """Stands for the model: says what a script has for the row, and keeps what it reads."""
+
+    def __init__(self, script) -> None:
+        self.script, self.made, self.draws = script, [], []
+
+    def __call__(self, model, rows, pad):
+        self.read_so_far = [[] for _ in range(rows)]
+        self.made.append(self)
+        return self
+
+    def read(self, chunks):
+        for own, chunk in zip(self.read_so_far, chunks, strict=True):
+            own.extend(chunk)
+
+    def write(self, draws, stop, most, temperature, active):
+        self.draws += [float(value) for number in range(3) for value in draws(number)[active]]
+        tokens = torch.zeros(len(active), most, dtype=torch.int64)
+        mask = torch.zeros(len(active), most, dtype=torch.bool)
+        for row in active.nonzero().squeeze(-1).tolist():
+            (answer,) = CHAT.answers([self.script(row, CHAT.tokenizer.decode(self.read_so_far[row]))])
+            tokens[row, : len(answer)] = torch.tensor(answer)
+            mask[row, : len(answer)] = True
+            self.read_so_far[row].extend(answer)
+        return Written(tokens, torch.zeros(len(active), most), mask)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    def install(script):
+        stand_in = Scripted(script)
+        monkeypatch.setattr(agent_module, "GenerationContext", stand_in)
+        return stand_in
+
+    return install
+
+
+def calls_then(answer, *calls):
+    """Return a script of one row: its calls first, one a turn of the day, then an answer."""
+
+    def say(context):
+        today = context.rpartition("<|user|>Day ")[2]
+        turn = today.count("<|assistant|>") - 1
+        return (*calls, answer)[min(turn, len(calls))]
+
+    return say
+
+
+def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
+    """One calls and answers, one answers, one calls for ever, one calls what there is not."""
+    rows = [
+        calls_then("BUY 0.5", PRICES),
+        calls_then("BUY 0.25"),
+        calls_then(PRICES, PRICES, PLAN),
+        calls_then("HOLD", '{"name": "moon"}', PLAN),
+    ]
+    model = scripted(lambda row, context: rows[row](context))
+    env = signal_env(4, seed=3)
+    agent = LanguageAgent(None, CHAT, LONG)
+    answers = ["BUY 0.5", "BUY 0.25", PRICES, "HOLD"]
+    orders = TextDoor(env).parse(answers, range(4))[0]
+    for day in range(DAYS):
+        action = agent.act(env)
+        assert agent.said == answers and torch.equal(action, orders)
+        env.advance(action)
+        for row, (conversation, turns) in enumerate(zip(agent.conversations, (2, 1, 3, 3), strict=True)):
+            assert conversation.turns == turns * (day + 1)
+            (segment,) = conversation.segments
+            # What the model read and wrote, in pieces, is the conversation.
+            assert model.read_so_far[row] == segment.tokens
+            days = dict(zip(segment.turn, segment.day, strict=True))
+            assert [days[turn] for turn in sorted(days)] == [number for number in range(day + 1) for _ in range(turns)]
+    # No number is drawn twice: not in other rows, days, turns or places of an answer.
+    assert len(model.made) == 1 and len(set(model.draws)) == len(model.draws) == 3 * DAYS * 9
+    assert agent.calls == {"days": DAYS * 4, "calls": DAYS * 5, "faults": DAYS}
+    texts = [CHAT.tokenizer.decode(tokens) for tokens in model.read_so_far]
+    assert texts[0].count(f"<|assistant|>{PRICES}<|end|><|user|>RELIANCE, closes of the last 2 days") == DAYS
+    assert f"<|user|>{FAULT}there is no tool 'moon'" in texts[3] and "<|user|>bought " in texts[3]
+    assert "at most 2 a day" in texts[1] and "calculator" in texts[1]
+    assert env.info()["invalid_actions"].tolist() == [0, 0, DAYS, 0]
+    # Calls of the other form.
+    script = calls_then("Thought: so be it\nFinal Answer: BUY 0.5", "Thought: look\nAction: position")
+    model, env = scripted(lambda row, context: script(context)), signal_env(2)
+    agent = LanguageAgent(None, CHAT, replace(LONG, tool_form="react", tools=("account",)))
+    agent.act(env)
+    assert agent.said == [" BUY 0.5"] * 2
+    text = CHAT.tokenizer.decode(model.read_so_far[0])
+    assert "RELIANCE: no shares" in text and "Action Input: " in text and "price_history" not in text
+
+
+@pytest.mark.parametrize(("history", "context_tokens"), [(None, 1060), (0, 1200), (1, 1200)])
+def test_budgets_hold_with_tools(scripted, history, context_tokens):
+    """The day stays in view whatever its tools say, and contexts are what the model reads, whoever begins anew."""
+    long = '{"name": "price_history", "arguments": {"days": 30}}'
+    rows = [calls_then("BUY 0.5", long, PRICES), calls_then("HOLD"), calls_then("HOLD", PRICES)]
+    model, env = scripted(lambda row, context: rows[row](context)), signal_env(3, seed=3)
+    agent = LanguageAgent(None, CHAT, replace(LONG, context_tokens=context_tokens, history_days=history))
+    for _ in range(DAYS):
+        shown = TextDoor(env).render(range(3))
+        env.advance(agent.act(env))
+        for row, conversation in enumerate(agent.conversations):
+            tokens = conversation.segments[-1].tokens
+            assert len(tokens) <= context_tokens and model.read_so_far[row] == tokens
+            assert shown[row] in CHAT.tokenizer.decode(tokens)
+    # A script that no longer sees its first call makes it again.
+    turns = [one.turns for one in agent.conversations]
+    assert turns[:2] == [3 * DAYS, DAYS] and 2 * DAYS <= turns[2] <= 3 * DAYS
+    for one in agent.conversations:
+        drawn = [turn for segment in one.segments for turn in segment.turn]
+        assert drawn == sorted(drawn) and set(drawn) == set(range(one.turns))
+
+
+def test_what_does_not_fit_beside_the_day_is_said_so(scripted):
+    script = calls_then("HOLD", '{"name": "price_history", "arguments": {"days": 60}}')
+    model = scripted(lambda row, context: "HOLD" if NO_ROOM in context else script(context))
+    env = signal_env(1)
+    (system,), tools = TextDoor(env).instructions([0]), TextDoor(env).text.tools(["all"]).instructions("json", 2)
+    (opening,) = CHAT.openings([f"{system}\n{tools}"], TextDoor(env).render([0]))
+    agent = LanguageAgent(None, CHAT, replace(LONG, history_days=0, context_tokens=len(opening) + 60 + 50))
+    agent.act(env)
+    assert NO_ROOM in CHAT.tokenizer.decode(model.read_so_far[0]) and agent.said == ["HOLD"]

@@ -1,4 +1,4 @@
-"""A conversation keeps its budget, drops the oldest days, and has every answer drawn once, after what the model saw."""
+"""Messages as tokens by the tokenizer's template, and conversations that keep their budget and drop the oldest days."""
 
 from __future__ import annotations
 
@@ -6,12 +6,76 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.language.tiny import small_chat
+from tests.language.tiny import small_chat, small_model, words
+from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 
 CHAT = small_chat()
 SYSTEM = "Trade well."
+
+CHATML = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}no thought{% endif %}"
+TEMPLATES = {"own": None, "lines": CHATML, "no system": NO_SYSTEM + CHATML, "thinking": THINKING}
+
+
+def tokenizer_with(template: str | None):
+    _, tokenizer = small_model()
+    if template is not None:
+        tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_conversation_is_what_the_template_writes(name):
+    tokenizer = tokenizer_with(TEMPLATES[name])
+    chat = ChatFormat(tokenizer)
+    system, days, answers = "Trade. \\1 {user}", [words()[0], words()[1]], ["BUY 0.5", "HOLD"]
+    (tokens,) = chat.openings([system], [days[0]])
+    (answer,) = chat.answers([answers[0]])
+    (following,) = chat.followings([days[1]])
+    tokens = [*tokens, *answer, *chat.joined(answer, following)]
+    said = [{"role": "user", "content": days[0]}, {"role": "assistant", "content": answers[0]}]
+    said.append({"role": "user", "content": days[1]})
+    if name == "no system":
+        said[0]["content"] = f"{system}\n\n{days[0]}"
+    else:
+        said.insert(0, {"role": "system", "content": system})
+    whole = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    written = tokenizer.decode(tokens)
+    if name == "thinking":
+        # What the template put before the first answer was there when it was drawn, and stays.
+        assert written.count("no thought") == 2 and written.replace("no thought", "", 1) == whole
+    else:
+        assert written == whole
+    assert answer[-1] in chat.stop and chat.texts([answer]) == [answers[0]]
+
+
+def test_other_tokenizers_and_templates():
+    """An answer that was cut off is closed; roles are written where there is no template; other ends are stops too."""
+    chat = ChatFormat(tokenizer_with(CHATML))
+    (following,) = chat.followings([words()[0]])
+    cut_off = chat.encode(["BUY 0.5"])[0]
+    assert chat.joined(cut_off, following) == following
+    assert following[: len(chat.closing)] == chat.closing and chat.closing[0] in chat.stop
+    assert chat.joined([*cut_off, chat.closing[0]], following) == following[1:]
+    tokenizer = tokenizer_with(None)
+    tokenizer.chat_template = None
+    chat = ChatFormat(tokenizer)
+    assert tokenizer.decode(chat.openings(["S"], ["U"])[0]) == "system: S<|end|>\nuser: U<|end|>\nassistant:"
+    assert tokenizer.decode(chat.followings(["V"])[0]) == "<|end|>\nuser: V<|end|>\nassistant:"
+    with pytest.raises(ValueError, match="does not say each message once"):
+        ChatFormat(tokenizer_with("{{ messages[-1].content }}"))
+    chat = ChatFormat(tokenizer_with(None), stop=[7, 9])
+    assert chat.stop == {7, 9, chat.tokenizer.eos_token_id}
+    tokenizer = tokenizer_with(None)
+    tokenizer.eos_token = None
+    with pytest.raises(ValueError, match="no token that ends an answer"):
+        ChatFormat(tokenizer)
 
 
 def day_text(number: int, length: int) -> str:
@@ -20,11 +84,10 @@ def day_text(number: int, length: int) -> str:
 
 def contexts(texts, answers, config):
     """Return the context before every answer as a reader of the rules would make it, by brute force."""
-    system_and = lambda first: CHAT.openings([SYSTEM], [texts[first]])[0]  # noqa: E731
     followings = CHAT.followings(texts)
 
     def context(first, last):
-        tokens = system_and(first)
+        tokens = CHAT.openings([SYSTEM], [texts[first]])[0]
         for number in range(first + 1, last + 1):
             tokens = tokens + answers[number - 1] + CHAT.joined(answers[number - 1], followings[number])
         return tokens
@@ -74,8 +137,7 @@ def test_budget_windows_and_answers(days, context_tokens, history):
 
 def test_conversations_are_asked_together_as_alone():
     config = AnswerConfig(context_tokens=120, answer_tokens=6)
-    alone = [Conversation(CHAT, config, f"{SYSTEM} {number}") for number in range(4)]
-    together = [Conversation(CHAT, config, f"{SYSTEM} {number}") for number in range(4)]
+    alone, together = ([Conversation(CHAT, config, f"{SYSTEM} {number}") for number in range(4)] for _ in range(2))
     for day in range(6):
         texts = [day_text(day, 9 * number) for number in range(4)]
         # One begins two days late.
@@ -91,21 +153,15 @@ def test_conversations_are_asked_together_as_alone():
     assert ask_all([], [], []) == []
 
 
-def test_a_day_that_cannot_fit_is_refused():
-    config = AnswerConfig(context_tokens=60, answer_tokens=6)
-    conversation = Conversation(CHAT, config, SYSTEM)
+def test_days_that_cannot_fit_and_bad_settings_are_refused():
+    conversation = Conversation(CHAT, AnswerConfig(context_tokens=60, answer_tokens=6), SYSTEM)
     with pytest.raises(ValueError, match="context_tokens 60 are too few: instructions and one day take"):
         ask_all([conversation], [day_text(0, 60)], [0])
     ask_all([conversation], [day_text(0, 2)], [0])
     conversation.answered([40], [0.0])
     with pytest.raises(ValueError, match="too few"):
         ask_all([conversation], [day_text(1, 60)], [1])
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("context_tokens", 1), ("answer_tokens", 0), ("history_days", -1), ("temperature", -0.1), ("answer_tokens", 2048)],
-)
-def test_bad_settings_are_refused(setting, value):
-    with pytest.raises(ValueError, match=setting):
-        AnswerConfig(**{setting: value})
+    bad = {"context_tokens": 1, "history_days": -1, "temperature": -0.1}
+    for setting, value in (*bad.items(), ("answer_tokens", 0), ("answer_tokens", 2048)):
+        with pytest.raises(ValueError, match=setting):
+            AnswerConfig(**{setting: value})

@@ -1,7 +1,10 @@
-"""Supervised training: the contexts of a rollout, answers alone learned from, the same seed the same weights."""
+"""Supervised training: the contexts of a rollout, answers alone learned from, and commands that train and evaluate."""
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 from copy import deepcopy
 from dataclasses import replace
 
@@ -10,8 +13,13 @@ import torch
 
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.conversation import Conversation, ask_all
+from vecenv.language.models import load_model
 from vecenv.language.supervised import SupervisedConfig, checked_messages
 from vecenv.language.supervised_training import fine_tune, segments_of
+from vecenv.language.tiny_config import TINY_RATE, TinyConfig
+from vecenv.tasks.commands import sft
+from vecenv.tasks.commands.cli import BAD_INPUT, main
+from vecenv.tasks.commands.sft import SftSettings, read_conversations
 from vecenv.text.door import TextDoor
 
 CHAT = small_chat()
@@ -56,9 +64,8 @@ def test_the_same_seed_gives_the_same_weights_and_parts_the_gradients_of_the_who
     config = SupervisedConfig(epochs=2, batch_size=3, learning_rate=5e-3, held_out=0.25)
     found, losses = [], []
     for seed, at_once in ((0, 10**6), (0, 10**6), (0, 600), (1, 10**6)):
-        model, _ = small_model()
-        show = lambda step, whole, loss: steps.append((step, whole, loss))  # noqa: E731
-        told = fine_tune(model, segments, CHAT.pad, replace(config, tokens_at_once=at_once), seed, show)
+        (model, _), own = small_model(), replace(config, tokens_at_once=at_once)
+        told = fine_tune(model, segments, CHAT.pad, own, seed, lambda *given: steps.append(given))
         found.append([parameter.detach().clone() for parameter in model.parameters()])
         losses.append(told)
     # Two of nine are held out, so that an epoch has three steps.
@@ -69,71 +76,145 @@ def test_the_same_seed_gives_the_same_weights_and_parts_the_gradients_of_the_who
     assert losses[0]["loss"] < steps[0][2] and losses[0]["held_out_loss"] < steps[0][2]
 
 
-def test_nothing_but_answers_is_learned():
-    """One step on one context moves the likelihood of its answer far more than that of its question."""
-    model, _ = small_model()
-    segment = signal_segments()[0][0]
-    tokens = torch.tensor([segment.tokens])
-
-    def log_probs():
-        with torch.no_grad():
-            logits = model(tokens).logits[0, :-1].log_softmax(-1)
-        return logits.gather(-1, tokens[0, 1:, None]).squeeze(-1)
-
-    before = log_probs()
-    told = fine_tune(model, [[segment]], CHAT.pad, SupervisedConfig(batch_size=1, learning_rate=1e-3, held_out=0.0))
-    gained = log_probs() - before
-    answer = torch.zeros(len(gained), dtype=torch.bool)
-    answer[torch.tensor(segment.drawn) - 1] = True
-    assert float(gained[answer].min()) > 0.3 > float(gained[~answer].mean())
-    assert told["loss"] == pytest.approx(-float(before[answer].mean()), rel=1e-4)
-    assert told["held_out_loss"] != told["held_out_loss"]
-
-
-def test_steps_are_those_of_adamw_at_a_falling_rate():
+def test_steps_on_the_answers_alone_are_those_of_adamw_at_a_falling_rate():
     """On one context, beside a plain loop: gradients of a step are its own, clipped, and weights do not decay."""
     model, _ = small_model()
     plain, segment = deepcopy(model), signal_segments()[0][0]
     config = SupervisedConfig(epochs=3, batch_size=1, learning_rate=1e-3, held_out=0.0)
-    fine_tune(model, [[segment]], CHAT.pad, config)
+    shown = []
+    told = fine_tune(model, [[segment]], CHAT.pad, config, on_step=lambda *given: shown.append(given))
     tokens, answer = torch.tensor([segment.tokens]), torch.tensor(segment.drawn)
     optimiser = torch.optim.AdamW(plain.parameters(), weight_decay=0.0)
     for step in range(3):
         optimiser.param_groups[0]["lr"] = 1e-3 * (1 - step / 3)
         optimiser.zero_grad()
         log_probs = plain(tokens).logits[0, answer - 1].float().log_softmax(-1)
-        (-log_probs.gather(-1, tokens[0, answer, None]).mean()).backward()
+        loss = -log_probs.gather(-1, tokens[0, answer, None]).mean()
+        assert shown[step] == (step + 1, 3, pytest.approx(float(loss.detach()), rel=1e-4))
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), config.max_grad_norm)
         optimiser.step()
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert told["loss"] == shown[-1][2] and math.isnan(told["held_out_loss"])
 
 
-@pytest.mark.parametrize(
-    ("messages", "words"),
-    [
+def test_what_cannot_be_learned_is_refused():
+    user, assistant = said("user", "u"), said("assistant", "a")
+    for given, words in (
         (None, "must be a list"),
-        ("text", "must be a list"),
         ([{"role": "user"}], "must be a list"),
         ([{"role": "user", "content": 3}], "must be a list"),
         ([], "alternate, but roles are none"),
         ([said("system", "s")], "alternate"),
-        ([said("user", "u")], "alternate"),
-        ([said("assistant", "a"), said("user", "u")], "alternate"),
-        ([said("user", "u"), said("assistant", "a"), said("tool", "t"), said("assistant", "a")], "alternate"),
-    ],
-)
-def test_what_is_no_conversation_is_named(messages, words):
-    with pytest.raises(ValueError, match=f"^line 7: .*{words}"):
-        checked_messages(messages, "line 7")
-
-
-def test_what_cannot_be_learned_is_refused():
-    messages = [said("user", "u"), said("assistant", "BUY " * 20)]
+        ([user], "alternate"),
+        ([assistant, user], "alternate"),
+        ([user, assistant, said("tool", "t"), assistant], "alternate"),
+    ):
+        with pytest.raises(ValueError, match=f"^line 7: .*{words}"):
+            checked_messages(given, "line 7")
     with pytest.raises(ValueError, match="more than answer_tokens 6"):
-        segments_of([messages], CHAT, ALONE)
+        segments_of([[user, said("assistant", "BUY " * 20)]], CHAT, ALONE)
     with pytest.raises(ValueError, match="no conversation to learn from"):
         fine_tune(small_model()[0], [], CHAT.pad, SupervisedConfig())
     for name, value in (("epochs", 0), ("batch_size", 0), ("learning_rate", 0), ("held_out", 1)):
         with pytest.raises(ValueError, match=name):
             SupervisedConfig(**{name: value})
+
+
+MARKET = ("--market", "planted", "--num-paths", "4", "--num-days", "330")
+RULES = ("--task", "single_stock_costs", "--env.context", "signal", "--env.days", "4")
+ASKED = ("--language.context-tokens", "900", "--language.answer-tokens", "16", "--language.history-days", "0")
+TINY = TinyConfig(hidden=16, layers=1, heads=2, vocabulary=400)
+GOOD = {"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "HOLD"}]}
+
+
+@pytest.mark.assembly
+def test_a_model_learns_from_conversations_trains_goes_on_and_is_evaluated(tmp_path, capsys):
+    data, model, run = tmp_path / "conversations.jsonl", tmp_path / "model", tmp_path / "run"
+    collect = ["collect", *RULES, *MARKET, "--episodes", "8", "--conversation", "day", "--out", str(data)]
+    assert main(collect) == 0
+    sizes = ["--tiny.hidden", "32", "--tiny.layers", "1", "--tiny.heads", "2", "--tiny.vocabulary", "500"]
+    steps = ["--learning-rate", "0.01", "--batch-size", "8", "--epochs", "2", "--device", "cpu"]
+    assert main(["sft", "--data", str(data), "--folder", str(model), *sizes, *steps, *ASKED]) == 0
+    told = json.loads((model / "training.json").read_text())
+    assert told["conversations"] == told["answers"] == told["contexts"] == 2 * 8 * 4
+    loaded, tokenizer = load_model(str(model))
+    assert sum(parameter.numel() for parameter in loaded.parameters()) == told["parameters"] and len(tokenizer) <= 500
+
+    groups = ("--num-groups", "2", "--group-size", "4", "--language.minibatches", "1", "--language.total-frames", "64")
+    small = (*MARKET, *RULES, *ASKED, *groups, "--no-compile", "--episodes", "4", "--device", "cpu")
+    beside = ("--language.groups", "1", "--language.others", "rule_based", "--language.lora-rank", "2")
+    words = ["train", "--algorithm", "grpo", "--model", str(model), *small, *beside, "--folder"]
+    assert main([*words, str(run)]) == 0
+    for name in ("checkpoint.pt", "metrics.json", "settings.yaml", "learning_curve.png", "model"):
+        assert (run / name).exists()
+    document = json.loads((run / "metrics.json").read_text())
+    assert {"trained", "buy_and_hold", "oracle"} <= set(document["evaluation"]["agents"])
+    rows = (run / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 64 // 16
+    assert {"grade", "invalid", "answer_tokens", "cut_off", "no_spread"} <= set(rows[0].split(","))
+    assert main(["train", "--resume", str(run), "--language.total-frames", "80"]) == 0
+    assert len((run / "metrics.csv").read_text().splitlines()) == 6
+
+    said, result = tmp_path / "said.jsonl", tmp_path / "result.json"
+    evaluate = ["evaluate", "--model", str(run), "--agents", "hold", "--episodes", "2", "--device", "cpu"]
+    assert main([*evaluate, "--record", str(said), "--json", str(result)]) == 0
+    told = json.loads(result.read_text())
+    assert set(told["agents"]) == {"model", "hold"} and told["model"] == str(run)
+    first = json.loads(said.read_text().splitlines()[0])
+    # Its own words were recorded; an invalid answer shows that they are not written anew from its orders.
+    assert len(first["days"]) == 4 and any(day["messages"][1]["content"] for day in first["days"])
+    assert main(["evaluate", "--checkpoint", str(run), "--episodes", "4"]) == BAD_INPUT
+    assert "holds no policy" in capsys.readouterr().err
+
+
+def settings(path, **given) -> SftSettings:
+    return SftSettings(data=(path,), tiny=TINY, device="cpu", **given)
+
+
+def test_a_tiny_model_is_trained_at_its_own_rate_and_a_full_disk_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    path, rates = tmp_path / "data.jsonl", []
+    path.write_text(f"{json.dumps(GOOD)}\n" * 2)
+
+    def tuned(model, segments, pad, training, seed, show):
+        rates.append((training.learning_rate, seed))
+        show(1, 1, 0.5)
+        return {"loss": 0.5, "held_out_loss": float("nan")}
+
+    monkeypatch.setattr("vecenv.language.supervised_training.fine_tune", tuned)
+    told = sft.main(settings(path, folder=tmp_path / "own", seed=3))
+    sft.main(settings(path, folder=tmp_path / "b", training=SupervisedConfig(learning_rate=0.5)))
+    assert rates == [(TINY_RATE, 3), (0.5, 0)]
+    assert (told["conversations"], told["answers"], told["loss"]) == (2, 2, 0.5)
+    assert "Data      2 conversations, 2 answers" in capsys.readouterr().out
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vecenv.language.models.save_model", full)
+    folder = tmp_path / "runs" / "one"
+    with pytest.raises(OSError, match=f"^{folder}: the disk is full; no model has been written$"):
+        sft.main(settings(path, folder=folder))
+    assert not folder.parent.exists()
+
+
+def test_conversations_and_folders_that_cannot_be_taken(tmp_path):
+    path, other = tmp_path / "data.jsonl", tmp_path / "other.jsonl"
+    for line, error in (("{", "not JSON"), ("[]", "must be a list"), ('{"messages": []}', "must alternate")):
+        path.write_text(f"{json.dumps(GOOD)}\n{line}\n")
+        with pytest.raises(ValueError, match=f"{path}, line 2: .*{error}"):
+            read_conversations([path])
+    path.write_text("")
+    with pytest.raises(ValueError, match=f"{path}, {path}: there is no conversation"):
+        read_conversations([path, path])
+    path.write_text(f"{json.dumps(GOOD)}\n")
+    other.write_text(json.dumps(GOOD))
+    assert read_conversations([path, other]) == [GOOD["messages"]] * 2
+    with pytest.raises(ValueError, match="exists already and is not empty"):
+        sft.main(settings(path, folder=tmp_path))
+    with pytest.raises(ValueError, match="exists already and is no folder"):
+        sft.main(settings(path, folder=path))
+    with pytest.raises(ValueError, match="context_tokens 9000 are more than the model's 8192"):
+        sft.main(settings(path, folder=tmp_path / "a", language=sft.AnswerConfig(context_tokens=9000)))
+    assert SftSettings.defaults(["--model", "m", "--data", "a"]).model == "m"

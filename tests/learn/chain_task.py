@@ -23,8 +23,6 @@ VARIANTS = {"plain": {}, "double": {"double": True}, "duelling": {"duelling": Tr
 
 
 class ChainState(TensorClass):
-    """A place on a line, and the steps taken. Shape of each: ()."""
-
     place: Tensor
     steps: Tensor
 
@@ -77,10 +75,8 @@ class Chain(Scenario[ChainState]):
         return torch.tensor([True, False, True]).expand(len(observation), 3)
 
 
-def chain_env(
-    num_envs: int = 16, forbid: bool = False, seed: int = 0, compiled: bool = False, env_ids: Tensor | None = None
-) -> VecEnv:
-    return VecEnv(Chain(forbid), num_envs, seed, "cpu", compiled, env_ids=env_ids)
+def chain_env(num_envs: int = 16, forbid: bool = False, seed: int = 0) -> VecEnv:
+    return VecEnv(Chain(forbid), num_envs, seed, "cpu", False)
 
 
 def chain_values() -> Tensor:

@@ -19,15 +19,7 @@ LOSS, GAIN = -6.0, 2.0
 
 
 class TailsState(TensorClass):
-    """What the risky choice would pay at the next steps and at the last one, the last choice, steps taken and to take.
-
-    Attributes:
-        pays: Shape: (longest,).
-        paid: Shape: ().
-        choice: Shape: ().
-        steps: Shape: ().
-        length: Shape: ().
-    """
+    """What the risky choice would pay at the next steps, paid at the last one, the last choice, steps taken and to take."""
 
     pays: Tensor
     paid: Tensor
