@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 TASK = "single_stock_costs"
 DAYS = 4
+TOKEN = "a token of thirty-two characters"
 
 
 def tape_of(seed: int = 0) -> MarketTape:
@@ -30,33 +32,26 @@ def tape_of(seed: int = 0) -> MarketTape:
     return vecenv.make(TASK, market="planted", market_options=options, context=("signal",)).scenario.tape
 
 
-def small_env(rows: int, tape: MarketTape, task: str = TASK) -> VecEnv:
-    return vecenv.make(task, rows, market=tape, context=("signal",), days=DAYS, action="orders", compile=False)
+def small_env(rows: int, tape: MarketTape) -> VecEnv:
+    return vecenv.make(TASK, rows, market=tape, context=("signal",), days=DAYS, action="orders", compile=False)
 
 
 class Lone:
     """Plays an episode in an environment of its own, of one row."""
 
-    def __init__(self, tape: MarketTape, seed: int, index: int, rules: TextRules | None = None) -> None:
+    def __init__(self, tape: MarketTape, seed: int, index: int) -> None:
         self.env = small_env(1, tape)
-        self.rows = TextRows(self.env, rules or TextRules())
+        self.rows = TextRows(self.env, TextRules())
         self.env.begin_rows([0], torch.tensor([seed]), torch.tensor([index]))
         ((self.shown, self.account),) = self.rows.begin([0])
 
     def answer(self, text: object) -> TextTurn:
-        (turn,) = self.rows.answer([0], [text])
-        return turn
+        return self.rows.answer([0], [text])[0]
 
 
 @dataclass(repr=False)
 class Served:
-    """A running server.
-
-    Attributes:
-        url: without a path.
-        service: that its sessions share.
-        tapes: market of each split.
-    """
+    """A running server: its URL without a path, what its sessions share, and the market of each split."""
 
     url: str
     service: MarketService
@@ -73,29 +68,26 @@ class Served:
         return sum(pool.free for pool in self.service.pools.values())
 
 
-def service_of(
-    tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None, num_tasks: int = 50, seed: int = 7
-) -> MarketService:
+def service_of(tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None) -> MarketService:
     pools = {name: RowPool(TextRows(small_env(rows, tape), rules or TextRules())) for name, tape in tapes.items()}
-    return MarketService(TASK, pools, num_tasks, seed)
+    return MarketService(TASK, pools, 50, 7)
 
 
 @contextmanager
 def served(
-    limits: Limits | None = None, token: str | None = None, web: bool = False, rows: int = 8, **options: object
+    limits: Limits | None = None, token: str | None = None, web: bool = False, rows: int = 8
 ) -> Iterator[Served]:
     """Serve three splits until the context ends."""
     tapes = {name: tape_of(seed) for seed, name in enumerate(("train", "validation", "test"))}
-    limits = limits or Limits(sessions=rows)
-    service = service_of(tapes, rows, **options)
+    limits, service = limits or Limits(sessions=rows), service_of(tapes, rows)
     with running(lambda url: build_app(service, limits, url, token, web), limits) as url:
         yield Served(url, service, tapes)
 
 
 @contextmanager
-def running(app_at: Callable[[str], App], limits: Limits, host: str = "127.0.0.1") -> Iterator[str]:
+def running(app_at: Callable[[str], App], limits: Limits) -> Iterator[str]:
     """Serve the application that there is for a URL, and yield that, until the context ends."""
-    with bound_socket(host, 0) as bound:
+    with bound_socket("127.0.0.1", 0) as bound:
         bound.listen()
         url = served_url(bound)
         server = uvicorn_server(app_at(url), limits)
@@ -110,16 +102,24 @@ def running(app_at: Callable[[str], App], limits: Limits, host: str = "127.0.0.1
             assert not thread.is_alive()
 
 
-def waited_for(condition: object, seconds: float = 20.0) -> None:
-    """Wait until a condition holds.
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """Yield what a server that has started says in its log within the context."""
+    told: list[str] = []
+    log, listening = logging.getLogger("uvicorn.error"), logging.Handler()
+    listening.emit = lambda record: told.append(record.getMessage())
+    log.addHandler(listening)
+    try:
+        yield told
+    finally:
+        log.removeHandler(listening)
 
-    Raises:
-        TimeoutError: it does not.
-    """
+
+def waited_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("what was waited for did not happen")
+        assert time.monotonic() < end, "what was waited for did not happen"
         time.sleep(0.02)
 
 

@@ -16,7 +16,7 @@ from vecenv.testing import TaskFault, check_adapter
 from vecenv.testing.adapters import NumberPlay, TextPlay, Turn
 from vecenv.text.turns import TextRows, TextRules
 
-gymnasium = pytest.importorskip("gymnasium")
+pytest.importorskip("gymnasium")
 gem = pytest.importorskip("gem")
 pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 
@@ -27,12 +27,9 @@ from vecenv.adapters.openenv import MarketAction  # noqa: E402
 from vecenv.adapters.openenv.service import SessionError  # noqa: E402
 from vecenv.adapters.openenv.session import MarketSession  # noqa: E402
 
-SHORT = {
-    "market": "synthetic",
-    "market_options": {"num_paths": 2, "num_days": 330},
-    "episode_length": 4,
-    "min_episode_length": 4,
-}
+SMALL = {"market": "synthetic", "market_options": {"num_paths": 2, "num_days": 330}}
+SHORT = SMALL | {"episode_length": 4, "min_episode_length": 4}
+PLANTED = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"]}
 TAPE = tape_of()
 ANSWERS = (["BUY 0.5"], ["nonsense"], ["SELL 30%"], ["HOLD"])
 WRONG = ([""], [None], [3], ["x" * 10**5], ["<think>BUY"], ["\ud800"])
@@ -48,41 +45,23 @@ class Vector:
 
     def __init__(self, seed: int, rows: int = 3) -> None:
         self.env = GymnasiumVectorEnv("stock_trading", rows, autoreset_mode="Disabled", compile=False, **SHORT)
-        self.shown = self.env.reset(seed=seed)[0]
+        self.shown, self.close = self.env.reset(seed=seed)[0], self.env.close
 
     def act(self, answers: Any) -> Turn:
         shown, reward, terminated, truncated, _ = self.env.step(np.stack(answers))
         return Turn(shown, reward.tolist(), (terminated | truncated).tolist())
 
-    def close(self) -> None:
-        self.env.close()
-
 
 class Single:
-    def __init__(self, seed: int) -> None:
-        self.env = GymnasiumEnv("stock_trading", **SHORT)
-        self.shown = [self.env.reset(seed=seed)[0]]
+    """An environment of one row, of Gymnasium or of GEM, which has nothing to close."""
+
+    def __init__(self, env: Any, seed: int) -> None:
+        self.env, self.shown = env, [env.reset(seed=seed)[0]]
+        self.close = getattr(env, "close", lambda: None)
 
     def act(self, answers: Any) -> Turn:
         shown, reward, terminated, truncated, _ = self.env.step(answers[0])
         return Turn([shown], [reward], [terminated or truncated])
-
-    def close(self) -> None:
-        self.env.close()
-
-
-class Gem:
-    def __init__(self, seed: int) -> None:
-        market = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"]}
-        self.env = gem.make("vecenv/single_stock_costs", **market, days=4)
-        self.shown = [self.env.reset(seed=seed)[0]]
-
-    def act(self, answers: Any) -> Turn:
-        shown, reward, terminated, truncated, _ = self.env.step(answers[0])
-        return Turn([shown], [reward], [terminated or truncated])
-
-    def close(self) -> None:
-        """It has nothing to close."""
 
 
 class Session:
@@ -92,7 +71,7 @@ class Session:
         service = service_of({"train": TAPE}, 2)
         self.other, self.session = MarketSession(service), MarketSession(service)
         self.other.reset(index=5)
-        self.shown = [self.session.reset(seed=seed, index=0).text]
+        self.shown, self.close = [self.session.reset(seed=seed, index=0).text], self.session.close
 
     def act(self, answers: Any) -> Turn:
         async def both() -> Any:
@@ -103,9 +82,6 @@ class Session:
 
         seen, *_ = asyncio.run(both())
         return Turn([seen.text], [seen.reward], [seen.done])
-
-    def close(self) -> None:
-        self.session.close()
 
 
 def numbers_alone(seed: int, rows: int) -> NumberPlay:
@@ -118,13 +94,9 @@ def gem_alone(seed: int) -> TextPlay:
     return TextPlay(TextRows(env, TextRules(format_penalty=-0.1)))
 
 
-def session_alone(seed: int) -> TextPlay:
-    return TextPlay(Lone(TAPE, seed, 0).rows)
-
-
 ADAPTERS: dict[str, tuple[Any, ...]] = {
     "gymnasium": (
-        Single,
+        lambda seed: Single(GymnasiumEnv("stock_trading", **SHORT), seed),
         lambda seed: numbers_alone(seed, 1),
         tilts(1),
         ([np.zeros(2)], [np.full(30, np.nan)], [["a"] * 30]),
@@ -139,8 +111,15 @@ ADAPTERS: dict[str, tuple[Any, ...]] = {
         ValueError,
         RuntimeError,
     ),
-    "gem": (Gem, gem_alone, ANSWERS, WRONG, (), RuntimeError),
-    "openenv": (Session, session_alone, ANSWERS, WRONG, ValueError, SessionError),
+    "gem": (
+        lambda seed: Single(gem.make("vecenv/single_stock_costs", **PLANTED, days=4), seed),
+        gem_alone,
+        ANSWERS,
+        WRONG,
+        (),
+        RuntimeError,
+    ),
+    "openenv": (Session, lambda seed: TextPlay(Lone(TAPE, seed, 0).rows), ANSWERS, WRONG, ValueError, SessionError),
 }
 
 
@@ -156,14 +135,13 @@ class Walking(NumberPlay):
     """An adapter of the walker; faults are planted in it."""
 
     def __init__(self, seed: int) -> None:
-        env = vecenv.make(REACH_ZERO, 2, seed=seed, compile=False)
-        super().__init__(env)
+        super().__init__(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
         self.over = False
 
     def act(self, answers: Any) -> Turn:
         if self.over:
             raise RuntimeError
-        if any(not bool(torch.as_tensor(answer).isfinite().all()) for answer in answers):
+        if not all(bool(torch.as_tensor(answer).isfinite().all()) for answer in answers):
             raise ValueError
         turn = super().act(answers)
         self.over = all(turn.ended)
@@ -239,15 +217,12 @@ FAULTS = {
 }
 
 
-def check_walking(kind: type[Walking]) -> None:
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_planted_fault_of_an_adapter_is_named(kind):
     def alone(seed: int) -> NumberPlay:
         return NumberPlay(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
 
-    check_adapter("walking", kind, alone, STEPS, [[torch.tensor([torch.nan])] * 2], ValueError, RuntimeError)
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_planted_fault_of_an_adapter_is_named(kind):
-    check_walking(Walking)
+    given = (alone, STEPS, [[torch.tensor([torch.nan])] * 2], ValueError, RuntimeError)
+    check_adapter("walking", Walking, *given)
     with pytest.raises(TaskFault, match=f"^walking: {FAULTS[kind]}"):
-        check_walking(kind)
+        check_adapter("walking", kind, *given)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,13 +17,15 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from tests.adapters.served_market import running
+from tests.adapters.served_market import logged, running
 from vecenv.adapters.guard import Guard, Limits
 from vecenv.adapters.openenv import server
 from vecenv.adapters.openenv.server import bound_socket, served_url
 
 SHORT = Limits(request_seconds=1.5)
 HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+UNFINISHED = (b"P", HEAD, HEAD + b"\r\n", HEAD + b"\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+WHOLE = HEAD.replace(b"1000", b"2") + b"\r\n{}"
 
 
 async def app(scope: dict, receive: object, send: object) -> None:
@@ -38,15 +39,13 @@ async def app(scope: dict, receive: object, send: object) -> None:
         await send({"type": "websocket.send", "text": "no"})
         await send({"type": "websocket.close", "code": 1000})
     else:
-        body = (await receive())["body"]
+        body, endless = (await receive())["body"], scope["path"] == "/endless"
         if scope["path"] == "/slow":
             await asyncio.sleep(2 * SHORT.request_seconds)
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        endless = scope["path"] == "/endless"
         await send({"type": "http.response.body", "body": body or b"-", "more_body": endless})
-        if endless:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+        while endless and (await receive())["type"] != "http.disconnect":
+            pass
 
 
 class Guarded(NamedTuple):
@@ -55,20 +54,18 @@ class Guarded(NamedTuple):
     url: str
     logged: list[str]
 
+    def opened(self, sent: bytes = b"") -> socket.socket:
+        split = urlsplit(self.url)
+        connection = socket.create_connection((split.hostname, split.port), timeout=20)
+        connection.sendall(sent)
+        return connection
+
 
 @contextmanager
 def guarded(limits: Limits) -> Iterator[Guarded]:
     """Serve the application until the context ends; what the server says while it ends is kept too."""
-    logged: list[str] = []
-    log, listening = logging.getLogger("uvicorn.error"), logging.Handler()
-    listening.emit = lambda record: logged.append(record.getMessage())
-    try:
-        with running(lambda url: Guard(app, limits, url=url), limits) as url:
-            # A server that starts takes all listeners from its log.
-            log.addHandler(listening)
-            yield Guarded(url, logged)
-    finally:
-        log.removeHandler(listening)
+    with ExitStack() as ended, running(lambda url: Guard(app, limits, url=url), limits) as url:
+        yield Guarded(url, ended.enter_context(logged()))
 
 
 @pytest.fixture(scope="module")
@@ -77,37 +74,22 @@ def short() -> Iterator[Guarded]:
         yield served
 
 
-def opened(url: str, sent: bytes = b"") -> socket.socket:
-    split = urlsplit(url)
-    connection = socket.create_connection((split.hostname, split.port), timeout=20)
-    connection.sendall(sent)
-    return connection
-
-
 def heard(connection: socket.socket) -> bytes:
     """Return all that the server says until it closes the connection."""
     with connection:
-        told = b""
-        while more := connection.recv(65_536):
-            told += more
-    return told
-
-
-UNFINISHED = (b"P", HEAD, HEAD + b"\r\n", HEAD + b"\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-WHOLE = HEAD.replace(b"1000", b"2") + b"\r\n{}"
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 @pytest.mark.nightly
 def test_three_hundred_unfinished_requests_are_closed(short: Guarded):
-    url = short.url
-    unfinished = [opened(url, sent) for _ in range(60) for sent in UNFINISHED]
-    silent = opened(url)
+    unfinished = [short.opened(sent) for _ in range(60) for sent in UNFINISHED]
+    silent = short.opened()
     # Answered before it has arrived.
-    foreign = opened(url, HEAD + b"Origin: http://evil.example\r\n\r\n")
+    foreign = short.opened(HEAD + b"Origin: http://evil.example\r\n\r\n")
     # Each request of a connection has its own time.
-    third = opened(url, WHOLE + WHOLE + HEAD + b"\r\n")
+    third = short.opened(WHOLE + WHOLE + HEAD + b"\r\n")
     # Answers may take longer.
-    slow = opened(url, WHOLE.replace(b"/echo", b"/slow"))
+    slow = short.opened(WHOLE.replace(b"/echo", b"/slow"))
     for connection in unfinished:
         head, _, body = heard(connection).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 ") and json.loads(body)["data"]["code"] == "LIMIT_REQUEST"
@@ -123,7 +105,7 @@ def test_three_hundred_unfinished_requests_are_closed(short: Guarded):
 
 
 def test_drops_do_not_keep_a_request_alive(short: Guarded):
-    with opened(short.url, HEAD + b"\r\n") as connection:
+    with short.opened(HEAD + b"\r\n") as connection:
         connection.settimeout(0.05)
         told = b""
         # A drop that crosses the server's end of the connection is an error of the connection.
@@ -139,20 +121,16 @@ def test_drops_do_not_keep_a_request_alive(short: Guarded):
         assert not told or told.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_silent_client_that_is_turned_away_is_closed(short: Guarded):
-    with connect(f"{short.url.replace('http', 'ws')}/ws") as connection:
-        assert connection.recv(timeout=20) == "no"
-        with pytest.raises(ConnectionClosed):
-            connection.recv(timeout=20)
-
-
 def test_unfinished_requests_do_not_keep_a_server_that_ends(monkeypatch: pytest.MonkeyPatch):
     cut_off = []
     monkeypatch.setattr(server.Server, "_cut_off", cut_off.append)
     with guarded(Limits()) as ending:
-        left = [opened(ending.url, sent) for sent in (b"", *UNFINISHED)]
+        left = [ending.opened(sent) for sent in (b"", *UNFINISHED)]
+        # A silent client that is turned away is closed.
         with connect(f"{ending.url.replace('http', 'ws')}/ws") as connection:
             assert connection.recv(timeout=20) == "no"
+            with pytest.raises(ConnectionClosed):
+                connection.recv(timeout=20)
     assert [heard(connection) for connection in left] == [b""] * 6
     assert ending.logged == cut_off == []
 
@@ -160,7 +138,7 @@ def test_unfinished_requests_do_not_keep_a_server_that_ends(monkeypatch: pytest.
 def test_who_has_not_gone_when_the_server_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server, "SHUTDOWN_SECONDS", 0.5)
     with guarded(Limits()) as ending:
-        endless = opened(ending.url, WHOLE.replace(b"/echo", b"/endless"))
+        endless = ending.opened(WHOLE.replace(b"/echo", b"/endless"))
         assert endless.recv(1)
     heard(endless)
     # No task was cancelled, which would leave a traceback.

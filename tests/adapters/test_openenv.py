@@ -20,28 +20,18 @@ pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]
 from openenv.core.generic_client import GenericEnvClient
 
 import vecenv
-from tests.adapters.served_market import (
-    DAYS,
-    TASK,
-    Lone,
-    Served,
-    reset,
-    said,
-    served,
-    service_of,
-    step,
-    tape_of,
-    waited_for,
-)
-from vecenv.adapters.guard import Limits
+from tests.adapters import served_market
+from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
 from vecenv.adapters.openenv import MarketAction, MarketClient
-from vecenv.adapters.openenv.server import build_app, check_exposure, is_local
+from vecenv.adapters.openenv.pool import RowPool
+from vecenv.adapters.openenv.server import check_exposure, is_local
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.text.turns import TextRules
 
 FOLDER = Path(vecenv.__file__).parent / "adapters" / "openenv"
+TAPE, OTHER = served_market.tape_of(0), served_market.tape_of(1)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +92,8 @@ def test_whole_episodes_through_the_generic_client(market: Served):
                 seen = result.observation
                 assert (seen["text"], result.reward, result.done) == (expected.shown, expected.reward, expected.done)
                 assert (seen["day"], seen["valid"], seen["acted"]) == (day, expected.valid, expected.acted)
-                assert seen["grade"] == expected.grade and seen["instructions"] == ""
-                assert seen["outcomes"] == expected.outcomes
+                told = (expected.grade, "", expected.outcomes)
+                assert (seen["grade"], seen["instructions"], seen["outcomes"]) == told
                 paid.append(result.reward)
                 state = env.state()
                 assert state["day"] == state["step_count"] == day and state["done"] == expected.done
@@ -172,77 +162,66 @@ def test_a_reset_without_a_session_leaves_nothing_behind(market: Served):
     assert market.free() == before
 
 
-def play(service: MarketService, tapes: dict, turns: list[tuple[int, str]], sessions: int) -> int:
-    """Take turns in sessions that all ask at once, and compare each with one played alone; return the batches."""
-    batches = 0
-    for pool in service.pools.values():
-        serve = pool.serve
-
-        def counted(requests: list, serve: object = serve) -> list:
-            nonlocal batches
-            batches += 1
-            return serve(requests)
-
-        pool.serve = counted
-
-    async def all_at_once() -> None:
-        splits = list(tapes)
-        opened = [MarketSession(service) for _ in range(sessions)]
-        names = [{"split": splits[number % len(splits)], "index": number, "seed": 3} for number in range(sessions)]
-        seen = await asyncio.gather(*(one.reset_async(**name) for one, name in zip(opened, names, strict=True)))
-        alone = [Lone(tapes[name["split"]], 3, name["index"], TextRules()) for name in names]
-        assert [each.text for each in seen] == [lone.shown for lone in alone]
-        waiting = list(turns)
-        while waiting:
-            chosen: dict[int, str] = {}
-            while waiting and waiting[0][0] not in chosen:
-                chosen.update([waiting.pop(0)])
-            chosen = {number: text for number, text in chosen.items() if not opened[number].state.done}
-            asked = [opened[number].step_async(MarketAction(text=text)) for number, text in chosen.items()]
-            for (number, text), told in zip(chosen.items(), await asyncio.gather(*asked), strict=True):
-                turn = alone[number].answer(text)
-                assert (told.text, told.reward, told.done, told.grade) == (
-                    turn.shown,
-                    turn.reward,
-                    turn.done,
-                    turn.grade,
-                )
-        for one in opened:
-            one.close()
-
-    asyncio.run(all_at_once())
-    return batches
+def pool_and_batches(service: MarketService) -> tuple[RowPool, list[list]]:
+    """Return the pool of the only split, and the batches that it serves, as they come."""
+    (pool,), batches = service.pools.values(), []
+    serve = pool.serve
+    pool.serve = lambda requests: batches.append(list(requests)) or serve(requests)
+    return pool, batches
 
 
-TAPE, OTHER = tape_of(0), tape_of(1)
-
-
-@pytest.mark.assembly
 def test_sessions_that_ask_at_once_are_one_batch():
-    tapes = {"train": TAPE}
-    turns = [(number, "BUY 0.5") for _ in range(DAYS) for number in range(8)]
-    assert play(service_of(tapes, 8), tapes, turns, 8) == 1 + DAYS
+    service = service_of({"train": TAPE})
+    _, batches = pool_and_batches(service)
+
+    async def play() -> None:
+        sessions = [MarketSession(service) for _ in range(8)]
+        seen = await asyncio.gather(*(one.reset_async(index=index, seed=3) for index, one in enumerate(sessions)))
+        alone = [Lone(TAPE, 3, index) for index in range(8)]
+        assert [each.text for each in seen] == [lone.shown for lone in alone]
+        for _ in range(DAYS):
+            asked = (one.step_async(MarketAction(text="BUY 0.5")) for one in sessions)
+            seen = await asyncio.gather(*asked)
+            turns = [lone.answer("BUY 0.5") for lone in alone]
+            expected = [(turn.shown, turn.reward, turn.done, turn.grade) for turn in turns]
+            assert [(told.text, told.reward, told.done, told.grade) for told in seen] == expected
+
+    asyncio.run(play())
+    assert len(batches) == 1 + DAYS
 
 
 def test_rows_are_lent_and_given_back():
     service = service_of({"train": TAPE, "test": OTHER}, 1)
-    pools = service.pools
     first, second = MarketSession(service), MarketSession(service)
-    assert [pool.free for pool in pools.values()] == [1, 1]
+
+    def free() -> list[int]:
+        return [pool.free for pool in service.pools.values()]
+
+    assert free() == [1, 1]
     first.reset(split="train", index=0)
     with pytest.raises(SessionError, match="all rows of the server are taken"):
         second.reset(split="train", index=1)
     # The other split's row takes the place of the first.
     first.reset(split="test", index=0)
-    assert [pool.free for pool in pools.values()] == [1, 0]
-    assert second.reset(split="train", index=1).day == 0
+    assert free() == [1, 0] and second.reset(split="train", index=1).day == 0
     first.close()
     first.close()
-    assert [pool.free for pool in pools.values()] == [0, 1]
+    assert free() == [0, 1]
     with pytest.raises(SessionError, match="the session is over"):
         first.reset(split="train")
     second.close()
-    assert [pool.free for pool in pools.values()] == [1, 1]
+    assert free() == [1, 1]
+    for pools, tasks in (({}, 5), (service.pools, 0)):
+        with pytest.raises(ValueError, match="at least one split and one task"):
+            MarketService(TASK, pools, tasks)
+
+
+async def cancelled(turn: asyncio.Task, start: float = 0.0) -> None:
+    """Cancel a turn that has been asked for."""
+    await asyncio.sleep(start)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
 
 
 def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
@@ -255,9 +234,7 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
         await asyncio.sleep(0)
         with pytest.raises(SessionError, match="another turn"):
             await session.step_async(MarketAction(text="SELL"))
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancelled(turn)
         session.close()
         following = MarketSession(service)
         shown = await following.reset_async(index=1)
@@ -265,18 +242,7 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
         assert not (await following.step_async(MarketAction(text="HOLD"))).acted
 
     asyncio.run(run())
-
-
-def test_the_state_adds_rewards_up():
-    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
-    session.reset(index=0)
-    rewards = [session.step(MarketAction(text=text)).reward for text in ("what?", "HOLD", "what?")]
-    assert rewards == [-0.25, 0.0, -0.25] and session.state.total_reward == -0.5
-    session.reset(index=0)
-    assert session.state.total_reward == 0.0
-
-
-def test_a_loop_that_ends_in_the_middle_of_a_turn_stops_no_other():
+    # A loop that ends in the middle of a turn stops no other.
     service = service_of({"train": TAPE}, 2)
     first, second = MarketSession(service), MarketSession(service)
 
@@ -290,19 +256,49 @@ def test_a_loop_that_ends_in_the_middle_of_a_turn_stops_no_other():
     assert shown.text == Lone(TAPE, service.seed, 1).shown
 
 
+def test_requests_that_nobody_waits_for_are_not_served():
+    pool, batches = pool_and_batches(service_of({"train": TAPE}, 2))
+
+    async def run() -> None:
+        for row in (0, 1):
+            await pool.open(row, 7, row)
+        gone = asyncio.create_task(pool.answer(0, "BUY"))
+        staying = asyncio.create_task(pool.answer(1, "BUY 0.5"))
+        await cancelled(gone)
+        assert await staying == Lone(TAPE, 7, 1).answer("BUY 0.5")
+        assert [request.row for request in batches[-1]] == [1]
+        assert pool._rows.env.rows.elapsed.tolist() == [0, 1]
+        await cancelled(asyncio.create_task(pool.open(0, 7, 1)))
+        await asyncio.sleep(0.01)
+        assert len(batches) == 3
+        # The row is where it was for whoever has it next.
+        assert await pool.answer(0, "SELL") == Lone(TAPE, 7, 0).answer("SELL")
+
+    asyncio.run(run())
+
+
+def test_the_state_adds_rewards_up():
+    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
+    session.reset(index=0)
+    rewards = [session.step(MarketAction(text=text)).reward for text in ("what?", "HOLD", "what?")]
+    assert rewards == [-0.25, 0.0, -0.25] and session.state.total_reward == -0.5
+    session.reset(index=0)
+    assert session.state.total_reward == 0.0
+
+
 def test_nothing_that_a_client_sees_tells_of_later_days(day: int = 2):
     """Two markets that are equal up to a day show the same up to it, tools and state included."""
-    tapes = [TAPE, changed_after(TAPE, day)]
+    tapes = [TAPE, changed_after(day)]
     rules = TextRules(0.5, 0.0, 0.0, ("all",))
     told = [seen_until(tape, day, rules) for tape in tapes]
     assert told[0][: 4 * day] == told[1][: 4 * day] and told[0] != told[1]
 
 
-def changed_after(tape: object, day: int) -> object:
+def changed_after(day: int) -> object:
     """Return a market that differs after so many days of the episode that is played below, and from then on."""
-    alone = Lone(TAPE, 7, 3)
-    path, start = int(alone.env.state.path[0]), int(alone.env.state.day[0])
-    copied = tape.days(0, tape.num_days)
+    state = Lone(TAPE, 7, 3).env.state
+    path, start = int(state.path[0]), int(state.day[0])
+    copied = TAPE.days(0, TAPE.num_days)
     for name in ("ohlcv", "features"):
         tensor = getattr(copied, name).clone()
         # The days in reverse order: other days, and none that could not be.
@@ -313,8 +309,7 @@ def changed_after(tape: object, day: int) -> object:
 
 def seen_until(tape: object, day: int, rules: TextRules) -> list[str]:
     """Return everything that a session is told in the first days, a line a message, and one day more."""
-    service = service_of({"train": tape}, 1, rules)
-    session = MarketSession(service)
+    session = MarketSession(service_of({"train": tape}, 1, rules))
     told = [session.reset(index=3).model_dump_json(), stripped(session), json.dumps(session.get_task("train", 3)), ""]
     for text in ["BUY 0.5", "HOLD", "SELL 0.2"][:day]:
         for call in ('{"name": "price_history"}', '{"name": "what_if", "arguments": {"orders": "SELL"}}'):
@@ -337,10 +332,8 @@ def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.M
             assert told["type"] == "error" and told["data"]["code"] == "EXECUTION_ERROR"
             assert not re.search(r"zero|Traceback|File|\.py", json.dumps(told))
         with monkeypatch.context() as patch:
-            answer = pool._rows.answer
-            patch.setattr(
-                pool._rows, "answer", lambda *given: [turn._replace(reward=math.nan) for turn in answer(*given)]
-            )
+            turns, name = pool._rows.answer, "answer"
+            patch.setattr(pool._rows, name, lambda *given: [one._replace(reward=math.nan) for one in turns(*given)])
             assert step(connection, "BUY")["type"] == "error"
         assert step(connection, "HOLD")["type"] == "observation"
 
@@ -387,10 +380,3 @@ def test_whom_a_server_may_serve():
     ):
         with pytest.raises(ValueError, match=message):
             check_exposure(host, token, web)
-
-
-def test_a_service_without_splits_or_tasks_is_refused():
-    for pools, tasks in (({}, 5), (service_of({"train": TAPE}).pools, 0)):
-        with pytest.raises(ValueError, match="at least one split and one task"):
-            MarketService(TASK, pools, tasks)
-    assert callable(build_app(service_of({"train": TAPE}), Limits(), "http://127.0.0.1:8000"))

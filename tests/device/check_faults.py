@@ -12,7 +12,7 @@ from tests.device.allowed import ALLOWED, Allowed, faults
 from tests.device.learner_paths import learner_path
 from tests.device.pretended import Refused
 from tests.device.task_paths import make
-from tests.device.trial import Trial, on_both
+from tests.device.trial import Path, Trial, on_both
 from tests.device.worldmodel_paths import rollout
 from vecenv import FusedCollector
 from vecenv.core import env
@@ -26,13 +26,12 @@ RULES = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
 def line_of(function, offset: int) -> str:
     """Return a line of a planted function as messages name it."""
-    return f"check_faults.py:{function.__code__.co_firstlineno + offset}"
+    return f"tests/device/check_faults.py:{function.__code__.co_firstlineno + offset}"
 
 
 def rolled(trial: Trial) -> None:
     """Roll out, eagerly."""
-    made = make(trial.device, **RULES)
-    collector = FusedCollector(made, num_steps=3, mode="eager")
+    collector = FusedCollector(make(trial.device, **RULES), num_steps=3, mode="eager")
     with trial.part("rollout"):
         trial.keep("reward", collector.rollout()["next", "reward"])
 
@@ -53,9 +52,18 @@ def stepped(trial: Trial) -> None:
         trial.keep("reward", made.advance(action))
 
 
-def test_the_paths_without_a_fault_are_right():
-    for path in (rolled, captured, stepped):
-        assert faults("a path", *on_both(path)) == []
+def said_of(path: str | Path, allowed: tuple[Allowed, ...] = ALLOWED) -> list[str]:
+    """Say what is wrong with a path, or with the path of a learner."""
+    if isinstance(path, str):
+        return faults(path, *on_both(learner_path(path)), allowed=allowed)
+    return faults("a path", *on_both(path), allowed=allowed)
+
+
+def test_the_paths_without_a_fault_are_right_and_stale_entries_are_told():
+    assert said_of(captured) == said_of(stepped) == said_of(rolled) == []
+    stale = Allowed("a path", "rollout", "vecenv/core/collector.py FusedCollector.rollout", {"to host": 1})
+    told = ["rollout: allowed and not met: vecenv/core/collector.py FusedCollector.rollout to host"]
+    assert said_of(rolled, (*ALLOWED, stale)) == told
 
 
 def test_a_constant_of_the_host_in_a_step(monkeypatch):
@@ -68,7 +76,8 @@ def test_a_constant_of_the_host_in_a_step(monkeypatch):
     monkeypatch.setattr(StockTrading, "step", faulty)
     with pytest.raises(Refused, match="expected all tensors to be on the same device") as told:
         on_both(stepped)
-    assert line_of(faulty, 1) in [f"{entry.path.name}:{entry.lineno + 1}" for entry in told.traceback]
+    lines = [f"tests/device/{entry.path.name}:{entry.lineno + 1}" for entry in told.traceback]
+    assert line_of(faulty, 1) in lines
 
 
 def test_an_item_in_the_collector(monkeypatch):
@@ -79,9 +88,8 @@ def test_an_item_in_the_collector(monkeypatch):
         return whole(self, *tensors)
 
     monkeypatch.setattr(FusedCollector, "_observe_and_step", faulty)
-    said = faults("a path", *on_both(rolled))
-    assert f"rollout: tests/device/{line_of(faulty, 1)} _local_scalar_dense in a rollout" in said
-    with pytest.raises(Refused, match=f"when stream is capturing: tests/device/{line_of(faulty, 1)}"):
+    assert f"rollout: {line_of(faulty, 1)} _local_scalar_dense in a rollout" in said_of(rolled)
+    with pytest.raises(Refused, match=f"when stream is capturing: {line_of(faulty, 1)}"):
         on_both(captured)
 
 
@@ -93,8 +101,8 @@ def test_a_mask_write(monkeypatch):
         return with_leaves(other, kept)
 
     monkeypatch.setattr(env, "select_rows", faulty)
-    (said,) = faults("a path", *on_both(stepped))
-    assert said.startswith("step: ") and f"none allowed: tests/device/{line_of(faulty, 3)} mask" in said
+    (said,) = said_of(stepped)
+    assert said.startswith("step: ") and f" 0 allowed: {line_of(faulty, 3)} mask" in said
 
 
 def test_a_copy_to_the_host_in_every_update(monkeypatch):
@@ -105,8 +113,8 @@ def test_a_copy_to_the_host_in_every_update(monkeypatch):
         self.moments[0].copy_(self.moments[0].cpu())
 
     monkeypatch.setattr(Learner, "update_moments", faulty)
-    said = faults("PPO stock_trading", *on_both(learner_path("PPO stock_trading")))
-    assert len(said) == 2 and all(f"tests/device/{line_of(faulty, 2)}" in line for line in said)
+    said = said_of("PPO stock_trading")
+    assert len(said) == 2 and all(line_of(faulty, 2) in line for line in said)
 
 
 def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
@@ -117,13 +125,13 @@ def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
         return whole(self, observation)
 
     monkeypatch.setattr(StockTrading, "items", faulty)
-    said = faults("exact tilt", *on_both(learner_path("exact tilt")))
-    assert any(f"tests/device/{line_of(faulty, 1)}" in line and "in a window" in line for line in said)
+    assert any(line_of(faulty, 1) in line and "in a window" in line for line in said_of("exact tilt"))
 
 
 def test_another_meeting_where_some_are_allowed(monkeypatch):
     """One more in a function that has one is told too, and what an optimiser's step may not do at all."""
-    fewer = tuple(row._replace(count=0) if row.place.endswith("OnPolicyLearner.advantages") else row for row in ALLOWED)
+    place = "vecenv/learn/on_policy.py OnPolicyLearner.advantages"
+    fewer = tuple(row._replace(meetings={"nonzero": 0}) if row.place == place else row for row in ALLOWED)
     module = import_module("torch.optim.adam")
     adam = module._fused_adam
 
@@ -132,18 +140,9 @@ def test_another_meeting_where_some_are_allowed(monkeypatch):
         return adam(parameters, *arguments, **keywords)
 
     monkeypatch.setattr(module, "_fused_adam", faulty)
-    said = faults("PPO stock_trading", *on_both(learner_path("PPO stock_trading")), allowed=fewer)
-    assert f"update: tests/device/{line_of(faulty, 1)} _local_scalar_dense in an optimiser step" in said
-    assert any(
-        line.startswith("update: 1 meetings in vecenv/learn/on_policy.py OnPolicyLearner.advantages, 0 allowed")
-        for line in said
-    )
-
-
-def test_an_entry_that_no_longer_occurs():
-    stale = Allowed("a path", "rollout", "vecenv/core/collector.py FusedCollector.rollout", "to host")
-    said = faults("a path", *on_both(rolled), allowed=(*ALLOWED, stale))
-    assert said == ["rollout: allowed and not met: vecenv/core/collector.py FusedCollector.rollout to host"]
+    said = said_of("PPO stock_trading", fewer)
+    assert f"update: {line_of(faulty, 1)} _local_scalar_dense in an optimiser step" in said
+    assert any(line.startswith(f"update: 1 meetings in {place}, 0 allowed") for line in said)
 
 
 def test_what_a_graph_would_freeze(monkeypatch):
@@ -154,7 +153,7 @@ def test_what_a_graph_would_freeze(monkeypatch):
         return reward(self, *arguments) + float(next(numbers))
 
     monkeypatch.setattr(StockTrading, "reward", faulty)
-    assert "second is not the same on the device" in faults("a path", *on_both(captured))
+    assert "second is not the same on the device" in said_of(captured)
 
 
 def test_a_number_written_in_a_captured_day(monkeypatch):
@@ -164,5 +163,5 @@ def test_a_number_written_in_a_captured_day(monkeypatch):
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
 
     monkeypatch.setattr(MarketNetwork, "inputs", faulty)
-    with pytest.raises(Refused, match=f"when stream is capturing: tests/device/{line_of(faulty, 2)} to device"):
+    with pytest.raises(Refused, match=f"when stream is capturing: {line_of(faulty, 2)} to device"):
         on_both(rollout)

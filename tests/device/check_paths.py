@@ -10,8 +10,7 @@ import pytest
 from tests.device.allowed import faults
 from tests.device.learner_paths import LEARNER_PATHS, learner_path
 from tests.device.market_paths import MARKETS, market_path, market_text
-from tests.device.task_paths import DONATED, TASKS, donated_path, draws, task_path
-from tests.device.text_paths import TEXT_PATHS
+from tests.device.task_paths import DONATED, TASKS, TEXT_PATHS, donated_path, draws, task_path
 from tests.device.trial import on_both
 from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
 
@@ -21,43 +20,28 @@ QUICK = {
 }  # fmt: skip
 """Paths that every gate has; the others are nightly."""
 
-OTHERS = {name: learner_path(name) for name in LEARNER_PATHS}
-OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
-OTHERS |= {"market text": market_text}
+PATHS = {name: task_path(name) for name in TASKS} | TEXT_PATHS | WORLDMODEL_PATHS | {"market text": market_text}
+PATHS |= {name: learner_path(name) for name in LEARNER_PATHS} | {name: market_path(name) for name in MARKETS}
+ALWAYS = {name: donated_path(name) for name in DONATED} | {"draws": draws}
 
 
-def marked(names):
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in names]
-
-
-@pytest.mark.parametrize("name", marked(TASKS))
-def test_a_task(name):
-    said = faults(name, *on_both(task_path(name)))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name not in QUICK)) for name in PATHS]
+)
+def test_a_path(name):
+    said = faults(name, *on_both(PATHS[name]))
     assert not said, "\n".join(said)
 
 
-@pytest.mark.parametrize("name", marked(OTHERS))
-def test_another_path(name):
-    said = faults(name, *on_both(OTHERS[name]))
-    assert not said, "\n".join(said)
-
-
-@pytest.mark.parametrize("name", DONATED)
-def test_donated_fields(name):
-    said = faults(name, *on_both(donated_path(name)))
-    assert not said, "\n".join(said)
-
-
-def test_actions_are_drawn_without_the_host():
-    assert not faults("draws", *on_both(draws))
+@pytest.mark.parametrize("name", ALWAYS)
+def test_donated_fields_and_random_actions(name):
+    assert not faults(name, *on_both(ALWAYS[name]))
 
 
 @pytest.mark.nightly
 def test_a_neural_market_differs_by_rounding_alone():
     """Where each device multiplies in its own way, prices, which are whole ticks, hide it, and volumes show it."""
-    cpu, device = (trial.kept for trial in on_both(shipped_tape))
-    prices, volumes = (tensor[..., :4] for tensor in (cpu["ohlcv"], device["ohlcv"])), (cpu, device)
-    one, other = prices
-    assert ((one - other).abs() <= 1e-6 * one.abs()).all()
-    one, other = (kept["ohlcv"][..., 4].double() for kept in volumes)
+    one, other = (trial.kept["ohlcv"] for trial in on_both(shipped_tape))
+    assert ((one - other).abs() <= 1e-6 * one.abs())[..., :4].all()
+    one, other = one[..., 4].double(), other[..., 4].double()
     assert 0 < float(((one - other).abs() / one.clamp(min=1.0)).max()) < 1e-5

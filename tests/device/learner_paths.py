@@ -26,12 +26,10 @@ from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_of
 
 STEPS = 6
-
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
-
+WEIGHTS = {**SHORT, "action": "weights"}
 BOOKS = {"task": "crypto_lob", "synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
 SCORED = {**BOTH_RULES, "observed": ("sentiment", "risk"), "episode_length": 5, "min_episode_length": 3}
-
 SMOOTH = {**SHORT, "whole_shares": False, "reward": "excess_log_return"}
 TIER = {"task": "single_stock_costs", "days": 5}
 ROLLOUTS: dict[str, Any] = {"num_steps": STEPS, "total_frames": 3 * ROWS * STEPS, "hidden": (8,)}
@@ -45,12 +43,7 @@ UPDATES: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "PPO tier": (PPO, PPOConfig, TIER, EPOCH),
     "PPO curriculum": (PPO, PPOConfig, {"task": "curriculum", "tiers": ("single_stock",)}, EPOCH),
     "PPO signals": (PPO, PPOConfig, SCORED, {**EPOCH, "by_reference": True}),
-    "PPO dirichlet": (
-        PPO,
-        PPOConfig,
-        {**SHORT, "action": "weights"},
-        {**EPOCH, "head": "dirichlet", "policy": "symbol"},
-    ),
+    "PPO dirichlet": (PPO, PPOConfig, WEIGHTS, {**EPOCH, "head": "dirichlet", "policy": "symbol"}),
     "CPPO stock_trading": (CPPO, CPPOConfig, SHORT, {**EPOCH, "by_reference": False}),
     "CPPO signals": (CPPO, CPPOConfig, {**SCORED, "risk_form": "trajectory"}, {**EPOCH, "weigh_risk": True}),
     "CPPO tier": (CPPO, CPPOConfig, TIER, {**EPOCH, "cvar_clip_of": "advantage"}),
@@ -59,9 +52,9 @@ UPDATES: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "A2C tier": (A2C, A2CConfig, TIER, {**ROLLOUTS, "minibatches": 2}),
     "DQN plain": (DQN, DQNConfig, {**BOOKS, "action": "target"}, REPLAY),
     "DQN variants": (DQN, DQNConfig, {**BOOKS, "action": "target"}, {**REPLAY, "double": True, "duelling": True}),
-    "DDPG": (DDPG, DDPGConfig, {**SHORT, "action": "weights"}, REPLAY),
+    "DDPG": (DDPG, DDPGConfig, WEIGHTS, REPLAY),
     "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}, REPLAY),
-    "SAC": (SAC, SACConfig, {**SHORT, "action": "weights"}, REPLAY),
+    "SAC": (SAC, SACConfig, WEIGHTS, REPLAY),
     "SAC order books": (SAC, SACConfig, {**BOOKS, "action": "continuous"}, REPLAY),
     "exact shares": (Exact, ExactConfig, SMOOTH, ROLLOUTS),
     "exact tilt": (Exact, ExactConfig, {**SMOOTH, "action": "tilt"}, {**ROLLOUTS, "policy": "symbol", "worst": 0.5}),
@@ -75,17 +68,11 @@ ENSEMBLES: dict[str, dict[str, Any]] = {
 }
 """Settings of the members, of which there are two."""
 
-LEARNER_PATHS = (
-    *UPDATES,
-    *ENSEMBLES,
-    *(f"GRPO {variant}" for variant in VARIANTS),
-    "agents stock_trading",
-    "agents full_autonomous",
-)
+GROUPS = tuple(f"GRPO {variant}" for variant in VARIANTS)
+LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents full_autonomous")
 
 
 def learner_path(name: str) -> Path:
-    """Return the path of a learner, or of agents, in `LEARNER_PATHS`."""
     if name in UPDATES:
         learner, config, rules, settings = UPDATES[name]
         return lambda trial: _updates(trial, learner(_environment(trial, **rules), config(**settings)))

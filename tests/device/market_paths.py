@@ -21,7 +21,6 @@ SMALL: dict[str, Any] = {
     "num_value": 5, "num_momentum": 2, "num_noise": 20, "room": 12, "slots": 1, "levels": 2, "max_ticks": 8,
     "ticks_per_step": 2, "volatility_spread": 0.5,
 }  # fmt: skip
-"""A market of few agents."""
 
 MARKETS: dict[str, dict[str, Any]] = {
     "market trading": {"task": "agent_market", "action": "limit"},
@@ -29,12 +28,9 @@ MARKETS: dict[str, dict[str, Any]] = {
     "market seats": {"task": "market_making", "seats": 2},
     "market auction": {"task": "agent_market", "clearing": "auction", "auction_levels": 16},
 }
-"""Tasks in several settings, by name."""
 
 
 def market_path(name: str) -> Path:
-    """Return the path of a task in `MARKETS`."""
-
     def path(trial: Trial) -> None:
         with _in_pytorch():
             _market(trial, **SMALL, **MARKETS[name])

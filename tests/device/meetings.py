@@ -16,11 +16,9 @@ OPTIMISERS = ("torch/optim/adam.py", "torch/optim/adamw.py")
 
 
 class Meeting(NamedTuple):
-    """One kind of meeting at one place.
+    """One kind of meeting at one place, of a file and a function.
 
     Attributes:
-        place: file and function.
-        line: of the file.
         what: "to host", "to device", "host index", "mask", or the operation that waits for the device.
         inside: the call that must not meet the host and did; empty if none.
     """

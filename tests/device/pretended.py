@@ -21,10 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tests.device.meetings import log
 
-DEVICE = torch.device("cuda:0")
-
-MEMORY = 80 << 30
-"""Bytes that the device says it has, all free."""
+DEVICE, MEMORY = torch.device("cuda:0"), 80 << 30
 
 WAITING = {
     "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::argwhere",
@@ -46,15 +43,9 @@ class DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
-        made = torch.Tensor._make_wrapper_subclass(
-            cls,
-            host.size(),
-            strides=host.stride(),
-            storage_offset=host.storage_offset(),
-            dtype=host.dtype,
-            layout=host.layout,
-            device=DEVICE,
-        )
+        place = {"strides": host.stride(), "storage_offset": host.storage_offset(), "device": DEVICE}
+        kind = {"dtype": host.dtype, "layout": host.layout}
+        made = torch.Tensor._make_wrapper_subclass(cls, host.size(), **place, **kind)
         made.host = host
         return made
 
@@ -200,17 +191,14 @@ def _refuse_mixed(operation: Any, name: str, arguments: Any, elsewhere: list[Ten
             if tensor is arguments[0] and operation._schema.is_mutable:
                 raise Refused(f"{operation}: a number on the cpu cannot take one from cuda:0")
         else:
-            raise Refused(
-                f"{operation}: expected all tensors to be on the same device, found cuda:0 and a tensor of shape "
-                f"{tuple(tensor.shape)} on the cpu"
-            )
+            mixed = f"found cuda:0 and a tensor of shape {tuple(tensor.shape)} on the cpu"
+            raise Refused(f"{operation}: expected all tensors to be on the same device, {mixed}")
 
 
 def _index(name: str, arguments: Any) -> None:
     """Log a mask: how many it chooses, the host must know, except where one number of its own fills them."""
-    masked = any(
-        isinstance(leaf, Tensor) and leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(arguments[1])
-    )
+    indices = [leaf for leaf in tree_leaves(arguments[1]) if isinstance(leaf, Tensor)]
+    masked = any(index.dtype in (torch.bool, torch.uint8) for index in indices)
     value = arguments[2] if len(arguments) > 2 else None
     filled = isinstance(value, Tensor) and not isinstance(value, DeviceTensor) and value.numel() == 1
     if masked and not filled:
@@ -280,25 +268,23 @@ def _captured(graph: Graph, **_: Any) -> Iterator[None]:
         graph.end()
 
 
+ZERO = ("current_device", "memory_reserved", "memory_allocated", "_exchange_device", "_maybe_exchange_device")
+
+
 @contextmanager
 def pretended_cuda() -> Iterator[None]:
     """Let this process believe in one GPU, except that a registered guard stays."""
-    properties = SimpleNamespace(name="pretended", total_memory=80 << 30, major=9, minor=0, multi_processor_count=132)
+    properties = SimpleNamespace(name="pretended", total_memory=MEMORY, major=9, minor=0, multi_processor_count=132)
     replaced = {
         "_lazy_init": lambda: None,
         "is_available": lambda: True,
         "device_count": lambda: 1,
-        "current_device": lambda: 0,
         "mem_get_info": lambda device=None: (MEMORY, MEMORY),
-        "memory_reserved": lambda device=None: 0,
-        "memory_allocated": lambda device=None: 0,
+        **dict.fromkeys(ZERO, lambda *_: 0),
         "get_device_properties": lambda device=None: properties,
         "synchronize": lambda device=None: _meet("synchronize"),
         "is_bf16_supported": lambda *_, **__: True,
-        "_exchange_device": lambda index: 0,
-        "_maybe_exchange_device": lambda index: 0,
-        "Stream": _Stream,
-        "current_stream": _Stream,
+        **dict.fromkeys(("Stream", "current_stream"), _Stream),
         "stream": lambda stream: nullcontext(),
         "CUDAGraph": Graph,
         "graph": _captured,

@@ -17,6 +17,8 @@ from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import leaves
 from vecenv.text.door import TextDoor
+from vecenv.text.tool_calls import ToolCall
+from vecenv.text.turns import TextRows, TextRules
 
 ROWS = 8
 STEPS = 3
@@ -32,15 +34,11 @@ STOCK: dict[str, dict[str, Any]] = {
     "fractions": {"whole_shares": False, "reward": "log_return"},
     "double": {"dtype": "float64", "rationing": "by_size"},
 }  # fmt: skip
-"""Settings of ``stock_trading`` by name."""
-
 SIGNALS: dict[str, dict[str, Any]] = {
     "shares": {"observed": ("sentiment", "risk"), "episode_length": 6, "min_episode_length": 3},
     "weights": {"action": "weights", "risk_form": "published", "shuffled": True},
     "tilt": {"action": "tilt", "whole_shares": False, "observed": ("risk",)},
 }
-"""Settings of ``signals`` by name, beside both rules."""
-
 BOTH_RULES = {"task": "signals", "market": "news", "sentiment_strength": 0.1, "risk_strength": 0.1}
 """The task ``signals`` with sentiment in its actions and risk in its rewards."""
 
@@ -91,8 +89,6 @@ def actions(env: VecEnv, seed: int) -> Tensor:
 
 
 def task_path(name: str) -> Path:
-    """Return the path of a task in `TASKS`."""
-
     def path(trial: Trial) -> None:
         env = make(trial.device, **TASKS[name])
         trial.keep("market", dict(env.scenario.shared))
@@ -107,8 +103,17 @@ def task_path(name: str) -> Path:
         with trial.part("TorchRL's step"):
             stepped = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next"]
         trial.keep("stepped", [stepped["observation"], stepped["reward"], stepped["done"]])
-        _roll_out(trial, env)
-        _outcome(trial, env)
+        # On the device also in one graph.
+        for part, mode in {"rollout": "eager", "captured rollout": None}.items():
+            collector = FusedCollector(env, num_steps=STEPS, mode=mode)
+            collector.rollout()
+            with trial.part(part):
+                batch = collector.rollout()
+            trial.keep(part, [batch["action"], batch["observation"], batch["next", "reward"], batch["next", "done"]])
+        with trial.part("first grade"):
+            trial.keep("grade", env.grade())
+        with trial.part("outcome"):
+            trial.keep("outcome", {"grade": env.grade(), **env.grades(), **env.info()})
         _rows(trial, env)
         if env.scenario.text is not None:
             _text(trial, env)
@@ -128,8 +133,6 @@ def draws(trial: Trial) -> None:
 
 
 def donated_path(name: str) -> Path:
-    """Return the path of a task in `DONATED`."""
-
     def path(trial: Trial) -> None:
         env = tally_env(ROWS, compiled=trial.device == "cuda", device=trial.device, **DONATED[name])
         collector = FusedCollector(env, num_steps=2 * STEPS)
@@ -143,24 +146,6 @@ def donated_path(name: str) -> Path:
         trial.keep("restarted", leaves(env.rows))
 
     return path
-
-
-def _roll_out(trial: Trial, env: VecEnv) -> None:
-    """Collect, on the device also in one graph."""
-    collectors = {"rollout": "eager", "captured rollout": None}
-    for name, mode in collectors.items():
-        collector = FusedCollector(env, num_steps=STEPS, mode=mode)
-        collector.rollout()
-        with trial.part(name):
-            batch = collector.rollout()
-        trial.keep(name, [batch["action"], batch["observation"], batch["next", "reward"], batch["next", "done"]])
-
-
-def _outcome(trial: Trial, env: VecEnv) -> None:
-    with trial.part("first grade"):
-        trial.keep("grade", env.grade())
-    with trial.part("outcome"):
-        trial.keep("outcome", {"grade": env.grade(), **env.grades(), **env.info()})
 
 
 def _rows(trial: Trial, env: VecEnv) -> None:
@@ -192,3 +177,34 @@ def _text(trial: Trial, env: VecEnv) -> None:
         parsed, valid = TextDoor(env).parse(["BUY 0.5", "nothing of the kind"], [0, 3])
     assert parsed.device.type == valid.device.type == trial.device
     trial.keep("text", [shown, told, parsed, valid])
+
+
+CALLS = (
+    ToolCall("what_if", {"orders": "BUY TCS 0.2"}),
+    ToolCall("price_history", {"symbol": "TCS", "days": 5}),
+    ToolCall("position", {"symbol": "TCS"}),
+    ToolCall("indicator", {"name": "rsi_14", "symbol": "TCS", "days": 3}),
+)
+
+
+def _turns(trial: Trial) -> None:
+    """Play days in words, with a tool in between."""
+    rows = TextRows(make(trial.device, **TASKS["portfolio orders"]), TextRules(tools=("all",), grade=1.0, steps=0.1))
+    with trial.part("begin"):
+        trial.keep("told", [rows.instructions([0, 1]), rows.begin([0, 1])])
+    answers = {"a tool": ['{"tool": "position", "symbol": "TCS"}', '{"tool": "account"}']}
+    answers |= {"a day": ["BUY TCS 0.2", "nothing of the kind"]}
+    for name, texts in answers.items():
+        with trial.part(name):
+            turns = rows.answer([0, 1], texts)
+        trial.keep(name, [tuple(turn) for turn in turns])
+
+
+def _tools(trial: Trial) -> None:
+    """Call every kind of tool."""
+    door = TextDoor(make(trial.device, **TASKS["portfolio orders"]))
+    with trial.part("tools"):
+        trial.keep("tools", door.tool_results(door.text.tools(["all"]), CALLS, range(len(CALLS))))
+
+
+TEXT_PATHS: dict[str, Path] = {"text turns": _turns, "text tools": _tools}

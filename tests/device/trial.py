@@ -34,13 +34,7 @@ log.apart |= {
 
 
 class Trial:
-    """One run of a path on a device.
-
-    Attributes:
-        device: "cpu" or "cuda".
-        kept: results by name, tensors copied.
-        meetings: of each part that has any.
-    """
+    """One run of a path on a device, with results by name and the meetings of each part that has any."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -63,14 +57,8 @@ class Trial:
 Path = Callable[[Trial], None]
 
 
-def eager_call(function: TensorFunction, *_: Any, **__: Any) -> InPlaceCall:
-    """Stand for `compile_in_place`, which needs a GPU to compile for."""
+def _eager(function: TensorFunction, *_: Any, **__: Any) -> InPlaceCall:
     return eager_in_place(function)
-
-
-def same_function(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
-    """Stand for `torch.compile`, which needs a GPU to compile for."""
-    return function
 
 
 @contextmanager
@@ -78,11 +66,12 @@ def device(name: str) -> Iterator[None]:
     """Let there be a device of a kind."""
     with ExitStack() as stack:
         if name == "cuda":
+            # To compile for a GPU needs one: eager calls stand for compiled ones.
             own = compiling.compile_in_place
             for module in list(sys.modules.values()):
                 if vars(module).get("compile_in_place") is own:
-                    stack.enter_context(patch.object(module, "compile_in_place", eager_call))
-            stack.enter_context(patch.object(torch, "compile", same_function))
+                    stack.enter_context(patch.object(module, "compile_in_place", _eager))
+            stack.enter_context(patch.object(torch, "compile", lambda function, **_: function))
             stack.enter_context(pretended_cuda())
         yield
 
@@ -104,7 +93,6 @@ def differing(one: Trial, other: Trial) -> list[str]:
 
 def _on_host(value: Any) -> Any:
     if isinstance(value, Tensor):
-        assert torch.is_tensor(value)
         return (value.host if isinstance(value, DeviceTensor) else value.detach()).clone()
     if isinstance(value, dict):
         return {name: _on_host(part) for name, part in value.items()}

@@ -47,41 +47,22 @@ class Generated(Exception):  # no error: the code is all that is wanted
 
 
 class Kernel(NamedTuple):
-    """A kernel of generated code.
-
-    Attributes:
-        name: as generated, which names the operations in it.
-        code: Python for Triton.
-    """
+    """A kernel of generated code: Python for Triton, and a name that names the operations in it."""
 
     name: str
     code: str
 
 
-class _Driver:
-    """What Triton asks of a driver before anything runs."""
-
-    def get_current_target(self) -> GPUTarget:
-        return TARGET
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return DEVICE
-
-    def get_device_interface(self) -> Any:
-        return torch.cuda
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def get_benchmarker(self) -> None:
-        return None
-
-    @staticmethod
-    def is_active() -> bool:
-        return True
+DRIVER = SimpleNamespace(
+    get_current_target=lambda: TARGET,
+    get_current_device=lambda: 0,
+    get_active_torch_device=lambda: DEVICE,
+    get_device_interface=lambda: torch.cuda,
+    get_current_stream=lambda device=0: 0,
+    get_benchmarker=lambda: None,
+    is_active=lambda: True,
+)
+"""What Triton asks of a driver before anything runs."""
 
 
 @contextmanager
@@ -130,7 +111,7 @@ def h100() -> Iterator[None]:
         enter(patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
         enter(patch.object(CachingAutotuner, "precompile", lambda *_, **__: None))
         enter(config.patch({"force_disable_caches": True}))
-        triton.runtime.driver.set_active(_Driver())
+        triton.runtime.driver.set_active(DRIVER)
         yield
 
 

@@ -56,13 +56,9 @@ def alike(trial: Trial) -> Iterator[None]:
         yield
 
 
-def _market(trial: Trial) -> NeuralMarket:
-    return NeuralMarket(small_network().to(trial.device), "india")
-
-
 def rollout(trial: Trial) -> None:
     """Draw days one after the other, and days of which the first is drawn as it is, the others by a graph of it."""
-    market = _market(trial)
+    market = NeuralMarket(small_network().to(trial.device), "india")
     with alike(trial):
         with trial.part("starts"):
             starts = market.starts(history_of(3))
@@ -73,7 +69,7 @@ def rollout(trial: Trial) -> None:
 
 def densities(trial: Trial) -> None:
     """Read a history."""
-    market = _market(trial)
+    market = NeuralMarket(small_network().to(trial.device), "india")
     with alike(trial), trial.part("densities"):
         trial.keep("densities", [market.log_density(history_of(3)), market.joint_log_density(history_of(3))])
 
@@ -82,38 +78,34 @@ def training(trial: Trial) -> None:
     """Make two steps and a validation."""
     bars = synthetic_bars(1, 120, 4, seed=4)
     dates = bars.dates
-    market = TrainingMarket.from_bars(
-        "test", bars, split_by_date(dates, str(dates[79]), str(dates[109]), 5, bars.source), trial.device
-    )
+    split = split_by_date(dates, str(dates[79]), str(dates[109]), 5, bars.source)
+    market = TrainingMarket.from_bars("test", bars, split, trial.device)
     state = new_state(NETWORK, QUICK, trial.device)
     for group in state.optimizer.param_groups:
         # On a GPU the default, whose sums are rounded in another order.
         group["foreach"] = True
+
+    def kept(state, loss):
+        trial.keep(f"loss {state.step}", loss)
+
     with alike(trial), trial.part("training"):
-        train_network(
-            state, [market], QUICK, lambda state, loss: trial.keep(f"loss {state.step}", loss), lambda *_: None
-        )
-    trial.keep("weights", dict(state.network.state_dict()))
-    trial.keep("average", state.average)
-    trial.keep("history", state.history)
-
-
-def tape(trial: Trial) -> None:
-    """Make the market that an environment trades on."""
-    with alike(trial):
-        shipped_tape(trial)
+        train_network(state, [market], QUICK, kept, lambda *_: None)
+    trial.keep("trained", [dict(state.network.state_dict()), state.average, state.history])
 
 
 def shipped_tape(trial: Trial) -> None:
-    """Make it as each device does."""
-    names = ("AAPL", "MSFT", "JPM")
+    """Make the market that an environment trades on, as each device does."""
+    options = MarketOptions(symbols=("AAPL", "MSFT", "JPM"), num_paths=2, num_days=WARM_UP + DAYS, seed=1)
     with trial.part("tape"):
-        made = load_market(
-            "neural", MarketOptions(symbols=names, num_paths=2, num_days=WARM_UP + DAYS, seed=1), device=trial.device
-        )
+        made = load_market("neural", options, device=trial.device)
     trial.keep("ohlcv", made.ohlcv)
-    trial.keep("features", made.features)
-    trial.keep("tradable", made.tradable)
+    trial.keep("others", [made.features, made.tradable])
+
+
+def tape(trial: Trial) -> None:
+    """Make it alike."""
+    with alike(trial):
+        shipped_tape(trial)
 
 
 WORLDMODEL_PATHS: dict[str, Path] = {

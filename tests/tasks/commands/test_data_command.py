@@ -16,23 +16,25 @@ from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 
 
-def test_a_large_move_is_told_in_one_line(tmp_path, capsys):
-    table = bars(1, 30)
-    table.loc[table.index >= 20, ["open", "high", "low", "close"]] /= 2
-    table.to_csv(tmp_path / "split.csv", index=False)
-    assert cli.main(["data", "inspect", str(tmp_path / "split.csv")]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
+def data(*words) -> int:
+    return cli.main(["data", *map(str, words)])
 
 
 def test_data_inspect_and_convert(place, tmp_path, capsys):
-    target, summary = tmp_path / "finrl.csv", tmp_path / "summary.json"
-    assert cli.main(["data", "convert", str(place / "market.parquet"), str(target)]) == 0
-    assert cli.main(["data", "inspect", str(target), "--json", str(summary)]) == 0
+    target, summary, split = tmp_path / "finrl.csv", tmp_path / "summary.json", tmp_path / "split.csv"
+    assert data("convert", place / "market.parquet", target) == 0
+    assert data("inspect", target, "--json", summary) == 0
     result = json.loads(summary.read_text())
     assert (result["days"], result["symbols"], result["rows"]) == (DAYS, 3, 3 * DAYS)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{DAYS}, 2020-01-01 to 2020-08-11" in shown and "none: every symbol has a bar on every day" in shown
+    # A large move is told in one line.
+    table = bars(1, 30)
+    table.loc[table.index >= 20, ["open", "high", "low", "close"]] /= 2
+    table.to_csv(split, index=False)
+    assert data("inspect", split) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
 
 
 def test_ragged_symbols_are_listed_up_to_ten():
@@ -48,46 +50,38 @@ def test_ragged_symbols_are_listed_up_to_ten():
     assert len(many) == 11 and many[-1] == "and 2 more"
 
 
-def test_data_fetch(tmp_path, monkeypatch, capsys):
-    asked = []
+def test_data_fetch(tmp_path, monkeypatch):
+    asked, dates, told = [], ["2020-01-01", "2020-01-07"], tmp_path / "told.json"
 
     def fetched(symbols, start, end, suffix):
         asked.append((tuple(symbols), start, end, suffix))
         return bars(2, 5)
 
     monkeypatch.setattr(fetch, "fetch_bars", fetched)
-    span = ["--start", "2020-01-01", "--end", "2020-01-07", "--out", str(tmp_path / "bars.parquet")]
-    told = tmp_path / "told.json"
-    assert cli.main(["data", "fetch", "--symbols", "S0", "S1", *span, "--json", str(told)]) == 0
-    assert json.loads(told.read_text()) == {
-        "file": span[-1], "rows": 10, "symbols": ["S0", "S1"], "span": ["2020-01-01", "2020-01-07"]
-    }  # fmt: skip
-    assert cli.main(["data", "fetch", "--universe", "nifty25", *span]) == 0
-    assert asked == [
-        (("S0", "S1"), "2020-01-01", "2020-01-07", ""),
-        (fetch.UNIVERSES["nifty25"].symbols, "2020-01-01", "2020-01-07", ".NS"),
-    ]
+    span = ["--start", dates[0], "--end", dates[1], "--out", str(tmp_path / "bars.parquet")]
+    assert data("fetch", "--symbols", "S0", "S1", *span, "--json", told) == 0
+    expected = {"file": span[-1], "rows": 10, "symbols": ["S0", "S1"], "span": dates}
+    assert json.loads(told.read_text()) == expected
+    assert data("fetch", "--universe", "nifty25", *span) == 0
+    assert asked == [(("S0", "S1"), *dates, ""), (fetch.UNIVERSES["nifty25"].symbols, *dates, ".NS")]
     table = pd.read_parquet(tmp_path / "bars.parquet")
     assert len(table) == 10 and set(table["currency"]) == {"INR"}
-    assert cli.main(["data", "fetch", *span]) == 2
-    assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2
+    assert data("fetch", *span) == data("fetch", "--universe", "dow30", *span[:-1], "bars.xls") == 2
     assert len(asked) == 2
 
 
 def news_file(folder, rows=60):
     """Write headlines of two symbols, and one row without a text."""
     days = pd.date_range("2024-01-01", periods=rows, freq="12h").strftime("%Y-%m-%d")
-    texts = [*HEADLINES[: rows - 1], ""]
-    path = folder / "news.csv"
+    texts, path = [*HEADLINES[: rows - 1], ""], folder / "news.csv"
     pd.DataFrame({"date": days, "symbol": ["A", "B", "B"] * (rows // 3), "title": texts}).to_csv(path, index=False)
     return path
 
 
 def test_data_news(tmp_path, capsys):
-    news, out, cache, told = (tmp_path / name for name in ("news.csv", "panel.parquet", "scores", "told.json"))
-    news_file(tmp_path)
-    words = ["data", "news", "--news", str(news), "--out", str(out), "--cache", str(cache), "--json", str(told)]
-    assert cli.main(words) == 0
+    out, told = tmp_path / "panel.parquet", tmp_path / "told.json"
+    words = ["news", "--news", news_file(tmp_path), "--out", out, "--cache", tmp_path / "scores", "--json", told]
+    assert data(*words) == 0
     said = capsys.readouterr().out
     assert "60 of 60 texts" in said and "60, 60 distinct, 0 from the cache" in said and "20 texts on 20 days" in said
     result = json.loads(told.read_text())
@@ -97,7 +91,7 @@ def test_data_news(tmp_path, capsys):
     own = LexiconScorer().score([HEADLINES[0]])
     first = panel[(panel["date"] == "2024-01-01") & (panel["symbol"] == "A")]
     assert (first["sentiment"].item(), first["risk"].item()) == (own.sentiment[0], own.risk[0])
-    assert cli.main(words) == 0
+    assert data(*words) == 0
     assert "60, 60 distinct, 60 from the cache" in capsys.readouterr().out
     pd.testing.assert_frame_equal(read_parquet(out), panel)
 
@@ -109,14 +103,8 @@ def test_symbols_are_listed_only_if_they_are_few():
         summary = {"file": "f", "scorer": "s", "texts": 3, "distinct": 2, "cached": 1, "rows": 4, **shares}
         table = _news_table(summary | {"symbols": {f"S{number}": own for number in range(count)}})
         names, told = ([*column.cells] for column in table.columns)
-        assert told[:6] == [
-            "s",
-            "3, 2 distinct, 1 from the cache",
-            "12.5%",
-            "0.0%",
-            "100.0%",
-            f"4 rows, {count} symbols",
-        ]
+        percents = ["12.5%", "0.0%", "100.0%"]
+        assert told[:6] == ["s", "3, 2 distinct, 1 from the cache", *percents, f"4 rows, {count} symbols"]
         assert names[6:] == [f"S{number}" for number in range(listed)]
     assert table.row_count == 6 and "2,000 texts on 1,500 days, a to b" not in told
 

@@ -1,62 +1,84 @@
-"""``vecenv evaluate``: the rules and the market of a run, baselines alone, and what is refused."""
+"""``vecenv evaluate``: rules and market of a run, which policies play there, how several become one, and known days."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
+from rich.console import Console
 
+import vecenv
+from tests.small_env import small_tape
 from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, made_run, settings_on
 from vecenv.language.config import AnswerConfig
+from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.combination import Combination
+from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError
+from vecenv.learn.evaluation import evaluate
+from vecenv.market.load import known_days
+from vecenv.tasks.commands import comparison, known_before
+from vecenv.tasks.commands.comparison import held_out_environment, trained_agents, validation_environment
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main
 from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.stock_trading.agents import BASELINES
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.tiers.agents import BuyAndHold
+from vecenv.worldmodel.network.checkpoint import save_network
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.named_weights import JUDGED
+from vecenv.worldmodel.network.transformer import TransformerSettings
+
+
+def defaults(*words) -> EvaluateSettings:
+    return EvaluateSettings.defaults(list(map(str, words)))
 
 
 def test_rules_and_market_are_those_of_the_run(place, tmp_path):
-    run = made_run(tmp_path / "run", settings_on(place, symbols=("S0", "S1", "S2"), test_fraction=0.3, seed=9))
+    run, names = tmp_path / "run", ("S0", "S1", "S2")
+    made_run(run, settings_on(place, symbols=names, test_fraction=0.3, seed=9))
     own = yaml.safe_load((run / "settings.yaml").read_text())
     own["language"] = {"turns": 2, "temperature": 0.5, "groups": 3}
     (run / "settings.yaml").write_text(yaml.safe_dump(own))
-    for words in (["--checkpoint", str(run)], ["--checkpoint", str(run / "checkpoint.pt")], ["--model", str(run)]):
-        settings = EvaluateSettings.defaults(words)
-        assert (settings.market, settings.symbols) == (str(place / "market.parquet"), ("S0", "S1", "S2"))
+    for words in (("--checkpoint", run), ("--checkpoint", run / "checkpoint.pt"), ("--model", run)):
+        settings = defaults(*words)
+        assert (settings.market, settings.symbols) == (str(place / "market.parquet"), names)
         assert (settings.test_fraction, settings.task, settings.env, settings.seed) == (0.3, "stock_trading", TILTS, 0)
         assert settings.language == AnswerConfig(turns=2, temperature=0.5) and settings.device == "auto"
     # Trained under smooth rules, compared under those of its run.
     assert not read_checkpoint(place / "exact")["scenario"]["config"]["whole_shares"]
-    assert EvaluateSettings.defaults(["--checkpoint", str(place / "exact")]).env == TILTS
+    assert defaults("--checkpoint", place / "exact").env == TILTS
     # A scenario may not tell its rules.
     state = read_checkpoint(run)
     del state["scenario"]["config"]
     save_checkpoint(state, run / "checkpoint.pt")
-    assert EvaluateSettings.defaults(["--checkpoint", str(run)]).env == TILTS
+    assert defaults("--checkpoint", run).env == TILTS
     # Of several the first tells them.
-    several = ["--checkpoint", str(place / "tilts"), str(place / "shares")]
-    assert EvaluateSettings.defaults(several).env == TILTS
+    several = ("--checkpoint", place / "tilts", place / "shares")
+    assert defaults(*several).env == TILTS
     with pytest.raises(ValueError, match="tilts was trained on the task 'stock_trading', not on 'portfolio'"):
-        EvaluateSettings.defaults([*several, "--task", "portfolio"])
+        defaults(*several, "--task", "portfolio")
     # The checkpoint alone brings the rules.
     (tmp_path / "alone.pt").write_bytes((place / "shares" / "checkpoint.pt").read_bytes())
-    alone = EvaluateSettings.defaults(["--checkpoint", str(tmp_path / "alone.pt")])
+    alone = defaults("--checkpoint", tmp_path / "alone.pt")
     assert (alone.env, alone.market) == (SHARES, "neural")
-
-
-def test_without_a_run_they_are_those_of_the_task():
-    assert EvaluateSettings.defaults([]).task == "stock_trading"
-    tier = EvaluateSettings.defaults(["--task", "portfolio"])
-    assert (tier.env.action, tier.market) == ("orders", "neural")
-    assert EvaluateSettings.defaults(["--task", "news_signals"]).market == "news"
-    assert EvaluateSettings.defaults(["--task-preset", "finrl"]).env != EvaluateSettings.defaults([]).env
+    # Without a run they are those of the task.
+    tier = defaults("--task", "portfolio")
+    assert (defaults().task, tier.env.action, tier.market) == ("stock_trading", "orders", "neural")
+    assert defaults("--task", "news_signals").market == "news"
+    assert defaults("--task-preset", "finrl").env != defaults().env
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ("--checkpoint RUN --model m", "either a checkpoint or a model plays beside the baselines, not both"),
-        ("--checkpoint RUN --task portfolio", "RUN was trained on the task 'stock_trading', not on 'portfolio'"),
         ("--model RUN --task portfolio", "RUN was trained on the task 'stock_trading', not on 'portfolio'"),
         ("--checkpoint nowhere", "nowhere: there is no checkpoint"),
         ("--checkpoint RUN/settings.yaml", "RUN/settings.yaml: not a checkpoint"),
@@ -66,12 +88,11 @@ def test_without_a_run_they_are_those_of_the_task():
 def test_what_cannot_be_evaluated_is_refused(place, words, told):
     run = str(place / "tilts")
     with pytest.raises(ValueError, match=re.escape(told.replace("RUN", run))):
-        EvaluateSettings.defaults(words.replace("RUN", run).split())
+        defaults(*words.replace("RUN", run).split())
 
 
 def test_settings_that_do_not_fit_are_refused_before_the_market_is_made(place, tmp_path, capsys):
-    given = EvaluateSettings.defaults(["--checkpoint", str(place / "tilts")])
-    tier = EvaluateSettings.defaults(["--task", "portfolio"])
+    given, tier = defaults("--checkpoint", place / "tilts"), defaults("--task", "portfolio")
     for settings, told in (
         (replace(given, agents=("nobody",)), "unknown agents nobody"),
         (replace(given, record=tmp_path / "a.jsonl"), "episodes of 'stock_trading' are not recorded"),
@@ -85,30 +106,253 @@ def test_settings_that_do_not_fit_are_refused_before_the_market_is_made(place, t
     assert "Making" not in capsys.readouterr().err
 
 
-def test_baselines_play_without_a_checkpoint(place, tmp_path, capsys):
-    rules = EvaluateSettings.defaults([]).env
-    settings = EvaluateSettings(
-        market=str(place / "market.parquet"),
-        env=replace(rules, features=()),
-        agents=("hold",),
-        episodes=3,
-        device="cpu",
-    )
-    result = main(settings)
+def test_policies_play_and_tell_how_they_differ(place, tmp_path, capsys):
+    other = made_run(tmp_path / "other", settings_on(place, seed=5))
+    given = replace(defaults("--checkpoint", place / "tilts"), agents=("hold",), episodes=2, device="cpu")
+    places = (place / "tilts", other)
+    result = main(replace(given, checkpoint=places, combine="vote"))
+    assert list(result["agents"]) == ["tilts", "other", "ensemble", "hold"]
+    assert result["checkpoint"] == [str(path / "checkpoint.pt") for path in places] and result["combine"] == "vote"
+    assert result["diversity"]["distance"] > 0 and "Diversity of the policies" in capsys.readouterr().out
+    alone = main(replace(given, checkpoint=(place / "tilts",)))
+    assert alone["checkpoint"] == str(place / "tilts" / "checkpoint.pt")
+    assert alone["agents"]["trained"]["cumulative_return"] == result["agents"]["tilts"]["cumulative_return"]
+    # Baselines play without a checkpoint.
+    rules = replace(defaults().env, features=())
+    result = main(replace(given, checkpoint=(), env=rules, episodes=3))
     assert list(result["agents"]) == ["hold"] and result["num_episodes"] == 3
     assert result["checkpoint"] is result["model"] is None and "combine" not in result
     out = capsys.readouterr().out
     assert f"Test episodes have {round(0.2 * DAYS) - 1} days instead of 250: the test has {round(0.2 * DAYS)}." in out
 
 
-def test_policies_play_and_tell_how_they_differ(place, tmp_path, capsys):
-    other = made_run(tmp_path / "other", settings_on(place, seed=5))
-    given = EvaluateSettings.defaults(["--checkpoint", str(place / "tilts")])
-    places = (place / "tilts", other)
-    result = main(replace(given, checkpoint=places, combine="vote", agents=("hold",), episodes=2, device="cpu"))
-    assert list(result["agents"]) == ["tilts", "other", "ensemble", "hold"]
-    assert result["checkpoint"] == [str(path / "checkpoint.pt") for path in places] and result["combine"] == "vote"
-    assert result["diversity"]["distance"] > 0 and "Diversity of the policies" in capsys.readouterr().out
-    alone = main(replace(given, checkpoint=(place / "tilts",), agents=("hold",), episodes=2, device="cpu"))
-    assert alone["checkpoint"] == str(place / "tilts" / "checkpoint.pt")
-    assert alone["agents"]["trained"]["cumulative_return"] == result["agents"]["tilts"]["cumulative_return"]
+@pytest.mark.parametrize(
+    ("shortest", "longest", "expected"), [(60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))]
+)
+def test_episodes_fit_into_the_days_of_the_test(shortest, longest, expected):
+    """Of forty days the last is there for the last value alone; the shortest episode is no longer than the longest."""
+    tape = small_tape(40)
+    lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
+    config = StockTradingConfig(features=tape.feature_names, **lengths)
+    env, note = held_out_environment("stock_trading", tape, config, 50)
+    config = env.scenario.config
+    assert (config.min_episode_length, config.episode_length) == expected
+    lengths = env.state.end_day - env.state.start_day
+    assert expected[0] <= int(lengths.min()) and int(lengths.max()) <= 39 and int(env.state.end_day.max()) == 39
+    assert note == ("" if longest == 39 else "Test episodes have 39 days instead of 250: the test has 40.")
+    assert env.num_envs == 50 and not env.compiled
+    validated = validation_environment("stock_trading", tape, replace(config, episode_length=longest), 3, False)
+    assert validated.num_envs == 3 and validated.scenario.config.episode_length == 39
+
+
+@pytest.mark.parametrize("action", ["discrete", "limit_weights"])
+def test_a_validation_keeps_the_actions_of_the_policy(action):
+    """And buy and hold plays beside it, by lists of orders."""
+    options = {"num_paths": 2, "num_days": 260}
+    made = vecenv.make("multi_stock_3", 2, market_options=options, action=action, max_orders=3, compile=False)
+    market = ("multi_stock_3", made.scenario.tape, made.scenario.config)
+    env = validation_environment(*market, 4, False)
+    assert env.action_spec.shape[1:] == made.action_spec.shape[1:] and env.scenario.config.max_orders == 3
+    held = evaluate(env, {"buy_and_hold": BuyAndHold()})
+    assert held.grades["buy_and_hold"]["calibrated"].mean == pytest.approx(0.5, abs=0.05)
+    with pytest.raises(ValueError, match=r"multi_stock_3 are compared by their orders: env\.action must be 'orders'"):
+        held_out_environment(*market, 4)
+    with pytest.raises(ValueError, match=r"^validation_episodes must be at least 1, got 0"):
+        validation_environment(*market, 0, False)
+    with pytest.raises(ValueError, match=r"^episodes must be at least 1, got 0"):
+        held_out_environment(*market, 0)
+
+
+@pytest.fixture
+def env(place):
+    """The test of the small market, for tilts."""
+    settings = settings_on(place)
+    return held_out_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)[0]
+
+
+def checkpoints(place, *names):
+    return {name: place / name / "checkpoint.pt" for name in names}
+
+
+def test_baselines_are_chosen_by_name_and_the_best_rule_plays_where_the_market_knows_it(env):
+    chosen = comparison.chosen_agents
+    assert chosen("stock_trading", ("all",)) == tuple(BASELINES)
+    assert chosen("stock_trading", ("hold", "buy_and_hold")) == ("hold", "buy_and_hold")
+    with pytest.raises(ValueError, match=r"unknown agents nobody, all; there are .*buy_and_hold.*, or all"):
+        chosen("stock_trading", ("hold", "nobody", "all"))
+    options = {"market_options": {"num_paths": 1, "num_days": 60}, "features": (), "compile": False}
+    ours = vecenv.make(
+        "stock_trading", 2, market="planted", episode_length=20, action="tilt", commission=0.0, **options
+    )
+    assert list(comparison.baseline_agents(ours, ("hold",))) == ["hold", "best_rule"]
+    assert list(comparison.baseline_agents(env, ("hold",))) == ["hold"]
+
+
+def test_policies_of_the_same_rules_play_alone_and_as_their_mean(env, place, tmp_path):
+    other = made_run(tmp_path / "other", settings_on(place, seed=5)) / "checkpoint.pt"
+    paths = checkpoints(place, "tilts") | {"other": other}
+    assert list(trained_agents(checkpoints(place, "tilts"), env)) == ["tilts"]
+    agents = trained_agents(paths, env)
+    assert list(agents) == ["tilts", "other", "ensemble"] and isinstance(agents["ensemble"].policy, MeanPolicy)
+    actions = [agents[name].act(env) for name in agents]
+    torch.testing.assert_close(actions[2], (actions[0] + actions[1]) / 2)
+    assert not torch.equal(actions[0], actions[1])
+    voted = trained_agents(paths, env, Combination("vote"))["ensemble"].act(env)
+    assert not torch.equal(voted, actions[2])
+    differing = comparison.policies_diversity(list(paths.values()), env, 0)
+    assert differing.distance > 0 and len(differing.divergence) == 2 and differing.divergence[0][0] == 0
+    assert comparison.policies_diversity([other], env, 0) is None
+    # The exact gradient stands beside PPO, but not in an ensemble.
+    agents = trained_agents(checkpoints(place, "tilts", "exact"), env)
+    assert list(agents) == ["tilts", "exact"] and all(isinstance(agent, PolicyAgent) for agent in agents.values())
+    paths["steep"] = (
+        made_run(tmp_path / "steep", settings_on(place, env=replace(TILTS, tilt_gain=3.0))) / "checkpoint.pt"
+    )
+    with pytest.raises(ValueError, match=r"steep.checkpoint.pt was trained under other rules than .*tilts.checkpoint"):
+        trained_agents(paths, env)
+
+
+def test_tasks_with_agents_of_their_own_combine_by_the_mean_alone(env, place, monkeypatch):
+    """Lists of orders have no mean: with nothing asked for there is no ensemble."""
+    own = replace(env.scenario.task, trained=lambda paths, config, env: (list(paths), config))
+    monkeypatch.setattr(env.scenario, "task", own)
+    again = checkpoints(place, "tilts") | {"again": place / "tilts" / "checkpoint.pt"}
+    assert trained_agents(again, env)["ensemble"] == (list(again.values()), TILTS)
+    assert comparison.policies_diversity(list(again.values()), env, 0) is None
+    with pytest.raises(ValueError, match="policies of task 'stock_trading' are combined by --combine mean alone"):
+        trained_agents(again, env, Combination("vote"))
+
+    def no_mean(paths, config, env):
+        if len(paths) > 1:
+            raise NoEnsembleError("no mean")
+        return "alone"
+
+    monkeypatch.setattr(env.scenario, "task", replace(own, trained=no_mean))
+    assert trained_agents(again, env) == {"tilts": "alone", "again": "alone"}
+
+
+def test_combinations_that_are_asked_for(place):
+    one, asked, check = place / "tilts" / "checkpoint.pt", comparison.asked_combination, comparison.check_combination
+    assert asked("mean", 0.0) is None and asked("vote", 2.0) == Combination("vote", 2.0)
+    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
+        asked("weighted", 0)
+    check(None, [one])
+    check(Combination("vote"), [one, one])
+    with pytest.raises(ValueError, match=r"^--combine vote needs several checkpoints, got 1$"):
+        check(Combination("vote"), [one])
+    for kind in ("select", "weighted"):
+        with pytest.raises(ValueError, match="holds no Sharpe ratio of a validation"):
+            check(Combination(kind), [one, one])
+
+
+def test_inputs_that_differ_from_those_of_a_training_are_named(place):
+    state, settings = read_checkpoint(place / "tilts"), settings_on(place)
+    tape, two = settings.tape(TILTS), settings_on(place, symbols=("S0", "S1")).tape(TILTS)
+    comparison.check_fits(state, tape, TILTS)
+    told = f"3 symbols, but 2 are chosen of {tape.source}; choose as many with --symbols"
+    with pytest.raises(ValueError, match=re.escape(f"the checkpoint was trained on {told}")):
+        comparison.check_fits(state, two, TILTS)
+    # Policies of symbols play any number of them.
+    comparison.check_fits(state | {"config": {"policy": "symbol"}}, two, TILTS)
+    comparison.check_fits(read_checkpoint(place / "exact"), two, TILTS)
+    with pytest.raises(ValueError, match=r"^the checkpoint was trained on features rsi_30, not macd$"):
+        comparison.check_same_inputs(state, replace(TILTS, features=("macd",)))
+    with pytest.raises(ValueError, match=r"^the checkpoint was trained on actions 'tilt', not 'weights'$"):
+        comparison.check_same_inputs(state, replace(TILTS, action="weights"))
+
+
+def test_the_market_is_shown_with_its_spans():
+    out = StringIO()
+    part = SimpleNamespace(dates=["a", "b", "c"], first_day=1, num_paths=4)
+    for names, paths, currency in (("ABCDE", 1, "USD"), ("ABCDEF", 3, None)):
+        tape = {"symbols": tuple(names), "num_symbols": len(names), "num_paths": paths, "currency": currency}
+        comparison.show_market(Console(file=out, width=200), SimpleNamespace(source="bars", **tape), {"Test": part})
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "Market    bars: A, B, C, D, E, prices in USD",
+        "Test      b to c, 2 days after the warm-up, 4 paths",
+        "Market    bars: 6 symbols, 3 paths",
+        "Test      b to c, 2 days after the warm-up, 4 paths",
+    ]
+    assert comparison.wide_console().width == 150
+
+
+TOLD = (
+    "A policy was trained on paths of {}, a model that has learned from days of these symbols up to {}: until then "
+    "this is no test on unseen days"
+)
+
+
+def test_the_last_day_of_each_symbol_over_all_markets(tmp_path):
+    trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
+    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
+    one = {"symbols": ["S0", "S9"], "validation_end": "2020-06-01"}
+    model, sources = (
+        tmp_path / "a.safetensors",
+        {"one": one, "two": {"symbols": ["S9"], "validation_end": "2021-03-01"}},
+    )
+    save_network(model, network, {"sources": sources}, {})
+    assert known_days(model) == {"S0": "2020-06-01", "S9": "2021-03-01"}
+    save_network(model, network, {}, {})
+    assert known_days(model) == known_days("synthetic") == known_days("prices.parquet") == {}
+    # Weights that come with the package.
+    judged, shipped = known_days("judged"), known_days("neural")
+    assert judged == known_days(JUDGED) and (judged["TCS"], judged["AAPL"]) == ("2022-12-31", "2018-12-31")
+    assert shipped.keys() == judged.keys() and (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
+
+
+def trained_on(run: Path, market: str, **more: object) -> Path:
+    """Return a folder that says on which market it was trained."""
+    run.mkdir()
+    (run / "settings.yaml").write_text(yaml.safe_dump({"market": market, **more}))
+    return run
+
+
+TAPE = SimpleNamespace(symbols=("S0", "S1"), dates=small_tape(40).dates)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Return what is told of policies, where models know some days by symbol."""
+
+    def lines(days: dict, *policies, market="prices.parquet"):
+        def known(name):
+            if isinstance(found := days.get(name, {}), Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(known_before, "known_days", known)
+        console = Console(width=400, record=True, quiet=False)
+        with console.capture() as capture:
+            known_before.tell_known_before(console, market, TAPE, policies)
+        return capture.get().splitlines()
+
+    return lines
+
+
+def test_days_of_the_tests_symbols_that_a_model_knows_are_told(told, tmp_path):
+    """Those of S0 up to the first day of the test or the day before; S9 is not in the test, whose days may be drawn."""
+    run, first, before, late = trained_on(tmp_path / "run", "m"), *(str(TAPE.dates[0] + off) for off in (0, -1, 900))
+    assert told({"m": {"S0": first, "S9": before}}, run) == [TOLD.format("m", first)]
+    assert told({"m": {"S0": before, "S9": late}}, run) == told({"m": {"S9": late}}, run) == []
+    assert told({"m": {"S0": first}}, run, market="synthetic") == told({}, None) == []
+    assert told({"m": {"S0": first, "S1": late}}, run) == [TOLD.format("m", late)]
+    # Weights that know fewer days are named.
+    neural, judged = (trained_on(tmp_path / name, name) for name in ("neural", "judged"))
+    days = {"neural": {"S0": late}, "judged": {"S0": "1990-12-31"}}
+    hint = "; --market judged has learned from none after 1990-12-31"
+    assert told(days, neural) == [TOLD.format("neural", late) + hint]
+    assert told({"judged": {"S0": late}}, judged) == [TOLD.format("judged", late)]
+
+
+def test_policies_that_a_policy_started_from_are_looked_at_too(told, tmp_path):
+    """The last of three runs, each started from the one before; only the first was trained on a model."""
+    first = trained_on(tmp_path / "first", "m")
+    second = trained_on(tmp_path / "second", "prices.parquet", initial=str(first / "checkpoint.pt"))
+    third = trained_on(tmp_path / "third", "prices.parquet", initial=str(second))
+    assert told({"m": {"S0": "2130-01-01"}}, None, third, third) == [TOLD.format("m", "2130-01-01")]
+    assert told({}, trained_on(tmp_path / "itself", "m", initial=str(tmp_path / "itself"))) == []
+    # A model that is gone or damaged is told, and the others too.
+    runs = [trained_on(tmp_path / name, name) for name in ("c", "b", "a")]
+    days = {"a": ValueError("a: damaged"), "b": OSError("b: gone"), "c": {"S0": "2130-01-01"}}
+    unknown = "A policy was trained on paths of a model whose days are unknown: "
+    assert told(days, *runs) == [f"{unknown}a: damaged", f"{unknown}b: gone", TOLD.format("c", "2130-01-01")]

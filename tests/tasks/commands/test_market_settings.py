@@ -1,7 +1,8 @@
-"""Markets of the command line: spans, splits, what reaches them, and what a record names."""
+"""Markets of the command line: spans, splits, what reaches them, and training paths that are drawn anew."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from datetime import date
 
@@ -9,17 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.market.load import MarketOptions
+import vecenv
+from tests.tasks.commands.small_runs import settings_on
+from vecenv.market import load
+from vecenv.market.bars import VOLUME
+from vecenv.market.load import MarketOptions, generator_of
+from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.registry import task_named
 from vecenv.tasks.commands import market_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.sampling import generator
 
-CONFIG = StockTradingConfig(features=("rsi_30",))
+CONFIG = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
 DAYS = 300
 
 
@@ -28,28 +35,27 @@ def settings(**values) -> MarketSettings:
     return MarketSettings(**given | values)
 
 
-@pytest.fixture(scope="module")
-def dates():
-    """The days of the market."""
-    return settings().tape(CONFIG).dates
-
-
-def day(dates, index: int) -> date:
-    return dates[index].astype(date)
-
-
-def spans(chosen: MarketSettings) -> list:
-    """First and last day of training and of the test."""
-    tape = chosen.tape(CONFIG)
-    parts = (chosen.training(tape), chosen.test(tape))
-    return [edge for part in parts for edge in (part.dates[0], part.dates[-1])]
-
-
-def test_the_last_days_are_the_test_after_an_embargo(dates):
+def test_spans_of_training_and_test():
     tape = settings().tape(CONFIG)
+    dates, day = tape.dates, [each.astype(date) for each in tape.dates]
+
+    def spans(**values) -> list:
+        """First and last day of training and of the test."""
+        chosen = settings(**values)
+        own = chosen.tape(CONFIG)
+        return [edge for part in (chosen.training(own), chosen.test(own)) for edge in (part.dates[0], part.dates[-1])]
+
+    # The last days are the test, after an embargo; dates override the fraction.
     boundary = DAYS - round(0.25 * (DAYS - tape.first_day))
-    expected = [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
-    assert spans(settings(test_fraction=0.25, embargo=7)) == expected
+    assert spans(test_fraction=0.25, embargo=7) == [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
+    both = spans(train_end=day[149], test_start=day[200], end=day[250])
+    assert both == [dates[0], dates[149], dates[200], dates[250]]
+    assert spans(train_end=day[149], embargo=7) == [dates[0], dates[149], dates[157], dates[-1]]
+    assert spans(test_start=day[200], embargo=7) == [dates[0], dates[192], dates[200], dates[-1]]
+    # A later start keeps the features of the days before.
+    late = settings(start=day[100]).tape(CONFIG)
+    assert late.dates[0] == dates[100] and late.first_day == 0
+    assert np.array_equal(late.features.numpy(), tape.features[:, 100:].numpy())
 
 
 def test_other_paths_are_the_test_of_a_generated_market():
@@ -75,8 +81,7 @@ def test_validation_is_split_off_the_training_alone(num_paths, validation):
     whole = MarketSettings(**given).training(tape)
     assert training.num_paths + held_out.num_paths == whole.num_paths + (whole.num_paths == 1)
     assert training.num_paths < whole.num_paths or training.dates[-1] < held_out.dates[held_out.first_day]
-    closes = {name: part.price_ticks()[..., 0] for name, part in (("held", held_out), ("test", test))}
-    assert not torch.equal(closes["held"][0, -1], closes["test"][0, -1])
+    assert not torch.equal(held_out.price_ticks()[0, -1, 0], test.price_ticks()[0, -1, 0])
     if whole.num_paths > 1:
         assert torch.equal(chosen.training_alone(CONFIG).price_ticks(), training.price_ticks())
     assert TrainSettings(env=CONFIG, **given).validation(tape) is None
@@ -95,18 +100,15 @@ def test_all_settings_reach_the_market(monkeypatch):
     monkeypatch.setattr(market_settings, "load_market", lambda *given: asked.append(given))
     made = {"context_market": "v.csv", "num_paths": 3, "num_days": 300, "tick_size": 0.5, "currency": "USD"}
     documents = {"score_delay": 3, "market_close": "15:30 Asia/Kolkata"}
-    chosen = settings(
-        **made, **documents, symbols=("A",), market_seed=4, scores=("s.csv",), news="n.csv", history="h.csv",
-        history_end=date(2020, 1, 2), temperature=0.5, regime="bull", planted_kind="reversal", planted_strength=0.002,
-        news_coverage=0.5, news_accuracy=0.25,
-    )  # fmt: skip
-    generator = {"history": "h.csv", "history_end": "2020-01-02", "temperature": 0.5, "regime": "bull"}
-    generator |= {"kind": "reversal", "strength": 0.002, "coverage": 0.5, "accuracy": 0.25}
+    drawn = {"history": "h.csv", "temperature": 0.5, "regime": "bull"}
+    planted = {"planted_kind": "reversal", "planted_strength": 0.002, "news_coverage": 0.5, "news_accuracy": 0.25}
+    own = {"symbols": ("A",), "market_seed": 4, "scores": ("s.csv",), "news": "n.csv"}
+    chosen = settings(**made, **documents, **own, **drawn, **planted, history_end=date(2020, 1, 2))
+    generator = drawn | {"history_end": "2020-01-02"}
+    generator |= {name.partition("_")[2]: value for name, value in planted.items()}
     documents |= {"score_files": ("s.csv",), "text_file": "n.csv"}
-    options = MarketOptions(
-        **made, **documents, symbols=("A",), features=("rsi_30",), context=("turbulence",), seed=4, generator=generator,
-        headroom=2.0,
-    )  # fmt: skip
+    asks = made | documents | {"symbols": ("A",), "features": ("rsi_30",), "context": ("turbulence",)}
+    options = MarketOptions(**asks, seed=4, generator=generator, headroom=2.0)
     chosen.tape(replace(CONFIG, gate="turbulence"), 2.0)
     chosen.tape(SignalsConfig(features=()))
     MarketSettings(device="cpu").tape(CONFIG)
@@ -118,24 +120,9 @@ def test_all_settings_reach_the_market(monkeypatch):
     assert market_origin(chosen) == plain | documents | {"num_paths": 3, "num_days": 300}
     # Of documents what differs from the defaults.
     assert not {"score_files", "text_file", "score_delay", "market_close"} & market_origin(MarketSettings()).keys()
-
-
-def test_tasks_have_markets_of_their_own():
-    tasks = ("stock_trading", "news_signals", "execution")
-    assert [default_market(task) for task in tasks] == ["neural", "news", "neural"]
-
-
-def test_dates_override_the_fraction(dates):
-    both = settings(train_end=day(dates, 149), test_start=day(dates, 200), end=day(dates, 250))
-    assert spans(both) == [dates[0], dates[149], dates[200], dates[250]]
-    assert spans(settings(train_end=day(dates, 149), embargo=7)) == [dates[0], dates[149], dates[157], dates[-1]]
-    assert spans(settings(test_start=day(dates, 200), embargo=7)) == [dates[0], dates[192], dates[200], dates[-1]]
-
-
-def test_a_later_start_keeps_the_features_of_the_days_before(dates):
-    whole, late = settings().tape(CONFIG), settings(start=day(dates, 100)).tape(CONFIG)
-    assert late.dates[0] == dates[100] and late.first_day == 0
-    assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
+    # Tasks have markets of their own.
+    markets = [default_market(task) for task in ("stock_trading", "news_signals", "execution")]
+    assert markets == ["neural", "news", "neural"]
 
 
 @pytest.mark.parametrize(
@@ -162,19 +149,106 @@ def test_a_task_trades_the_symbols_that_a_model_knows(monkeypatch):
     known = {"nse": ("TCS", "RELIANCE", "HDFCBANK", "INFY"), "mine": ("AA", "BB", "CC")}
     monkeypatch.setattr(generator, "load_network", lambda path: None)
     monkeypatch.setattr(generator, "_starts", lambda saved, path: known)
-    task = task_named("multi_stock_3")
+    rules = task_named("multi_stock_3").config()
 
-    def symbols(**given):
-        settings = EvaluateSettings(market="m.safetensors", task="multi_stock_3", env=task.config(), **given)
-        return settings.with_symbols(settings.env).symbols
+    def symbols(market="m.safetensors", env=rules, **given):
+        return EvaluateSettings(market=market, task="multi_stock_3", env=env, **given).with_symbols(env).symbols
 
-    usual = task.config().symbols
+    usual = rules.symbols
     assert symbols() == (usual if set(usual) <= set(known["nse"]) else known["nse"][:3])
     del known["nse"]
     assert symbols() == ("AA", "BB", "CC") and symbols(symbols=("BB",)) == ("BB",)
     known["mine"] = ("AA", "BB", "CC", "DD", "EE")
     assert symbols() == ("AA", "BB", "CC")
-    chosen = EvaluateSettings(market="m.safetensors", task="multi_stock_3", env=replace(task.config(), symbols=("XX",)))
-    assert chosen.with_symbols(chosen.env).symbols == ("XX",)
-    data = EvaluateSettings(market="m.parquet", task="multi_stock_3", env=task.config())
-    assert data.with_symbols(data.env).symbols == usual
+    assert symbols(env=replace(rules, symbols=("XX",))) == ("XX",) and symbols("m.parquet") == usual
+
+
+WALK = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
+
+
+def made(num_envs: int = 16, every: int = 2):
+    """An environment on the first round of paths, and what draws the others."""
+    own, tape = first_round(WALK, CONFIG)
+    env = vecenv.make("stock_trading", num_envs, market=own.training(tape), compile=False, config=CONFIG)
+    return env, FreshPaths(own, CONFIG, env, every)
+
+
+@pytest.mark.parametrize("num_envs", [4, 16])
+def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
+    env, fresh = made(num_envs)
+    rounds = [env.scenario.shared["close"].clone()]
+    for update in range(5):
+        env.rollout(3, break_when_any_done=False)
+        running = env.rows.elapsed.clone()
+        places = {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
+        fresh.before_update(update)
+        # In place, so that nothing is compiled anew.
+        assert places == {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
+        rounds.append(env.scenario.shared["close"].clone())
+        assert bool((env.rows.elapsed == 0).all()) == (update in (2, 4))
+        assert update in (2, 4) or torch.equal(env.rows.elapsed, running)
+    drawn = [replace(fresh.settings, market_seed=number * SEED_STRIDE) for number in range(3)]
+    expected = [own.training(own.tape(CONFIG)).price_ticks().flatten(0, 1) for own in drawn]
+    assert all(map(torch.equal, rounds, [expected[number] for number in (0, 0, 0, 1, 1, 2)]))
+    assert not torch.equal(expected[0], expected[1]) and not torch.equal(expected[1], expected[2])
+    # A run that resumes in the middle of a round has its paths, and restarts nothing.
+    for update, restarted in ((4, True), (5, False)):
+        resumed, again = made(num_envs)
+        resumed.rollout(3, break_when_any_done=False)
+        assert again.due(update) and not again.due(1)
+        again.before_update(update)
+        assert torch.equal(resumed.scenario.shared["close"], env.scenario.shared["close"]) and again.round == 2
+        assert bool((resumed.rows.elapsed == 0).all()) == restarted
+
+
+def test_later_rounds_may_have_higher_prices(monkeypatch):
+    """All rounds count in one tick; prices up to `HEADROOM` times those of the first fit, higher ones are refused."""
+    own, tape = first_round(WALK, CONFIG)
+    assert own.tick_size == tape.tick_size == WALK.tape(CONFIG).tick_size == 1e-4
+    assert first_round(replace(WALK, tick_size=0.01), CONFIG)[0].tick_size == 0.01
+    random_walk, factor = generator_of("random_walk"), [1.0]
+
+    @functools.wraps(random_walk)
+    def dearer(**arguments):
+        bars = random_walk(**arguments | {"seed": 0})
+        return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * factor[0], bars.ohlcv[..., VOLUME:]], dim=-1))
+
+    monkeypatch.setitem(load.GENERATORS, "random_walk", dearer)
+    env, fresh = made(every=1)
+    bits = env.scenario.tape.price_bits
+    highest = float(env.scenario.tape.ohlcv[..., :VOLUME].max()) / env.scenario.tape.tick_size
+    factor[0] = 0.99 * 2 ** (bits - 1) / highest
+    assert factor[0] >= HEADROOM / 2
+    fresh.before_update(1)
+    assert float(env.scenario.shared["close"].max()) > 0.5 * 2 ** (bits - 1)
+    factor[0] *= 1.1
+    with pytest.raises(ValueError, match=r"round 2 .* 2\^\d+ ticks .* tick_size"):
+        fresh.before_update(2)
+    with pytest.raises(ValueError, match="refresh_every must be at least 1, got 0"):
+        FreshPaths(fresh.settings, CONFIG, env, 0)
+    with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
+        FreshPaths(replace(fresh.settings, market="bars.parquet"), CONFIG, env, 1)
+    with pytest.raises(ValueError, match="the shared tensors: close must be"):
+        env.write_shared({**env.scenario.shared, "close": torch.zeros(3)})
+
+
+def test_new_paths_are_subsets_too(place):
+    rules = replace(CONFIG, action="tilt")
+    drawn = {"market": "random_walk", "num_paths": 5, "num_days": 120, "symbols": ("A", "B", "C", "D")}
+    subsets = {"symbols_per_path": 2, "subsets_per_path": 3, "seed": 6, "validation_fraction": 0.25}
+    given = TrainSettings(**drawn, **subsets, env=rules, device="cpu", compile=False)
+    own, tape = first_round(given, rules)
+    whole = own.training(tape)
+    env = vecenv.make("stock_trading", 8, market=own.subsets(whole), compile=False, config=rules)
+    assert env.scenario.tape.fingerprint() == symbol_subsets(whole, 2, 3, 6).fingerprint()
+    assert (whole.num_paths, env.scenario.tape.num_paths, env.scenario.tape.num_symbols) == (3, 9, 2)
+    assert own.validation(tape).num_symbols == own.test(tape).num_symbols == 4
+    FreshPaths(own, rules, env, 1).before_update(1)
+    other = replace(own, symbols_per_path=None, market_seed=own.market_seed + (1 << 40))
+    expected = symbol_subsets(other.training_alone(rules), 2, 3, 6)
+    assert torch.equal(env.scenario.shared["close"], expected.price_ticks().flatten(0, 1))
+    # Runs without subsets train on the whole tape.
+    assert other.subsets(whole) is whole
+    few = settings_on(place, symbols_per_path=4)
+    with pytest.raises(ValueError, match="subsets of 4 symbols cannot be drawn: 3 of 3 trade on the training days"):
+        few.subsets(few.training(few.tape(few.env)))

@@ -1,13 +1,15 @@
-"""Runs of seeds and other runs: folders, names, how they go on, what a training starts from and is compared with."""
+"""Runs of seeds and other runs: folders, names, how they go on, what a training starts from, and what it leaves."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -15,64 +17,59 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
+from vecenv.learn.a2c_objective import A2CConfig
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.cppo_objective import CPPOConfig
 from vecenv.learn.dqn_objective import DQNConfig
+from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import Interval
+from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.sac import SACConfig
-from vecenv.tasks.commands.comparison import held_out_environment
-from vecenv.tasks.commands.other_runs import (
-    check_beside,
-    check_beside_on,
-    check_initial,
-    initial_path,
-    policies_beside,
-    start_from_initial,
-)
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
+from vecenv.learn.validation import ValidatedLearner
+from vecenv.tasks.commands import other_runs, seeds, training_report
+from vecenv.tasks.commands.comparison import held_out_environment, trained_agents
+from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.seeds import (
-    SeedRun,
-    check_folder,
-    keep_interrupted,
-    over_seeds,
-    over_seeds_line,
-    policies_by_folder,
-    policy_files,
-    runs_of_seeds,
-    trainings,
-    write_seed_settings,
-)
+from vecenv.tasks.commands.seeds import SeedRun, check_folder, policies_by_folder, policy_files, runs_of_seeds
+from vecenv.tasks.commands.train import new_learner, tell_batch, with_validation
 
-SYMBOLS = PPOConfig(**SMALL | {"policy": "symbol"})
+MACD, WEIGHTS = replace(TILTS, features=("macd",)), replace(TILTS, action="weights")
+HIDDEN, SYMBOLS = PPOConfig(**SMALL | {"hidden": (16,)}), PPOConfig(**SMALL | {"policy": "symbol"})
+SAC, DQN = {"algorithm": "sac", "sac": SACConfig(hidden=(8,))}, {"algorithm": "dqn", "dqn": DQNConfig(hidden=(8,))}
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("given", "changes", "told"),
     [
-        ({"ppo": PPOConfig(**SMALL | {"hidden": (16,)})}, "trained with hidden (8,), which cannot start a run"),
-        ({"ppo": SYMBOLS}, "trained with policy flat, which cannot start a run with policy symbol"),
-        ({"env": replace(TILTS, features=("macd",))}, "the checkpoint was trained on features rsi_30, not macd"),
-        ({"env": replace(TILTS, action="weights")}, "the checkpoint was trained on actions 'tilt', not 'weights'"),
-        ({"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
-        ({"algorithm": "sac", "sac": SACConfig(hidden=(8,))}, "head gaussian, which cannot start a run with head tanh"),
+        ("initial", {"ppo": HIDDEN}, "trained with hidden (8,), which cannot start a run"),
+        ("initial", {"ppo": SYMBOLS}, "trained with policy flat, which cannot start a run with policy symbol"),
+        ("initial", {"env": MACD}, "the checkpoint was trained on features rsi_30, not macd"),
+        ("initial", {"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
+        ("initial", SAC, "head gaussian, which cannot start a run with head tanh"),
         (
-            {"algorithm": "dqn", "dqn": DQNConfig(hidden=(8,))},
-            "its actor gives distributions of actions, which cannot start a run whose actor gives values of choices",
+            "initial",
+            DQN,
+            "gives distributions of actions, which cannot start a run whose actor gives values of choices",
         ),
+        ("beside", {"env": WEIGHTS}, "the checkpoint was trained on actions 'tilt', not 'weights'"),
+        ("beside", {"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
     ],
-)  # fmt: skip
-def test_a_policy_that_cannot_start_a_run_is_named(place, changes, told):
-    source = place / "tilts"
+)
+def test_a_policy_that_cannot_start_a_run_or_stand_beside_it_is_named(place, given, changes, told):
+    source = place / ("tilts" if given == "initial" else "exact")
+    settings = settings_on(place, **{given: source if given == "initial" else (source,)}, **changes)
     with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
-        check_initial(settings_on(place, initial=source, **changes))
+        getattr(other_runs, f"check_{given}")(settings)
     assert told in str(error.value)
 
 
 def test_policies_that_fit_and_files_that_hold_none(place, tmp_path):
     check_initial(settings_on(place, initial=place / "tilts"))
     check_initial(settings_on(place, initial=place / "tilts", algorithm="cppo", cppo=CPPOConfig(**SMALL)))
-    own = read_checkpoint(place / "tilts")
+    own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
     model = {name: value for name, value in own.items() if name != "actor"}
     for state, told in (
         (model, "holds no policy; of a language model's run, the folder is its model"),
@@ -80,11 +77,14 @@ def test_policies_that_fit_and_files_that_hold_none(place, tmp_path):
         ({"actor": []}, "not a checkpoint of vecenv"),
         ({"config": {}}, "not a checkpoint of vecenv"),
     ):
-        save_checkpoint(state, tmp_path / "a.pt")
-        for check, name, given in ((check_initial, "initial", tmp_path / "a.pt"), (check_beside, "beside", None)):
-            settings = settings_on(place, **{name: given or (tmp_path / "a.pt",)})
-            with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'a.pt'}: {told}")):
-                check(settings)
+        save_checkpoint(state, file)
+        for check, given in ((check_initial, {"initial": file}), (check_beside, {"beside": (file,)})):
+            with pytest.raises(ValueError, match=re.escape(f"{file}: {told}")):
+                check(settings_on(place, **given))
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
 
 
 def test_a_run_is_resumed_from_what_it_started_from(place, tmp_path):
@@ -98,20 +98,16 @@ def test_a_run_is_resumed_from_what_it_started_from(place, tmp_path):
         check_initial(replace(own, resume=plain))
 
 
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
-
-
 def test_a_new_run_keeps_a_copy_of_its_start_and_the_next_seed_takes_that(place, tmp_path):
     first, second = tmp_path / "seed_4", tmp_path / "seed_5"
-    _ = first.mkdir(), second.mkdir()
     before = read_checkpoint(place / "tilts")
     for folder, seed, given in ((first, 4, place / "tilts"), (second, 5, tmp_path / "moved away")):
+        folder.mkdir()
         settings = settings_on(place, seed=seed, initial=given)
         learner = learner_of(settings)
         assert not same(learner.actor, before["actor"])
         start_from_initial(settings, learner, folder, first)
-        kept = read_checkpoint(initial_path(folder))
+        kept = read_checkpoint(other_runs.initial_path(folder))
         for name in ("actor", "critic", "moments"):
             assert same(kept[name], before[name]) and same(getattr(learner, name), before[name])
     # A resumed run needs its copy, and takes nothing from it.
@@ -119,55 +115,41 @@ def test_a_new_run_keeps_a_copy_of_its_start_and_the_next_seed_takes_that(place,
     learner = learner_of(settings)
     start_from_initial(settings, learner, first, first)
     assert not same(learner.actor, before["actor"])
-    initial_path(first).unlink()
+    (first / "initial.pt").unlink()
     with pytest.raises(ValueError, match=re.escape(f"{first / 'initial.pt'}: the policy that the run started from")):
         start_from_initial(settings, learner, first, first)
     start_from_initial(settings_on(place), learner, first, first)
-    assert not initial_path(first).exists()
-
-
-def test_runs_beside_have_the_names_of_their_folders(place, tmp_path):
-    settings = settings_on(place, beside=(place / "exact", place / "two"))
-    assert policies_beside(settings) == {name: place / name / "checkpoint.pt" for name in ("exact", "two")}
-    check_beside(settings)
-    assert policies_beside(settings_on(place)) == {}
-    for name in ("trained", "ensemble", "initial", "untrained", "best_rule", "buy_and_hold"):
-        checkpoint_in(tmp_path / name)
-        with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
-            policies_beside(settings_on(place, beside=(tmp_path / name,)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"env": replace(TILTS, action="weights")}, "the checkpoint was trained on actions 'tilt', not 'weights'"),
-        ({"env": replace(TILTS, features=("macd",))}, "the checkpoint was trained on features rsi_30, not macd"),
-        ({"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
-    ],
-)
-def test_runs_of_other_inputs_cannot_stand_beside(place, changes, told):
-    with pytest.raises(ValueError, match=re.escape(f"{place / 'exact' / 'checkpoint.pt'}: ")) as error:
-        check_beside(settings_on(place, beside=(place / "exact",), **changes))
-    assert told in str(error.value)
-
-
-def test_a_flat_policy_of_other_symbols_cannot_play_the_test(place):
-    settings = settings_on(place, beside=(place / "two",))
-    check_beside(settings)
-    tape = settings.tape(settings.env)
-    env, _ = held_out_environment("stock_trading", settings.test(tape), settings.env, 2)
-    check_beside_on(settings_on(place, beside=(place / "exact",)), env, tape, settings.env)
-    with pytest.raises(ValueError, match=r"checkpoint.pt: the checkpoint was trained on 2 symbols, but 3 are chosen"):
-        check_beside_on(settings, env, tape, settings.env)
-    other = vecenv.make("stock_trading", 2, market=tape, config=SHARES, compile=False)
-    with pytest.raises(ValueError, match="trained on observations and actions of other sizes"):
-        check_beside_on(settings_on(place, beside=(place / "tilts",)), other)
+    assert not (first / "initial.pt").exists()
 
 
 def checkpoint_in(folder: Path, name: str = "checkpoint.pt") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).touch()
     return folder if name == "checkpoint.pt" else folder / name
+
+
+def test_runs_beside_have_the_names_of_their_folders(place, tmp_path):
+    settings = settings_on(place, beside=(place / "exact", place / "two"))
+    expected = {name: place / name / "checkpoint.pt" for name in ("exact", "two")}
+    assert other_runs.policies_beside(settings) == expected and other_runs.policies_beside(settings_on(place)) == {}
+    check_beside(settings)
+    for name in ("trained", "ensemble", "initial", "untrained", "best_rule", "buy_and_hold"):
+        beside = (checkpoint_in(tmp_path / name),)
+        with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
+            other_runs.policies_beside(settings_on(place, beside=beside))
+
+
+def test_a_flat_policy_of_other_symbols_cannot_play_the_test(place):
+    settings, check = settings_on(place, beside=(place / "two",)), other_runs.check_beside_on
+    check_beside(settings)
+    tape = settings.tape(settings.env)
+    env, _ = held_out_environment("stock_trading", settings.test(tape), settings.env, 2)
+    check(settings_on(place, beside=(place / "exact",)), env, tape, settings.env)
+    with pytest.raises(ValueError, match=r"checkpoint.pt: the checkpoint was trained on 2 symbols, but 3 are chosen"):
+        check(settings, env, tape, settings.env)
+    other = vecenv.make("stock_trading", 2, market=tape, config=SHARES, compile=False)
+    with pytest.raises(ValueError, match="trained on observations and actions of other sizes"):
+        check(settings_on(place, beside=(place / "tilts",)), other)
 
 
 def test_a_run_for_each_seed_in_a_folder_of_its_own(tmp_path):
@@ -177,18 +159,17 @@ def test_a_run_for_each_seed_in_a_folder_of_its_own(tmp_path):
         runs = [SeedRun(replace(single, seed=seed), tmp_path / f"seed_{seed}", f"trained_{seed}") for seed in (4, 5)]
         assert runs_of_seeds(settings, tmp_path) == runs
         together = [SeedRun(settings, tmp_path, "ensemble")]
-        assert trainings(settings, tmp_path) == (runs if "seeds" in given else together)
-    assert runs_of_seeds(single, tmp_path) == trainings(single, tmp_path) == [SeedRun(single, tmp_path, "trained")]
+        assert seeds.trainings(settings, tmp_path) == (runs if "seeds" in given else together)
+    alone = [SeedRun(single, tmp_path, "trained")]
+    assert runs_of_seeds(single, tmp_path) == seeds.trainings(single, tmp_path) == alone
     # Only a seed that has begun is resumed.
     checkpoint_in(tmp_path / "seed_5")
-    resumed = runs_of_seeds(settings_on(tmp_path, seed=4, seeds=2, resume=tmp_path), tmp_path)
-    assert [run.settings.resume for run in resumed] == [None, tmp_path / "seed_5"]
-    assert [run.settings.resume for run in runs_of_seeds(settings_on(tmp_path, seed=4, seeds=2), tmp_path)] == [
-        None
-    ] * 2
+    for resume, expected in ((tmp_path, [None, tmp_path / "seed_5"]), (None, [None, None])):
+        runs = runs_of_seeds(settings_on(tmp_path, seed=4, seeds=2, resume=resume), tmp_path)
+        assert [run.settings.resume for run in runs] == expected
 
 
-def test_policies_in_a_folder_are_those_of_its_seeds_in_their_order(tmp_path):
+def test_policies_in_folders_and_their_names(tmp_path):
     assert policy_files(tmp_path) == {"trained": tmp_path / "checkpoint.pt"}
     assert policy_files(tmp_path / "a.pt") == {"trained": tmp_path / "a.pt"}
     for name in ("seed_10", "seed_9", "seed_x", "seed_"):
@@ -196,19 +177,13 @@ def test_policies_in_a_folder_are_those_of_its_seeds_in_their_order(tmp_path):
     (tmp_path / "seed_11").mkdir()
     found = {f"trained_{seed}": tmp_path / f"seed_{seed}" / "checkpoint.pt" for seed in (9, 10)}
     assert policy_files(tmp_path) == found and list(policy_files(tmp_path)) == list(found)
-
-
-def test_policies_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path):
+    # As much of their folders as tells them apart.
     one, two = checkpoint_in(tmp_path / "a" / "seed_0"), checkpoint_in(tmp_path / "b" / "seed_0")
     other, before = checkpoint_in(tmp_path / "exact"), checkpoint_in(tmp_path / "exact", "untrained.pt")
-    assert list(policies_by_folder([one, other], ())) == ["seed_0", "exact"]
     assert list(policies_by_folder([one, two], ())) == ["a/seed_0", "b/seed_0"]
     assert list(policies_by_folder([other, before], ())) == ["exact", "untrained"]
-    assert policies_by_folder([tmp_path / "a", other], ()) == {
-        "seed_0": one / "checkpoint.pt",
-        "exact": other / "checkpoint.pt",
-    }
-    assert policies_by_folder([], ()) == {}
+    both = {"seed_0": one / "checkpoint.pt", "exact": other / "checkpoint.pt"}
+    assert policies_by_folder([tmp_path / "a", other], ()) == both and policies_by_folder([], ()) == {}
     with pytest.raises(ValueError, match=r"checkpoint\.pt is given twice"):
         policies_by_folder([one, tmp_path / "a"], ())
     with pytest.raises(ValueError, match=r"exact.checkpoint\.pt: another agent of the comparison is called 'exact'"):
@@ -216,77 +191,175 @@ def test_policies_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_
 
 
 def test_folders_that_hold_runs_and_those_that_can_go_on(place, tmp_path):
-    new, seeds = settings_on(place), settings_on(place, seeds=2)
-    several = tmp_path / "several"
-    made_run(several / "seed_0", new)
+    new, two, several = settings_on(place), settings_on(place, seeds=2), tmp_path / "several"
+    folder = made_run(several / "seed_1", new)
     check_folder(new, tmp_path / "new")
-    for folder in (several, place / "tilts"):
-        for settings in (new, seeds):
-            with pytest.raises(ValueError, match=re.escape(f"{folder} already holds a run; resume it with --resume")):
-                check_folder(settings, folder)
+    for held in (several, place / "tilts"):
+        for settings in (new, two):
+            with pytest.raises(ValueError, match=re.escape(f"{held} already holds a run; resume it with --resume")):
+                check_folder(settings, held)
     check_folder(replace(new, resume=place / "tilts"), place / "tilts")
-    check_folder(replace(seeds, resume=several), several)
     with pytest.raises(ValueError, match="tilts: there is no checkpoint of one of the 2 seeds"):
-        check_folder(replace(seeds, resume=place / "tilts"), place / "tilts")
-    with pytest.raises(ValueError, match=r"several/checkpoint\.pt: there is no checkpoint"):
-        check_folder(replace(new, resume=several), several)
-    with pytest.raises(ValueError, match=r"several/checkpoint\.pt: there is no checkpoint"):
-        check_folder(replace(new, ensemble=2, resume=several), several)
-
-
-def test_damaged_files_of_a_run_are_named(place, tmp_path):
-    folder = made_run(tmp_path / "seed_1", settings_on(place))
-    settings = settings_on(place, seeds=2, resume=tmp_path)
-    log, checkpoint = folder / "metrics.csv", folder / "checkpoint.pt"
+        check_folder(replace(two, resume=place / "tilts"), place / "tilts")
+    for settings in (new, replace(new, ensemble=2)):
+        with pytest.raises(ValueError, match=r"several/checkpoint\.pt: there is no checkpoint"):
+            check_folder(replace(settings, resume=several), several)
+    # Damaged files are named.
+    settings, log, checkpoint = replace(two, resume=several), folder / "metrics.csv", folder / "checkpoint.pt"
+    check_folder(settings, several)
     log.write_text("update,frames\n1,512\n2,x1024\n")
     with pytest.raises(ValueError, match=re.escape(f"{log}, line 3: 'x1024' is not a number")):
-        check_folder(settings, tmp_path)
+        check_folder(settings, several)
     log.write_text("update,frames\n1,512\n2,10")
-    check_folder(settings, tmp_path)
-    whole = checkpoint.read_bytes()
-    for damaged in (whole[:-900], b"not a checkpoint"):
+    check_folder(settings, several)
+    for damaged in (checkpoint.read_bytes()[:-900], b"not a checkpoint"):
         checkpoint.write_bytes(damaged)
         with pytest.raises(ValueError, match=re.escape(f"{checkpoint}: not a checkpoint, or a damaged one")):
-            check_folder(settings, tmp_path)
+            check_folder(settings, several)
 
 
 def test_an_interruption_says_how_to_go_on_if_there_is_a_checkpoint(place, tmp_path):
     folder, out = tmp_path / "a run", StringIO()
     settings, console = settings_on(place, seed=4, seeds=2, preset="a"), Console(file=out, width=300)
     first, second = runs_of_seeds(settings, folder)
-    _ = folder.mkdir(), first.folder.mkdir()
-    keep_interrupted(console, first, settings, folder)
+    first.folder.mkdir(parents=True)
+    seeds.keep_interrupted(console, first, settings, folder)
     assert out.getvalue() == "" and not list(first.folder.iterdir())
     checkpoint_in(first.folder)
-    keep_interrupted(console, first, settings, folder)
+    seeds.keep_interrupted(console, first, settings, folder)
     assert out.getvalue() == f"Interrupted. Resume with: vecenv train --resume '{folder}'\n"
     written = [yaml.safe_load((path / "settings.yaml").read_text()) for path in (folder, first.folder)]
     assert [(one["seed"], one["seeds"]) for one in written] == [(4, 2), (4, 1)] and "preset" not in written[0]
     # A later seed without a checkpoint leaves the run to be resumed too.
-    keep_interrupted(console, second, settings, folder)
+    seeds.keep_interrupted(console, second, settings, folder)
     assert out.getvalue().count("Interrupted") == 2 and not second.folder.exists()
-    write_seed_settings(SeedRun(replace(settings, seeds=1), folder, "trained"), settings, folder)
+    seeds.write_seed_settings(SeedRun(replace(settings, seeds=1), folder, "trained"), settings, folder)
     assert yaml.safe_load((folder / "settings.yaml").read_text())["seeds"] == 2
 
 
-def intervals(**means: float) -> dict[str, Interval]:
-    return {name: Interval(mean, mean - 1, mean + 1) for name, mean in means.items()}
+def evaluation(grades: dict[str, float], excess: dict[str, float]) -> SimpleNamespace:
+    """Means of grades and of excess returns, half of one above their lower bounds."""
+
+    def held(means):
+        return {name: Interval(mean, mean - 0.5, math.nan) for name, mean in means.items()}
+
+    told = {name: {"calibrated": grade, "seed": Interval(9.0, 9.0, 9.0)} for name, grade in held(grades).items()}
+    return SimpleNamespace(grades=told, excess_log_returns=held(excess))
 
 
 def test_what_seeds_reach_together_is_the_mean_and_the_range_of_their_means(place, tmp_path):
     runs = runs_of_seeds(settings_on(place, seed=4, seeds=3), tmp_path)
-    means = intervals(trained_4=0.5, trained_5=0.25, trained_6=0.75, ensemble=0.625, hold=0.0)
-    evaluation = SimpleNamespace(
-        grades={name: {"calibrated": mean, "seed": Interval(9.0, 9.0, 9.0)} for name, mean in means.items()},
-        excess_log_returns={},
-    )
+    means = {"trained_4": 0.5, "trained_5": 0.25, "trained_6": 0.75, "ensemble": 0.625, "hold": 0.0}
     spread = {"by_seed": {"4": 0.5, "5": 0.25, "6": 0.75}, "mean": 0.5, "lowest": 0.25, "highest": 0.75}
-    told = over_seeds(evaluation, runs)
+    told = seeds.over_seeds(evaluation(means, {}), runs)
     assert told == {"grade": spread | {"ensemble": 0.625}}
     line = "Over 3 seeds: grade 0.500 on average, from 0.250 to 0.750; their ensemble 0.625"
-    assert over_seeds_line(told) == line
-    assert over_seeds_line(told | {"disagreement": 0.125}) == f"{line}, whose policies differ at 12.5% of its steps"
-    evaluation.excess_log_returns = intervals(trained_4=0.01, trained_5=-0.02, trained_6=0.04)
-    told = over_seeds(evaluation, runs)
+    assert seeds.over_seeds_line(told) == line
+    differing = seeds.over_seeds_line(told | {"disagreement": 0.125})
+    assert differing == f"{line}, whose policies differ at 12.5% of its steps"
+    told = seeds.over_seeds(evaluation(means, {"trained_4": 0.01, "trained_5": -0.02, "trained_6": 0.04}), runs)
     assert list(told) == ["grade", "excess_log_return"] and "ensemble" not in told["excess_log_return"]
-    assert over_seeds_line(told) == "Over 3 seeds: excess 1.00% on average, from -2.00% to 4.00%"
+    assert seeds.over_seeds_line(told) == "Over 3 seeds: excess 1.00% on average, from -2.00% to 4.00%"
+
+
+def test_policies_on_training_days_beside_the_test(place):
+    training = evaluation({"trained": 0.75, "hold": 0.5}, {"trained": 0.02})
+    test = evaluation({"trained": 0.5, "hold": 0.625, "random": 0.1}, {"trained": -0.01, "random": 0.0})
+
+    def spans(training, test, gap):
+        told = {"training": training, "test": test}
+        return {name: {"mean": mean, "low": mean - 0.5, "high": None} for name, mean in told.items()} | {"gap": gap}
+
+    result = training_report.generalisation(training, test)
+    excess = {"excess_log_return": spans(0.02, -0.01, 0.03)}
+    assert result == {
+        "trained": {"grader": "calibrated", **spans(0.75, 0.5, 0.25), **excess},
+        "hold": {"grader": "calibrated", **spans(0.5, 0.625, -0.125)},
+    }
+    assert training_report.generalisation_line(result) == (
+        "Grade on training days and on those of the test: trained 0.750 and 0.500 (excess 2.00% and -1.00%), "
+        "hold 0.500 and 0.625"
+    )
+    # The same days leave no gap.
+    tape = settings_on(place).tape(TILTS)
+    env, _ = held_out_environment("stock_trading", tape, TILTS, 5)
+    kept = {name: place / name / "checkpoint.pt" for name in ("tilts", "exact")}
+    baselines = {name: env.scenario.task.agents[name]() for name in ("hold", "buy_and_hold")}
+    test = evaluate(env, trained_agents(kept, env) | baselines, seed=3)
+    again = training_report.evaluate_on_training("stock_trading", tape, TILTS, kept, test)
+    result = training_report.generalisation(again, test)
+    assert list(result) == ["tilts", "exact", "buy_and_hold"]
+    assert [entry["gap"] for entry in result.values()] == [0.0] * 3
+    assert [result[name]["excess_log_return"]["gap"] for name in kept] == [0.0] * 2
+
+
+def test_the_untrained_policy_is_that_of_the_seed_under_the_moments_of_the_trained_one(place, tmp_path):
+    learner = learner_of(settings_on(place, seed=4))
+    first = [tensor.clone() for tensor in learner.actor]
+    for tensor in (*learner.actor, *learner.moments):
+        tensor.add_(1)
+    training_report.write_initial_policy(learner, tmp_path)
+    kept = read_checkpoint(tmp_path / "untrained.pt")
+    assert same(kept["actor"], first) and same(kept["moments"], learner.moments) and kept["config"]["seed"] == 4
+    training_report.write_initial_policy("a language model's learner", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
+    given = {"validation_fraction": 0.3} if validated else {}
+    settings = settings_on(place, seed=4, ensemble=2, **given)
+    tape = settings.tape(TILTS)
+    rows = row_seeds(range(4, 6), 16)
+    env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
+    learner = new_learner(settings, env)
+    spans = {"Validation": settings.validation(tape)} if validated else {}
+    trained = with_validation(settings, learner, TILTS, spans)
+    assert isinstance(learner, EnsemblePPO) and isinstance(trained, ValidatedEnsemble) == validated
+    log = MetricsLog(tmp_path)
+    log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})
+    log.close()
+    runs = runs_of_seeds(settings, tmp_path)
+    training_report.write_members(trained, runs, tmp_path)
+    for number, run in enumerate(runs):
+        files = {"checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt"}
+        assert {path.name for path in run.folder.iterdir()} == files
+        state, untrained = read_checkpoint(run.folder), read_checkpoint(run.folder / "untrained.pt")
+        alone = learner_of(settings_on(place, seed=4 + number, **given))
+        assert state["config"]["seed"] == 4 + number and ("best" in state) == validated and "best" not in untrained
+        assert same(state["actor"], alone.actor) and same(untrained["actor"], alone.actor)
+        line = {"update": 1.0, "frames": 128.0, "loss": 2.0 + number}
+        assert pd.read_csv(run.folder / "metrics.csv").iloc[0].to_dict() == line
+        own = yaml.safe_load((run.folder / "settings.yaml").read_text())
+        assert (own["seed"], own["seeds"], own["ensemble"]) == (4 + number, 1, None)
+
+
+def test_a_training_is_validated_where_there_is_a_span(place):
+    settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
+    learner, tape = learner_of(settings), settings.tape(TILTS)
+    assert with_validation(settings, learner, TILTS, {}) is learner
+    validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
+    assert isinstance(validated, ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
+    assert validated.validation.env.num_envs == 3
+    for own, spans in ((settings, {"Validation": tape}), (replace(settings, task="crypto_lob"), {})):
+        with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
+            with_validation(own, "a language model's learner", TILTS, spans)
+    # The seed of a run is added to that of its learner.
+    settings = settings_on(place, seed=4, algorithm="a2c", a2c=A2CConfig(seed=3, num_steps=4, hidden=(8,)))
+    assert settings.learner_config() == replace(settings.a2c, seed=7) and learner_of(settings).config.seed == 7
+    several = settings_on(place, seed=4, ensemble=3)
+    assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
+
+
+def test_rows_that_march_in_step_are_warned_of(place):
+    """Of 8 x 58 days 512 steps of independent rows show 464 (1 - exp(-512 / 464)) = 310."""
+    out = StringIO()
+    learner, console = SimpleNamespace(env=learner_of(settings_on(place)).env), Console(file=out, width=400)
+    learner.env.scenario.tape = SimpleNamespace(num_paths=8, num_days=60, first_day=1)
+    for told in ({"market_rows": 156.0}, {"market_rows": 155.0}, {}):
+        tell_batch(console, learner, {"frames": 512.0, **told})
+    assert out.getvalue() == (
+        "Batch     512 steps on 156 different days of the market, of 464\n"
+        "Batch     512 steps on 155 different days of the market, of 464\n"
+        "The rows march in step: independent ones would show 310 days; start them apart with "
+        "--env.min-episode-length 10\n"
+    )

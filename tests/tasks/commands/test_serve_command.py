@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,11 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from typing import IO
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -27,6 +24,7 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from tests.adapters.served_market import reset
 from vecenv.adapters.guard import Limits
 from vecenv.adapters.openenv.pool import Answer, Opening
 from vecenv.tasks.commands.cli import main
@@ -38,6 +36,9 @@ MARKET = ("--task", "single_stock_costs", "--market", "planted", "--num-paths", 
 SMALL = (*MARKET, "--env.context", "signal", "--env.days", "4", "--no-compile", "--limits.sessions", "64")
 
 
+QUIET = Console(quiet=True)
+
+
 def settings(*args: str) -> ServeSettings:
     """Return the settings of the small market, as the command line makes them."""
     given = ServeSettings.defaults(args)
@@ -46,32 +47,18 @@ def settings(*args: str) -> ServeSettings:
 
 
 @contextmanager
-def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], str, IO[str]]]:
+def serving(*args: str):
     """Run ``vecenv serve`` and yield its process, URL and log."""
     command = [sys.executable, "-m", "vecenv.tasks.commands.cli", "serve", "--port", "0", *SMALL, *args]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-    ):
+    options = {"env": {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE}
+    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True, **options) as process:
         try:
-            told = ""
-            for line in process.stdout:
-                told += line
-                if line.startswith("Serving"):
-                    break
-            else:
-                log.seek(0)
-                raise AssertionError(f"the server did not start: {told}{log.read()}")
-            yield process, line.split(" on ")[1].split(",")[0], log
+            told = next((line for line in process.stdout if line.startswith("Serving")), None)
+            assert told is not None, "the server did not start"
+            yield process, told.split(" on ")[1].split(",")[0], log
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def reset(connection: object, **options: object) -> dict:
-    connection.send(json.dumps({"type": "reset", "data": options}))
-    return json.loads(connection.recv(timeout=30))
 
 
 @pytest.mark.assembly
@@ -102,9 +89,8 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
 def test_splits_share_no_path_or_no_day():
     given = settings("--task", "single_stock_costs")
     tape = given.tape(given.env)
-    assert {name: part.path_span for name, part in given.parts(tape).items()} == {
-        "train": (0, 5), "validation": (5, 6), "test": (6, 8)
-    }  # fmt: skip
+    spans = {name: part.path_span for name, part in given.parts(tape).items()}
+    assert spans == {"train": (0, 5), "validation": (5, 6), "test": (6, 8)}
     assert [given.training(tape).path_span, given.test(tape).path_span] == [(0, 6), (6, 8)]
     given = replace(given, num_paths=1, num_days=1500)
     tape = given.tape(given.env)
@@ -119,7 +105,12 @@ def test_splits_share_no_path_or_no_day():
     # The days are those of the market, and so is what is seen of them.
     offset = int(np.searchsorted(tape.dates, parts["test"].dates[0]))
     assert torch.equal(parts["test"].features[:, 30], tape.features[:, 30 + offset])
-    assert list(replace(given, splits=("test", "train")).parts(tape)) == ["test", "train"]
+    # A split has its paths for all sessions.
+    given = replace(settings(), splits=("test",), seed=3)
+    (pool,) = row_pools(given, QUIET).values()
+    env = pool._rows.env
+    assert pool.free == given.limits.sessions + 2
+    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
 
 
 @pytest.mark.parametrize(
@@ -147,14 +138,6 @@ def test_bad_settings_are_refused(changes, message):
         replace(given, **changes)
 
 
-def test_a_split_has_its_paths_for_all_sessions():
-    given = replace(settings(), splits=("test",), seed=3)
-    (pool,) = row_pools(given, Console(quiet=True)).values()
-    assert pool.free == given.limits.sessions + 2
-    env = pool._rows.env
-    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
-
-
 def test_what_cannot_be_served_is_told_before_any_work(capsys, monkeypatch):
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
     with socket.socket() as taken:
@@ -169,12 +152,12 @@ def test_what_cannot_be_served_is_told_before_any_work(capsys, monkeypatch):
     told = capsys.readouterr()
     assert told.err == "vecenv serve: error: task 'stock_trading' has no text\n" and "Making" not in told.err
     with pytest.raises(ValueError, match="unknown tools moon"):
-        row_pools(replace(settings(), text=TextRules(tools=("moon",)), splits=("test",)), Console(quiet=True))
+        row_pools(replace(settings(), text=TextRules(tools=("moon",)), splits=("test",)), QUIET)
 
 
 def test_splits_of_a_simulated_market_have_random_numbers_of_their_own():
     given = replace(ServeSettings.defaults(("--task", "execution")), compile=False, limits=Limits(sessions=1))
-    pools = row_pools(given, Console(quiet=True))
+    pools = row_pools(given, QUIET)
     opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
     assert list(opened) == ["train", "validation", "test"]
     assert all(first == again != other for first, other, again in opened.values())

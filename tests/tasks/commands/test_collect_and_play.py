@@ -1,0 +1,189 @@
+"""``vecenv collect``: conversations that an environment understands; ``vecenv play``: episodes of a person."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from vecenv.registry import make_spoken, task_named
+from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.collect import CollectSettings, main
+from vecenv.tasks.commands.replay import read_jsonl
+from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.rows import system_prompt
+
+EPISODES, DAYS = 3, 4
+
+
+def settings(out, task: str = "multi_stock_3", **changes) -> CollectSettings:
+    """Settings of short episodes on a small market."""
+    given = CollectSettings.defaults(["--task", task])
+    rules = replace(given.env, max_ticks=60) if task == "execution" else replace(given.env, days=DAYS)
+    market = {"market": "synthetic", "num_paths": 4, "num_days": 290, "device": "cpu", "episodes": EPISODES}
+    return replace(given, **{"out": out, "env": rules, "seed": 5} | market | changes)
+
+
+def collected(given: CollectSettings) -> tuple[dict, list]:
+    """What is told of the agents, and the lines that are written."""
+    told = main(given)
+    assert told["file"] == str(given.out)
+    return told["agents"], [json.loads(line) for line in given.out.read_text().splitlines()]
+
+
+def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
+    told, written = collected(settings(tmp_path / "all.jsonl"))
+    assert list(told) == ["rule_based", "oracle"] and told["oracle"]["answers"] == EPISODES * DAYS
+    assert [line["agent"] for line in written] == ["rule_based"] * EPISODES + ["oracle"] * EPISODES
+    for line in written:
+        system, *days = line["messages"]
+        assert system["role"] == "system" and "Symbols: RELIANCE, INFY, TCS" in system["content"]
+        assert [said["role"] for said in days] == ["user", "assistant"] * DAYS
+        assert days[0]["content"].startswith(f"Day 1 of {DAYS}") and f"for {DAYS} days" in system["content"]
+    rules, oracle = written[:EPISODES], written[EPISODES:]
+    assert [line["messages"][1] for line in rules] == [line["messages"][1] for line in oracle]
+    assert sum(line["grade"] for line in oracle) > sum(line["grade"] for line in rules)
+
+    bar = sorted(line["grade"] for line in written)[EPISODES]
+    told, days = collected(settings(tmp_path / "days.jsonl", conversation="day", min_grade=bar))
+    kept = [line for line in written if line["grade"] >= bar]
+    assert 0 < len(kept) < len(written) and len(days) == DAYS * len(kept)
+    assert [said["role"] for said in days[0]["messages"]] == ["system", "user", "assistant"]
+    assert [line["day"] for line in days[:DAYS]] == list(range(1, DAYS + 1))
+    assert days[DAYS - 1]["messages"][1:] == kept[0]["messages"][-2:]
+    size = sum(len(said["content"]) for line in days for said in line["messages"])
+    sums = [sum(count[name] for count in told.values()) for name in ("conversations", "kept", "characters")]
+    assert sums == [len(days), len(kept), size]
+
+
+def test_episodes_are_of_training_days(tmp_path):
+    given = settings(tmp_path / "train.jsonl", num_paths=1, num_days=700, agents=("rule_based",), episodes=40)
+    tape = given.tape(given.env)
+    edges = tuple(tape.dates[day].astype(object) for day in (400, 430))
+    _, lines = collected(replace(given, train_end=edges[0], test_start=edges[1]))
+    assert str(tape.dates[380]) < max(line["dates"][1] for line in lines) <= str(edges[0])
+
+
+def test_conversations_of_a_simulated_market(tmp_path):
+    """The reference by default; every answer can be read."""
+    told, lines = collected(settings(tmp_path / "a.jsonl", "execution", conversation="episode", episodes=2))
+    assert list(told) == ["twap"] and [line["env_id"] for line in lines] == [0, 1]
+    env = make_spoken("execution", 1, max_ticks=60)
+    for line in lines:
+        system, *turns = line["messages"]
+        assert system["content"].split("\n")[1].startswith(("Buy 1,000", "Sell 1,000")) and len(turns) == 4
+        answers = [said["content"] for said in turns[1::2]]
+        assert all(bool(env.scenario.text.parse([answer], env.state)[1]) for answer in answers)
+        assert any(answer.split("; ")[-1].startswith(("BUY", "SELL")) for answer in answers)
+    _, steps = collected(settings(tmp_path / "b.jsonl", "execution", conversation="day", episodes=2))
+    assert [line["step"] for line in steps] == [1, 2, 1, 2]
+
+
+def test_the_examples_of_the_prompt_are_orders():
+    names = ("RELIANCE", "INFY")
+    examples = [line.strip().split("  ")[0] for line in system_prompt(names, 20).splitlines() if line.startswith("  ")]
+    assert examples == ["HOLD", "BUY RELIANCE 0.5", "SELL RELIANCE 30%"]
+    assert all(parse_orders(each, symbol_slots(names)) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
+
+
+def test_what_cannot_be_collected_is_refused_and_leaves_no_file(tmp_path, capsys):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text("mine")
+    for changes, told in (
+        ({"task": "stock_trading"}, "task 'stock_trading' has no text"),
+        ({"out": tmp_path / "a.txt"}, "a.txt: a file that ends in .jsonl, in a folder that exists, is needed"),
+        ({"out": tmp_path / "no" / "a.jsonl"}, "a.jsonl: a file that ends in .jsonl, in a folder that exists"),
+        ({"agents": ("guru",)}, "unknown agents guru"),
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({"min_grade": 1.1}, "no episode has a grade of 1.1 or more"),
+        ({"out": mine}, f"{mine} exists already"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(told)):
+            main(replace(settings(tmp_path / "out.jsonl"), **changes))
+    assert list(tmp_path.iterdir()) == [mine] and mine.read_text() == "mine"
+    assert cli.main(["collect", "--task", "stock_trading"]) == cli.BAD_INPUT
+    assert "vecenv collect: error: " in capsys.readouterr().err
+
+
+ON_BARS = "--market random_walk --num-paths 1 --num-days 320 --env.days 3"
+
+
+@pytest.fixture
+def play(monkeypatch, capsys):
+    """Return a function that plays with given lines of input and returns exit code, output and errors."""
+
+    def played(lines, words):
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        return cli.main(["play", *words.split()]), *capsys.readouterr()
+
+    return played
+
+
+def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
+    record, result = tmp_path / "played.jsonl", tmp_path / "played.json"
+    lines = ["BUY 0.5", "?", "buy everything", "<think>sell", "hold", "<think>all of it?</think> sell"]
+    code, out, _ = play(lines, f"{ON_BARS} --task single_stock_costs --record {record} --json {result}")
+    assert code == 0
+    assert "Day 1 of 3" in out and "Day 3 of 3" in out and "Left after" not in out
+    assert out.count("BUY RELIANCE 0.5") == 3 and out.count("These are no valid orders.") == 2
+    (episode,) = read_jsonl(record)
+    assert [day.action for day in episode.days] == ["BUY 0.5", "hold", "<think>all of it?</think> sell"]
+    shares = episode.days[0].orders[0]["shares"]
+    assert f"Bought {shares:,} RELIANCE" in out and f"Sold {shares:,} RELIANCE" in out
+    assert f"reward {episode.days[1].reward:+.3f}: " in out and "within limits +0.020" in out
+    for words in (("you", f"{episode.total_return:+.2%}"), ("buy_and_hold",), ("oracle",)):
+        assert any(all(word in line for word in words) for line in out.splitlines())
+    values = json.loads(result.read_text())
+    assert values["grades"] == episode.grades and values["finished"]
+    assert set(values["references"]["oracle"]) == {"calibrated", "seed"}
+    assert cli.main(["replay", str(record)]) == 0
+
+
+def test_a_person_may_leave_and_is_told_of_refused_orders(play, tmp_path):
+    for lines in (["HOLD"], ["HOLD", "", "Q"]):
+        code, out, err = play(lines, f"{ON_BARS} --record {tmp_path / 'left.jsonl'}")
+        assert (code, err) == (0, "") and "Left after 1 days" in out and "buy_and_hold" in out
+        (episode,) = read_jsonl(tmp_path / "left.jsonl")
+        assert not episode.finished and len(episode.days) == 1
+        (tmp_path / "left.jsonl").unlink()
+    code, out, _ = play(["BUY 0.5", "BUY INFY 1; SELL TCS", "quit"], f"{ON_BARS} --task multi_stock_3")
+    assert code == 0
+    assert out.count("Every order names its symbol.") == 1 and "Symbols: RELIANCE, INFY, TCS" in out
+    assert "Bought" in out and "SELL TCS: nothing was traded" in out
+    assert "Mistakes: position limit x1" in out and "sell unheld -0.050" in out
+
+
+def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
+    for words, told in (
+        ("--task stock_trading", "so it cannot be played; there are agent_market, curriculum, execution, full_auto"),
+        (f"--record {tmp_path}/nowhere/a.jsonl", f"a.jsonl: there is no folder {tmp_path / 'nowhere'}"),
+        ("--symbols RELIANCE --env.days 400", "fewer"),
+    ):
+        code, out, err = play(["HOLD"], f"{ON_BARS} {words}")
+        assert code == 2 and out == "" and told in err, err
+
+
+@pytest.mark.parametrize("task", ["agent_market", "execution"])
+def test_a_person_trades_in_a_simulated_market(play, tmp_path, task):
+    """The ladder is shown, orders are filled, and the record replays."""
+    lines = ["BUY 20; SELL 20", "?", "what", "BID 10 AT 999.50; ASK 10 AT 1000.50", "HOLD"]
+    record = tmp_path / "played.jsonl"
+    code, out, _ = play(lines, f"--task {task} --env.max-ticks 90 --seed 3 --record {record}")
+    assert code == 0 and "Step 1 of 3" in out and "Step 3 of 3" in out and "     bids" in out
+    assert "Bought 20 shares" in out or "Sold 20 shares" in out
+    assert out.count("BID 0 cancels it") == 2 and out.count("These are no valid orders.") == 1
+    assert " you " in out and f" {task_named(task).reference} " in out
+    (episode,) = read_jsonl(record)
+    assert [turn.action for turn in episode.turns][2] == "HOLD" and episode.finished
+    assert cli.main(["replay", str(record)]) == 0
+
+
+def test_a_quote_that_would_trade_is_told(play):
+    small = "--task market_making --env.max-ticks 30"
+    _, out, _ = play(["BID 10 AT 1500; ASK 10 AT 1600"], small)
+    assert "Your bid is not in the book" in out and "Your ask is not" not in out
+    code, out, _ = play([], small)
+    assert code == 0 and "Left after 0 steps" in out
