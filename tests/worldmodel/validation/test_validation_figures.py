@@ -1,15 +1,16 @@
-"""Figures of a model: real days in the right place, densities, discriminators, and other temperatures."""
+"""Figures of a model: real days in the right place, densities, discriminators, other temperatures, and pictures."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
 
-from tests.worldmodel.validation.validation_market import TEST, TRAIN, VALIDATION, market_file, split_ends
+from tests.worldmodel.neural_market import TEST, TRAIN, VALIDATION
 from vecenv.learn.metrics import Interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
@@ -17,6 +18,9 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, Told
 from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
+from vecenv.worldmodel.metrics.forecast import forecast_scores
+from vecenv.worldmodel.metrics.intervals import drawn_origins
+from vecenv.worldmodel.metrics.windows import Windows, align_windows
 from vecenv.worldmodel.validation.figures import (
     DISCRIMINATORS,
     PERFECT,
@@ -33,26 +37,19 @@ from vecenv.worldmodel.validation.figures import (
     real_figures,
 )
 from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, cluster_order, colours
 from vecenv.worldmodel.validation.rows import rows
+from vecenv.worldmodel.validation.sketch import CURVES, bands, sketch
 from vecenv.worldmodel.validation.table import reference
 from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
 
 NAN = float("nan")
+QUICK = {"every": 6, "forecast_every": 30, "memory": 251}
 
 
 @pytest.fixture(scope="module")
-def market(tmp_path_factory) -> Path:
-    return market_file(tmp_path_factory.mktemp("market"))
-
-
-@pytest.fixture(scope="module")
-def ends(market) -> tuple[str, str]:
-    return split_ends(market)
-
-
-@pytest.fixture(scope="module")
-def trial(market, ends) -> Trial:
-    return choose_trial(read_bars(market), *ends, every=6, forecast_every=30, memory=251)[0]
+def trial(validated_file, ends) -> Trial:
+    return choose_trial(read_bars(validated_file), *ends, **QUICK)[0]
 
 
 class Prophet(MarketModel):
@@ -101,6 +98,17 @@ def test_who_draws_what_happens_is_perfect(trial):
     assert figures["memory_ratio"].mean == pytest.approx(1.0)
     ratio = figures["stock_volatility_ratio"]
     assert ratio.low <= ratio.mean <= ratio.high
+    # Figures of whole bars too; the kurtosis of gaps is of windows that do not overlap: every seventh of them.
+    known, figures = real_bar_figures(real, trial.every, draws=20), bar_figures(synthetic, trial.every)
+    keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
+    assert known.keys() == figures.keys() == keys
+    for name in keys:
+        assert figures[name].mean == pytest.approx(known[name].mean, rel=1e-3, abs=1e-3), name
+    assert known["drift"].low < known["drift"].mean < known["drift"].high
+    assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
+    apart = real.select(torch.arange(0, len(real.returns), 7))
+    assert bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
+    assert bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
 
 
 def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial):
@@ -116,10 +124,7 @@ def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial
     assert len(trial.origins(70)) == (TEST - 70) // 6 + 1
     assert positions[-1] + HORIZON < len(trial.bars.dates) <= positions[-1] + HORIZON + 6
     assert list(trial.forecast_days) == list(range(first, len(trial.bars.dates) - 1, 30))
-
-
-def test_real_days_after_any_origins(trial):
-    """Twice as many origins, half as far apart, whose every other one is an origin of paths."""
+    # Twice as many origins, half as far apart, whose every other one is an origin of paths.
     dense = trial.dense_origins
     assert list(dense[::2]) == list(trial.origins()) and dense[1] - dense[0] == 3
     assert bool((trial.real_after(dense).returns[::2] == trial.real.returns).all())
@@ -181,14 +186,14 @@ def test_temperatures_are_measured_on_the_same_days(trial):
     assert sweep[0.1]["ks_1"] != sweep[0.1]["ks_20"]
 
 
-def test_trials_that_cannot_be_held_are_named(market, ends):
-    bars = read_bars(market, ["S0", "S4"])
+def test_trials_that_cannot_be_held_are_named(validated_file, ends):
+    bars = read_bars(validated_file, ["S0", "S4"])
     assert choose_trial(bars, *ends, keep_gaps=True)[0].bars.symbols == ("S0", "S4")
     with pytest.raises(ValueError, match=f"no bar on {bars.dates[TRAIN + VALIDATION + 3]}: S4"):
         choose_trial(bars, *ends, every=2, keep_gaps=True)
     with pytest.raises(ValueError, match="1 symbols with 250 training returns and bars on all test days"):
         choose_trial(bars, *ends)
-    whole = read_bars(market)
+    whole = read_bars(validated_file)
     assert choose_trial(whole, *ends)[1] == ("S4", "S5")
     assert choose_trial(whole, *ends, max_symbols=2)[0].bars.symbols == ("S0", "S1")
     last = str(whole.dates[-1])
@@ -207,16 +212,54 @@ def test_trials_that_cannot_be_held_are_named(market, ends):
             Trial(days, 20, first, **changes)
 
 
-def test_figures_of_whole_bars_are_those_of_the_real_days_for_who_draws_them(trial):
-    """The kurtosis of gaps is of windows that do not overlap: of origins six days apart every seventh."""
-    real, synthetic = trial.aligned(sample_paths(trial, Prophet(trial.bars), 3, seed=1).double())
-    known, figures = real_bar_figures(real, trial.every, draws=20), bar_figures(synthetic, trial.every)
-    keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
-    assert known.keys() == figures.keys() == keys
-    for name in keys:
-        assert figures[name].mean == pytest.approx(known[name].mean, rel=1e-3, abs=1e-3), name
-    assert known["drift"].low < known["drift"].mean < known["drift"].high
-    assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
-    apart = real.select(torch.arange(0, len(real.returns), 7))
-    assert bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
-    assert bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
+def windows(origins: int = 12) -> Windows:
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randn(2, origins, 60 + 40, 4, generator=generator, dtype=torch.float64)
+    close = 100.0 * (0.02 * steps[0]).cumsum(1).exp()
+    bars = torch.stack([close, close * 1.01, close * 0.99, close, (12.0 + steps[1]).exp()], dim=-1)
+    scale = torch.full((4,), 0.02, dtype=torch.float64)
+    return align_windows(bars[:, :60], bars[:, 60:], bars[:, None, 60:], scale)[0]
+
+
+def test_a_model_has_its_colour_whoever_else_is_in_the_run():
+    assert len(set(COLOURS.values()) | set(OTHER_COLOURS)) == len(COLOURS) + len(OTHER_COLOURS)
+    many, few = colours([*COLOURS, "mine", "yours"]), colours(["mine", "FHS"])
+    assert many["FHS"] == few["FHS"] == COLOURS["FHS"] and many["mine"] == few["mine"] == OTHER_COLOURS[0]
+    assert many["yours"] == OTHER_COLOURS[1]
+
+
+def test_clusters_are_those_of_average_linkage():
+    """Every cluster of SciPy's tree is a run of neighbours in the order."""
+    random = np.random.default_rng(0)
+    values = random.normal(size=(300, 12)) + random.normal(size=(300, 3)).repeat(4, 1)
+    correlation = np.corrcoef(values.T)
+    place = np.argsort(cluster_order(correlation))
+    tree = hierarchy.linkage(squareform(1.0 - correlation, checks=False), "average")
+    leaves = {stock: [stock] for stock in range(12)}
+    for number, (left, right, *_) in enumerate(tree):
+        leaves[12 + number] = leaves[int(left)] + leaves[int(right)]
+        places = sorted(place[leaves[12 + number]])
+        assert places[-1] - places[0] == len(places) - 1
+    unknown = np.array([[1.0, np.nan, 0.9], [np.nan, 1.0, 0.1], [0.9, 0.1, 1.0]])
+    assert cluster_order(unknown).tolist() in ([0, 2, 1], [1, 2, 0])
+
+
+def test_curves_and_their_bands_by_their_definitions():
+    """Bands are quantiles of the curves of drawn origins."""
+    real = windows()
+    found = bands(real, draws=20)
+    assert found.keys() == CURVES.keys()
+    for name in ("volatility", "drawdown"):
+        again = [CURVES[name](real.select(drawn)) for drawn in drawn_origins(12, draws=20)]
+        for band, share in zip(found[name], (0.025, 0.975), strict=True):
+            assert band == pytest.approx(np.quantile(again, share, axis=0))
+    # Nine origins are three blocks.
+    assert bands(windows(9), draws=2).keys() == CURVES.keys() and bands(windows(8)) == {}
+    drawn, returns = sketch(real, forecast_scores(torch.randn(5, 300, 4), torch.zeros(5, 4))), real.returns[:, 0]
+    assert drawn.pit.shape == (20,) and 0.3 < drawn.pit.mean() < 0.7 and sketch(real).pit.shape == (0,)
+    assert drawn.curves["volatility"] == pytest.approx(np.sqrt((real.standardised.numpy() ** 2).mean((0, 1, 3))))
+    z = ((returns - returns.mean((0, 1))) / returns.flatten(0, 1).std(0, correction=0)).abs().flatten().sort().values
+    assert drawn.tail[0] == pytest.approx(float(z[-1])) and drawn.tail_share[0] == 1 / len(z)
+    assert drawn.tail[-1] == pytest.approx(float(z[len(z) // 2])) and drawn.tail_share[-1] == 0.5
+    market = 100 * np.expm1(returns.mean(-1).cumsum(-1).numpy())
+    assert drawn.fan.shape == (5, 12, 40) and all(fan == pytest.approx(market) for fan in drawn.fan)
