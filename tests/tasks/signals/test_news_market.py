@@ -16,13 +16,6 @@ from vecenv.tasks.signals.news_market import news_bars
 LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
 
 
-def told_of(bars):
-    """Return tone and risk of the headlines, and where there is one."""
-    there = bars.columns["text"].isfinite()
-    index = bars.columns["text"].nan_to_num(0).long()
-    return torch.tensor(TONES)[index], torch.tensor(RISKS)[index], there
-
-
 def test_news_tell_of_the_next_day_and_not_of_their_own():
     """The mean of tone times the next return is accuracy times strength, and the risky headline's next one is wider.
 
@@ -31,7 +24,8 @@ def test_news_tell_of_the_next_day_and_not_of_their_own():
     options = {"strength": 0.004, "accuracy": 0.6, "danger": 0.8, "flip": 0.5, "danger_flip": 0.5}
     bars = news_bars(num_paths=64, num_days=300, symbols=5, seed=3, **options)
     returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
-    tone, risk, there = told_of(bars)
+    there, headline = bars.columns["text"].isfinite(), bars.columns["text"].nan_to_num(0).long()
+    tone, risk = torch.tensor(TONES)[headline], torch.tensor(RISKS)[headline]
     assert abs(float(there.double().mean()) - 0.6) < 0.01
     for days, mean in ((slice(None, -1), 0.6 * 0.004), (slice(1, None), 0.0)):
         told = there[:, days]
@@ -40,18 +34,23 @@ def test_news_tell_of_the_next_day_and_not_of_their_own():
         assert abs(float(led.mean()) - mean) < 4 * error and error < 2e-4
         wide, calm = (float(returns[told & (risk[:, days] == sign)].std()) for sign in (1, -1))
         assert (wide > 1.5 * calm) if mean else (abs(wide / calm - 1) < 0.05)
-    # News that tell nothing lead nothing.
-    bars = news_bars(num_paths=64, num_days=200, symbols=5, strength=0.004, accuracy=0.0, seed=3)
-    tone, _, there = (part[:, :-1] for part in told_of(bars))
-    led = (tone * (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:])[there]
-    assert abs(float(led.mean())) < 4 * float(led.std() / len(led) ** 0.5)
 
 
 def test_a_path_does_not_depend_on_the_number_of_paths():
     few, many = (news_bars(num_paths=count, num_days=30, symbols=3) for count in (2, 5))
-    assert torch.equal(few.ohlcv, many.ohlcv[:2])
+    assert torch.equal(few.ohlcv, many.ohlcv[:2]) and few.texts == HEADLINES
     assert torch.equal(few.columns["sentiment"].nan_to_num(0), many.columns["sentiment"][:2].nan_to_num(0))
-    assert few.texts == HEADLINES
+    for options, message in (
+        ({"accuracy": 1.5}, "accuracy"),
+        ({"strength": -0.1}, "strength"),
+        ({"volatility": 0.0}, "volatility"),
+        ({"danger": -0.1}, "danger"),
+        ({"danger": 1.0}, "danger"),
+        ({"coverage": -0.1}, "coverage"),
+        ({"volatility": 0.2}, "could reach zero"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            news_bars(num_paths=1, num_days=5, symbols=1, **options)
 
 
 def test_the_filter_is_the_posterior_by_enumeration():
@@ -100,24 +99,7 @@ def test_the_weights_maximise_growth_to_second_order():
     assert float(weights.min()) >= 0 and float(weights.sum(-1).max()) <= 1 + 1e-12
     for _ in range(200):
         other = torch.rand(1, 20, 4, generator=generator, dtype=torch.float64)
-        other = other / other.sum(-1, keepdim=True) * torch.rand(1, 20, 1, generator=generator, dtype=torch.float64)
-        assert bool((growth(other) <= growth(weights) + 1e-15).all())
+        other *= torch.rand(1, 20, 1, generator=generator, dtype=torch.float64) / other.sum(-1, keepdim=True)
         near = (weights + 0.01 * (other - weights)).clamp(min=0)
-        assert bool((growth(near / near.sum(-1, keepdim=True).clamp(min=1)) <= growth(weights) + 1e-15).all())
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"accuracy": 1.5}, "accuracy"),
-        ({"strength": -0.1}, "strength"),
-        ({"volatility": 0.0}, "volatility"),
-        ({"danger": -0.1}, "danger"),
-        ({"coverage": -0.1}, "coverage"),
-        ({"danger": 1.0}, "danger"),
-        ({"volatility": 0.2}, "could reach zero"),
-    ],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        news_bars(num_paths=1, num_days=5, symbols=1, **options)
+        for portfolio in (other, near / near.sum(-1, keepdim=True).clamp(min=1)):
+            assert bool((growth(portfolio) <= growth(weights) + 1e-15).all())

@@ -37,14 +37,9 @@ def env_on(tape, **config):
     return vecenv.make("signals", 1, market=tape, compile=False, **(defaults | config))
 
 
-def scores_of(*days):
-    """Sentiment and risk of each symbol, from pairs."""
-    return [[list(pair) for pair in day] for day in days]
-
-
 def test_orders_by_the_day_s_sentiment():
     """Hmax 100 at strength 0.1: 50 shares become 60 with the best news, 40 with the worst, 100 become 120."""
-    tape = tape_with(scores_of([(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3))
+    tape = tape_with([[(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3])
     env = env_on(tape, sentiment_strength=0.1)
     env.advance(torch.tensor([[0.5, 0.5, 1.0]]))
     assert env.state.holdings.tolist() == [[60.0, 40.0, 120.0]]
@@ -52,12 +47,12 @@ def test_orders_by_the_day_s_sentiment():
     # Bad news of the first, good news of the second: 24 and 16 are sold.
     assert env.state.holdings.tolist() == [[36.0, 24.0, 120.0]]
     # The bounds of orders and positions, up to which sums are exact, allow for good news.
-    env = env_on(tape_with(scores_of(*[[(5, 3)]] * 3)), sentiment_strength=0.4, hmax=1000.0)
+    env = env_on(tape_with([[(5, 3)]] * 3), sentiment_strength=0.4, hmax=1000.0)
     env.advance(torch.ones(1, 1))
     assert env.state.holdings.tolist() == [[1800.0]]
     assert 1800 <= env.scenario._max_order <= 1801 and 3600 <= env.scenario._max_holdings <= 3601
     # Missing scores are neutral and never zero.
-    tape = tape_with(scores_of(*[[(3, 3)] * 3] * 3), known=np.zeros((3, 3, 2), dtype=bool))
+    tape = tape_with([[(3, 3)] * 3] * 3, known=np.zeros((3, 3, 2), dtype=bool))
     env = env_on(tape, sentiment_strength=0.1, risk_strength=0.1, observed=("sentiment", "risk"), feature_scale=1.0)
     env.advance(torch.tensor([[1.0, 0.5, 0.0]]))
     assert env.state.holdings.tolist() == [[100.0, 50.0, 0.0]]
@@ -67,38 +62,35 @@ def test_orders_by_the_day_s_sentiment():
 def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
     """Two symbols fall by a tenth; the first is risky: M = 1 + 0.1 * 2 = 1.2."""
     closes = [[10.0, 10.0, 10.0], [9.0, 9.0, 10.0], [9.9, 9.9, 10.0]]
-    tape = tape_with(scores_of(*[[(3, 5), (3, 1), (3, 3)]] * 3), closes=closes)
-    loss, gain = -100.0, 90.0
-    for form, expected in (("reward", (loss * 1.2, gain / 1.2)), ("published", (loss / 1.2, gain / 1.2))):
+    tape = tape_with([[(3, 5), (3, 1), (3, 3)]] * 3, closes=closes)
+    forms = {"reward": (-120.0, 75.0), "published": (-100 / 1.2, 75.0), "trajectory": (-100.0, 90.0)}
+    for form, expected in forms.items():
         env = env_on(tape, risk_strength=0.1, risk_form=form, reward_scale=1.0)
-        first = env.advance(torch.tensor([[1.0, 0.0, 0.0]]))
-        second = env.advance(torch.tensor([[0.0, 0.0, 0.0]]))
-        torch.testing.assert_close(torch.stack([first[0], second[0]]), torch.tensor(expected), msg=form)
-    env = env_on(tape, risk_strength=0.1, risk_form="trajectory", reward_scale=1.0)
-    assert float(env.advance(torch.tensor([[1.0, 0.0, 0.0]]))) == pytest.approx(loss)
+        rewards = [env.advance(torch.tensor([[held, 0.0, 0.0]])) for held in (1.0, 0.0)]
+        torch.testing.assert_close(torch.cat(rewards), torch.tensor(expected), msg=form)
+    env = env_on(tape, risk_strength=0.0, reward_scale=1.0, params={"risk_strength": torch.tensor([0.1])})
+    assert float(env.advance(torch.tensor([[1.0, 0.0, 0.0]]))) == pytest.approx(-120.0)
 
 
 def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
     holdings, close = torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0])
     worths = risk_worth(close, torch.tensor([5.0, 1.0, 5.0]))
     assert worths.tolist() == [20.0, -20.0, 100.0]
-    level = risk_level(holdings, (holdings.abs() * close).sum(), worths, torch.tensor(0.1))
     # A quarter at 1.2, three quarters at 0.8.
+    level = risk_level(holdings, (holdings.abs() * close).sum(), worths, torch.tensor(0.1))
     assert float(level) == pytest.approx(0.9)
-    none = risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))
-    assert float(none) == 1.0
+    assert float(risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))) == 1.0
     # It does not depend on the order of the symbols, at a strength at which no bit of the sum is lost beside the 1.
     generator = torch.Generator().manual_seed(0)
     held = torch.randint(-1000, 1000, (500,), generator=generator).float()
     worths = risk_worth(held.abs() * 7 + 100, 1 + 4 * torch.rand(500, generator=generator))
-    total, order = torch.tensor(3e9), torch.randperm(500, generator=generator)
-    pairs = (held, worths), (held[order], worths[order])
-    levels = [risk_level(shares, total, risks, torch.tensor(1e3)) for shares, risks in pairs]
+    orders = torch.arange(500), torch.randperm(500, generator=generator)
+    levels = [risk_level(held[order], torch.tensor(3e9), worths[order], torch.tensor(1e3)) for order in orders]
     assert torch.equal(*levels)
 
 
 def test_scores_shown_are_those_of_the_day_of_the_decision():
-    tape = tape_with(scores_of([(1, 2)], [(4, 5)], [(2.5, 3)]), known=[[[True, True]], [[True, False]], [[True, True]]])
+    tape = tape_with([[(1, 2)], [(4, 5)], [(2.5, 3)]], known=[[[True, True]], [[True, False]], [[True, True]]])
     env = env_on(tape, observed=("risk", "sentiment"), feature_scale=1.0)
     assert env.observations()[0, -4:].tolist() == [2.0, 1.0, 1.0, 1.0]
     env.advance(torch.zeros(1, 1))
@@ -107,7 +99,7 @@ def test_scores_shown_are_those_of_the_day_of_the_decision():
     items = env.scenario.items(env.observations())
     assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
     # They are scaled, and hidden before a symbol can first trade: B on the second day; later gaps hide nothing.
-    tape = tape_with(scores_of(*[[(2, 5), (4, 1)]] * 4))
+    tape = tape_with([[(2, 5), (4, 1)]] * 4)
     tradable = tape.tradable.clone()
     tradable[0, 0, 1] = tradable[0, 2, 1] = False
     env = env_on(replace(tape, tradable=tradable), observed=("sentiment", "risk"), feature_scale=0.5)
@@ -122,31 +114,26 @@ def test_settings_out_of_range_and_markets_without_scores_are_refused():
             with pytest.raises(ValueError, match=f"{name} must be in "):
                 SignalsConfig(**{name: value})
             with pytest.raises(ValueError, match=f"{name} must be in "):
-                env_on(tape_with(scores_of(*[[(3, 4)]] * 4)), params={name: torch.tensor([value])})
+                env_on(tape_with([[(3, 4)]] * 4), params={name: torch.tensor([value])})
     with pytest.raises(ValueError, match="twice"):
         SignalsConfig(observed=("risk", "risk"))
     with pytest.raises(ValueError, match="no scores"):
         vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})
     assert SignalsConfig().inapplicable()["risk_form"] == "a risk_strength above 0"
     assert "risk_form" not in SignalsConfig(risk_strength=0.1).inapplicable()
-    forms = [
-        SignalsConfig(risk_strength=size, risk_form=form) for size in (0.0, 0.1) for form in ("reward", "trajectory")
-    ]
-    assert [config.weighs_trajectories for config in forms] == [False, False, False, True]
+    assert not SignalsConfig(risk_strength=0.0, risk_form="trajectory").weighs_trajectories
 
 
-@pytest.mark.parametrize("form, strength, free", [
-    ("reward", 0.0, True), ("reward", 0.1, False), ("published", 0.1, False), ("trajectory", 0.1, True),
-])  # fmt: skip
-def test_trajectories_are_not_weighed_by_a_risk_that_is_in_the_rewards(form, strength, free):
-    tape = tape_with(scores_of(*[[(3, 4), (3, 2)]] * 4))
-    env = env_on(tape, risk_form=form, risk_strength=strength)
-    assert env.scenario.has_risk_level is free
-    if free:
-        check_risk_levels(env)
-        return
-    with pytest.raises(ValueError, match="does not have, or has in its rewards already"):
-        check_risk_levels(env)
+def test_trajectories_are_not_weighed_by_a_risk_that_is_in_the_rewards():
+    for form, strength, free in (("reward", 0.0, 1), ("reward", 0.1, 0), ("published", 0.1, 0), ("trajectory", 0.1, 1)):
+        env = env_on(tape_with([[(3, 4), (3, 2)]] * 4), risk_form=form, risk_strength=strength)
+        assert env.scenario.has_risk_level == bool(free)
+        assert env.scenario.config.weighs_trajectories == (form == "trajectory")
+        if free:
+            check_risk_levels(env)
+            continue
+        with pytest.raises(ValueError, match="does not have, or has in its rewards already"):
+            check_risk_levels(env)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -10,7 +11,6 @@ pytest.importorskip("transformers", reason="language models need vecenv[language
 
 from transformers import BertConfig, BertForSequenceClassification
 
-from tests.tasks.signals.news.test_score_cache import NEWS
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
 from vecenv.language.models import chat_format, load_model, save_model
@@ -52,8 +52,9 @@ def test_answers_are_read_or_not():
     assert read_answer("Sentiment: 4.5 Risk: 1") == read_answer("4.5, 1") == (4.5, 1)
 
 
-def taught():
-    """Return a tiny model that was taught an answer to each text of `TOLD`, and its tokenizer."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder of a tiny model that was taught an answer to each text of `TOLD`."""
     model, tokenizer = tiny_model([INSTRUCTIONS, *HEADLINES, *TOLD, *TOLD.values()], SMALL, 0)
     roles = ("system", "user", "assistant")
     lines = [(INSTRUCTIONS, QUESTION.format(text=text), answer) for text, answer in TOLD.items()]
@@ -62,14 +63,8 @@ def taught():
     segments = segments_of(messages, chat, LanguageConfig(context_tokens=700, answer_tokens=40, history_days=0))
     training = SupervisedConfig(epochs=120, batch_size=3, learning_rate=1e-2, held_out=0.0)
     fine_tune(model, segments, chat.pad, training)
-    return model, tokenizer
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Folder of the taught model."""
     place = tmp_path_factory.mktemp("model")
-    save_model(*taught(), place)
+    save_model(model, tokenizer, place)
     return place
 
 
@@ -82,8 +77,8 @@ def test_a_causal_model_is_asked_and_its_answers_are_read(folder, tmp_path):
     np.testing.assert_array_equal(scores.risk, [4, 2, np.nan, np.nan, 4])
     assert scores.known.tolist() == [True, True, False, False, True]
     assert scorer.block == 2 and scorer._answers(list(TOLD)) == list(TOLD.values())
-    cached = score_news(NEWS.iloc[:0].reindex(range(5)).assign(text=texts), scorer, tmp_path / "scores")
-    again = score_news(NEWS.iloc[:0].reindex(range(5)).assign(text=texts), scorer, tmp_path / "scores")
+    table = pd.DataFrame({"text": texts})
+    cached, again = (score_news(table, scorer, tmp_path / "scores") for _ in range(2))
     assert (cached.cached, again.cached) == (0, 4)
     np.testing.assert_array_equal(again.scores.sentiment, scores.sentiment)
 

@@ -38,14 +38,11 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("text", READ)
-def test_signals_are_read(text):
-    assert LANGUAGE.parse(text) == READ[text]
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_signal_is_invalid(text):
-    assert LANGUAGE.parse(text) is None
+def test_signals_are_read_and_others_are_invalid():
+    for text, signals in READ.items():
+        assert LANGUAGE.parse(text) == signals, text
+    for text in WRONG:
+        assert LANGUAGE.parse(text) is None, text
     assert LANGUAGE.tensor([None])[0].flatten().tolist() == [INVALID] * 4
 
 
@@ -64,17 +61,22 @@ def env():
 def test_a_day_is_told_as_it_is(env):
     env.reset_groups(5, 1, 4)
     tape, panels, state = env.scenario.tape, env.scenario.panels, env.state
+    (text,) = TextDoor(env).instructions([0])
+    assert "each of 4 days" in text and "next 3 days" in text and text.endswith("Symbols: A, B, C, D")
     for row, text in enumerate(TextDoor(env).render(range(5))):
         path, day = int(state.path[row]), int(state.day[row])
         head, *lines = text.split("\n")
         assert head == f"Day 1 of 4, {tape.dates[day]}, news and the last 3 daily returns"
         for symbol, line in enumerate(lines):
-            name, news, returns = line.split(" | ")
-            place = int(panels.text[path, day, symbol])
-            assert name == tape.symbols[symbol]
-            assert news == ("no news" if place < 0 else panels.texts[place])
-            close = tape.ohlcv[path, day - 3 : day + 1, symbol, 3].double()
-            assert returns == " ".join(f"{100 * change:+.2f}%" for change in (close[1:] / close[:-1] - 1).tolist())
+            place, close = int(panels.text[path, day, symbol]), tape.ohlcv[path, day - 3 : day + 1, symbol, 3].double()
+            returns = " ".join(f"{100 * change:+.2f}%" for change in (close[1:] / close[:-1] - 1).tolist())
+            news = "no news" if place < 0 else panels.texts[place]
+            assert line == f"{tape.symbols[symbol]} | {news} | {returns}"
+    # Several texts of a day are one line, and without texts there is no news.
+    several = replace(panels, texts=("First\nSecond", *panels.texts[1:]), text=torch.zeros_like(panels.text))
+    for shown, line in ((several, "First / Second"), (replace(panels, texts=(), text=None), "no news")):
+        one = make_spoken("news_signals", 1, market=replace(tape, panels=shown), recent_days=0)
+        assert TextDoor(one).render([0])[0].split("\n")[1:] == [f"{name} | {line}" for name in "ABCD"]
 
 
 def test_answers_are_carried_out_and_invalid_ones_are_silence(env):
@@ -83,9 +85,8 @@ def test_answers_are_carried_out_and_invalid_ones_are_silence(env):
     rows = TextRows(env, TextRules(format_penalty=-0.5))
     answers = ["A: +10", "A: +11", "nothing", "B: -3; C: 2", ""]
     turns = rows.answer(range(5), answers)
-    assert [turn.valid for turn in turns] == [True, False, False, True, False]
+    assert [turn.valid for turn in turns] == [turn.acted for turn in turns] == [True, False, False, True, False]
     assert [turn.reward for turn in turns] == [0.0, -0.5, -0.5, 0.0, -0.5]
-    assert [turn.acted for turn in turns] == [True, False, False, True, False]
     assert env.state.said[:, 0].tolist() == [[10, 0, 0, 0], [0] * 4, [0] * 4, [0, -3, 2, 0], [0] * 4]
     assert env.state.invalid_actions.tolist() == [0, 1, 1, 0, 1]
     assert all(turn.grade is None and turn.outcomes["rank_ic"] == turn.outcomes["pooled_ic"] == 0 for turn in turns)
@@ -94,22 +95,6 @@ def test_answers_are_carried_out_and_invalid_ones_are_silence(env):
     assert all(turn.done and turn.grade is not None for turn in turns)
     assert turns[0].outcomes["hit_share"] in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert turns[1].grade == 0.5 and turns[1].outcomes["portfolio_value"] == 1_000_000.0
-
-
-def test_several_texts_of_a_day_are_one_line_and_without_texts_there_is_no_news():
-    tape = news_tape()
-    texts = ("First\nSecond", *tape.panels.texts[1:])
-    several = replace(tape, panels=replace(tape.panels, texts=texts, text=torch.zeros_like(tape.panels.text)))
-    env = make_spoken("news_signals", 1, market=several, recent_days=0)
-    assert TextDoor(env).render([0])[0].split("\n")[1:] == [f"{name} | First / Second" for name in "ABCD"]
-    silent = replace(tape, panels=replace(tape.panels, texts=(), text=None))
-    env = make_spoken("news_signals", 1, market=silent, recent_days=1)
-    assert all(" | no news | " in line for line in TextDoor(env).render([0])[0].split("\n")[1:])
-
-
-def test_instructions_name_days_horizon_and_symbols(env):
-    (text,) = TextDoor(env).instructions([0])
-    assert "each of 4 days" in text and "next 3 days" in text and text.endswith("Symbols: A, B, C, D")
 
 
 @pytest.mark.parametrize(("horizon", "lines"), [(1, 5), (3, 1)])
