@@ -129,7 +129,6 @@ class MarketOracle:
     def _move_fundamental(self) -> None:
         word, n = self._words(MarketStream.FUNDAMENTAL, self.t), self.n
         back = (n["mean_price"] << 16) - self.fundamental
-        self.seen["far fundamental"] += abs(back) > 2**34
         back = max(-(2**34), min(back, 2**34))
         shock = 0
         if word[1] < n["shock_chance"]:
@@ -148,7 +147,6 @@ class MarketOracle:
         log -= (log * n["log_volatility_reversion"] + 2**27) >> 28
         log += (self._normal(word) * n["log_volatility_noise"] + 2**15) >> 16
         self.log_volatility = max(-8 * 2**20, min(log, 8 * 2**20))
-        self.seen["volatility at its end"] += log != self.log_volatility
         self.seen["volatility moved"] += log != 0
 
     def _advance_news(self) -> None:
@@ -156,11 +154,9 @@ class MarketOracle:
         sign, magnitude, left, drift = self.news
         if left:
             left -= 1
-            self.seen["news ended"] += left == 0
         if left:
             self.news = [sign, magnitude, left, drift]
         elif word[0] < n["news_chance"]:
-            self.seen["news at the end of news"] += self.news[2] > 0
             magnitude, left = 1 + fraction(word[1], n["news_magnitude"]), 1 + fraction(word[3], n["news_duration"])
             sign = 1 if word[2] % 2 == 0 else -1
             self.news = [sign, magnitude, left, towards_zero(sign * (magnitude << 16), left)]
@@ -221,8 +217,6 @@ class MarketOracle:
             self.spreads[number] += ((self._spread(seen) * 256 - self.spreads[number]) * n["spread_alpha"]) >> 8
             if seen.ask - seen.bid <= n["max_spread"]:
                 mid = seen.mid
-        else:
-            self.seen["requote without a spread"] += 1
         spread, (bought, sold) = self.spreads[number], self.volumes
         both = bought + sold
         centre = mid + (towards_zero((bought - sold) * n["price_skew"], both) if both else 0)
@@ -231,9 +225,7 @@ class MarketOracle:
         step = max(1, (spread * n["level_spacing"] + 128) >> 8)
         share = (((both * n["volume_ticks"]) >> 16) * n["share_of_volume"] + 2**15) >> 16
         quantity = min(max(n["min_quote"], share), max_quantity(self.layout.room))
-        self.seen["quotes above the least"] += quantity > n["min_quote"]
         levels = range(self.layout.levels)
-        self.seen["asks of nothing"] += ask < 1
         bids, asks = [bid - level * step for level in levels], [ask + level * step for level in levels]
         placed, evicted, _ = self.book.requote(owner, bids, asks, quantity)
         self.counts["messages"] += 1
@@ -276,7 +268,6 @@ class MarketOracle:
             self.seen[f"{CLASSES[kind]} does nothing"] += 1
             return
         side, price = asked
-        self.seen["price brought into range"] += not 1 <= price <= MAX_PRICE
         price = max(1, min(price, MAX_PRICE))
         owner = self.layout.first[kind] + number
         self._carry_out((Kind.REPLACE_ALL if kind == VALUE else Kind.LIMIT, side, price, size, owner, -1))
@@ -286,7 +277,6 @@ class MarketOracle:
         noise = (self._normal(word[1]) * self.n["observation_noise"] + 2**15) >> 16
         observed = (view.fundamental + noise + 2**15) >> 16
         if not view.both:
-            self.seen["value without a spread"] += 1
             return BUY if buys else SELL, observed
         most = self.n["max_spread"]
         mispriced = observed > view.ask + most or observed < view.bid - most
@@ -318,9 +308,7 @@ class MarketOracle:
         """Whether momentum and noise traders trade at what they see."""
         if not view.both:
             return False
-        narrow = view.ask - view.bid <= self.n["take_spread"]
-        self.seen["too wide to take"] += not narrow
-        return narrow
+        return view.ask - view.bid <= self.n["take_spread"]
 
     # 7.
 
@@ -396,23 +384,12 @@ class MarketOracle:
 
     def state(self) -> dict[str, Any]:
         """State by the names of `Market`, with the book as lists of orders."""
-        return {
-            "words": self.words,
+        named = ("words", "cash", "shares", "fundamental", "log_volatility", "news", "backlog", "noise_wakes")
+        named += ("noise_served", "spreads", "doubled_mid", "samples", "volumes")
+        return {name: getattr(self, name) for name in named} | {
             "tick": self.t,
             "orders": [[order.told() for order in queue] for queue in self.book.sides],
             "next_id": self.book.next_id,
-            "cash": self.cash,
-            "shares": self.shares,
-            "fundamental": self.fundamental,
-            "log_volatility": self.log_volatility,
-            "news": self.news,
-            "backlog": self.backlog,
-            "noise_wakes": self.noise_wakes,
-            "noise_served": self.noise_served,
-            "spreads": self.spreads,
-            "doubled_mid": self.doubled_mid,
-            "samples": self.samples,
-            "volumes": self.volumes,
             "views": [list(view) for view in self.views],
             "counts": list(self.counts.values()),
             "candles": [list(row) for row in zip(*self.candles, strict=True)],

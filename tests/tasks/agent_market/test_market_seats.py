@@ -14,8 +14,7 @@ from vecenv.core.random_actions import random_action
 from vecenv.core.rows import hollow, leaf_names, leaves
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.agent_market.execution import remaining
-from vecenv.tasks.agent_market.market import Market, joined, split
+from vecenv.tasks.agent_market.market import Market, joined
 from vecenv.tasks.agent_market.orders import Order
 from vecenv.tasks.agent_market.records import MarketRecorder
 from vecenv.tasks.agent_market.seat_state import own_orders
@@ -38,10 +37,10 @@ def market_of(env: VecEnv, number: int) -> Market:
     return joined(env.state.market[2 * number : 2 * number + 2], env.scenario.layout)
 
 
-def asked(env: VecEnv, first: list[list[tuple[int, int, int]]]) -> Tensor:
+def asked(env: VecEnv, *rows: list[tuple[int, int, int]]) -> Tensor:
     """Return lists of orders (kind, price, shares) of the rows, which are filled up with nothing."""
     most = env.scenario.config.max_orders
-    return torch.tensor([[*orders, *[(Order.NONE, 1, 0)] * most][:most] for orders in first])
+    return torch.tensor([[*orders, *[(Order.NONE, 1, 0)] * most][:most] for orders in rows])
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
@@ -51,18 +50,6 @@ def test_markets_with_seats_conform(name, compiled, seats):
     task = task_named(name)
     config = TASKS[name] | {"seats": seats}
     check_task(replace(task, config=lambda: task.config(**config)), steps=4, compiled=compiled)
-
-
-def test_a_market_is_put_together_as_it_was_divided():
-    env = vecenv.make("agent_market", 1, seed=4, compile=False, num_noise=101, max_ticks=60)
-    market = env.state.market[0]
-    for seats in (1, 2, 3, 7):
-        parts = split(market, seats)
-        again = joined(parts, env.scenario.layout)
-        for name in Market.__annotations__:
-            assert torch.equal(again.get(name), market.get(name)), name
-            size = market.get(name).numel()
-            assert size <= parts.get(name).numel() < size + seats
 
 
 def test_a_seat_that_does_nothing_changes_nothing():
@@ -82,43 +69,30 @@ def test_a_seat_that_does_nothing_changes_nothing():
         assert torch.equal(one.quantity, other.quantity) and torch.equal(one.cash[0], other.cash[0])
 
 
-def test_seats_trade_with_each_other():
+def test_seats_trade_with_each_other_and_take_turns_to_be_first():
     """The second sells all that waits at the best bid, and 40 of what the first has put behind it."""
     env = made("agent_market", 2, 1, max_position=5_000)
     before = env.state.cash[0]
     price, waiting = (int(part) for part in env.state.ladder[0, :, BUY, 0])
-    env.advance(asked(env, [[(Order.BUY_LIMIT, price, 60)], [(Order.SELL, 1, waiting + 40)]]))
+    env.advance(asked(env, [(Order.BUY_LIMIT, price, 60)], [(Order.SELL, 1, waiting + 40)]))
     assert env.state.last_traded.tolist()[1] == [0, waiting + 40]
     assert env.state.shares[0] in (40, 60), "background traders may meet the rest"
     assert (env.state.cash - before).tolist() == [-int(env.state.shares[0]) * price, (waiting + 40) * price]
     market = market_of(env, 0)
     assert torch.equal(market.shares[:2], env.state.shares) and market.cash.sum() == market.shares.sum() == 0
-
-
-def test_seats_take_turns_to_be_first():
-    """Both ask at one price: the first of a step has nobody of them before it."""
+    # Both ask at one price: the first of a step has nobody of them before it.
     env = made("agent_market", 2, 1)
     far = int(env.state.touch[0, 1]) + 40
     for step in range(4):
-        price = far + 10 * step
-        env.advance(asked(env, [[(Order.CANCEL, 1, 0), (Order.SELL_LIMIT, price, 50 + row)] for row in range(2)]))
-        ahead = own_orders(env.state, SELL).ahead.tolist()
-        first = step % 2
+        own = [[(Order.CANCEL, 1, 0), (Order.SELL_LIMIT, far + 10 * step, 50 + row)] for row in range(2)]
+        env.advance(asked(env, *own))
+        ahead, first = own_orders(env.state, SELL).ahead.tolist(), step % 2
         assert ahead[1 - first] - ahead[first] == 50 + first
 
 
-def test_an_executed_order_waits_for_the_others():
-    env = made("execution", 2, 2, parent_size=40, side="buy", slices=(0.0, 40.0))
-    buys = torch.tensor([[1, 0], [0, 0]] * 2)
-    while not bool(env.rows.done.all()):
-        env.advance(buys)
-    assert remaining(env.state)[::2].tolist() == [0, 0]
-    assert env.rows.truncated.all() and not env.rows.terminated.any()
+def test_seats_have_sides_of_their_own_and_worlds_are_whole():
     parents = made("execution", 2, 8).state.parent[:, 0].view(8, 2)
     assert (parents[:, 0] != parents[:, 1]).any(), "all seats of a market have the same side"
-
-
-def test_what_cannot_have_several_seats_says_so():
     with pytest.raises(ValueError, match="num_envs must be a multiple of 2, the agents of one world of agent_market"):
         vecenv.make("agent_market", 3, seats=2, compile=False)
     with pytest.raises(ValueError, match="an episode is recorded alone, but 2 agents share a world"):

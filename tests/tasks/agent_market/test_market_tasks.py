@@ -15,17 +15,8 @@ import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.registry import task_named
-from vecenv.tasks.agent_market.agents import (
-    EXECUTORS,
-    AvellanedaStoikov,
-    BuyAndHold,
-    FairValue,
-    FixedSpread,
-    Hold,
-    Momentum,
-    VolumeSlices,
-    trading_action,
-)
+from vecenv.tasks.agent_market import agents
+from vecenv.tasks.agent_market.agents import EXECUTORS, FixedSpread, trading_action
 from vecenv.tasks.agent_market.background import BackgroundConfig
 from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig, shortfall_to_vwap
 from vecenv.tasks.agent_market.figures import played
@@ -69,9 +60,8 @@ def seat(kind: str, config: dict[str, Any] | None = None, **fields: Any) -> tupl
 
 
 def changed(state: SeatState, **fields: Any) -> SeatState:
-    return state.replace(
-        **{name: torch.as_tensor(value).to(getattr(state, name).dtype) for name, value in fields.items()}
-    )
+    given = {name: torch.as_tensor(value).to(getattr(state, name).dtype) for name, value in fields.items()}
+    return state.replace(**given)
 
 
 def rows(kind: str, config: dict[str, Any], **fields: list[Any]) -> VecEnv:
@@ -278,16 +268,16 @@ def test_an_episode_of_an_execution_leaves_nothing_and_costs_what_its_fills_do()
 def test_agents_of_trading_do_what_they_say():
     flat = {"shares": [0, 0, 0, 451, 450]}
     env = rows("discrete", {}, **flat)
-    assert BuyAndHold().act(env).squeeze(1).tolist() == [BUYS, BUYS, BUYS, HOLDS, BUYS]
-    assert Hold().act(env).squeeze(1).tolist() == [HOLDS] * 5
+    assert agents.BuyAndHold().act(env).squeeze(1).tolist() == [BUYS, BUYS, BUYS, HOLDS, BUYS]
+    assert agents.Hold().act(env).squeeze(1).tolist() == [HOLDS] * 5
     # A mid of 1,000, and estimates of 1,020.5, 979.5, 1,020 and 980; beyond 20 ticks the largest position is held.
     estimates = [int(1_020.5 * 2**16), int(979.5 * 2**16), 1_020 * 2**16, 980 * 2**16]
     env = rows("discrete", {}, shares=[0, 0, 40, -500], doubled_mid=[2_000] * 4, estimate=estimates)
-    assert FairValue().act(env).squeeze(1).tolist() == [BUYS, SELLS, HOLDS, HOLDS]
+    assert agents.FairValue().act(env).squeeze(1).tolist() == [BUYS, SELLS, HOLDS, HOLDS]
     features = torch.zeros(4, 54)
     features[:, env.scenario.feature_names.index("change_8")] = torch.tensor([0.1, -0.1, 0.0, 0.3])
     env = rows("discrete", {}, shares=[0, 0, 500, 500], features=features)
-    assert Momentum().act(env).squeeze(1).tolist() == [BUYS, SELLS, SELLS, HOLDS]
+    assert agents.Momentum().act(env).squeeze(1).tolist() == [BUYS, SELLS, SELLS, HOLDS]
     wanted = torch.tensor([300, -50, 0, 20])
     shown = {kind: trading_action(rows(kind, {}, shares=[0] * 4), wanted) for kind in ("continuous", "limit")}
     assert shown["continuous"].squeeze(1).tolist() == pytest.approx([1.0, -0.5, 0.0, 0.2])
@@ -301,7 +291,7 @@ def test_agents_of_executions_and_makers_do_what_they_say():
     config = {"max_ticks": 600, "ticks_per_step": 10}
     volume = {"tick": [20, 20, 20, 0], "flow": [[200, 0]] * 3 + [[0, 0]], "last_volume": [100, 210, 0, 0]}
     env = rows("execution", config, **volume)
-    assert VolumeSlices().act(env).tolist() == [[2, WAITS], [3, WAITS], [0, WAITS], [2, WAITS]]
+    assert agents.VolumeSlices().act(env).tolist() == [[2, WAITS], [3, WAITS], [0, WAITS], [2, WAITS]]
     told = {name: EXECUTORS[name]().act(env)[0].tolist() for name in EXECUTORS if name not in ("vwap", "random")}
     assert told == {"twap": [2, WAITS], "passive": [0, JOINS], "improving": [0, IMPROVES], "at_once": [4, WAITS]}
     config = {"max_ticks": 1_000, "distances": tuple(range(1, 41))}
@@ -311,8 +301,8 @@ def test_agents_of_executions_and_makers_do_what_they_say():
     features[:, env.scenario.feature_names.index("volatility_32")] = 0.006
     env.rows = env.rows.replace(state=env.state.replace(features=features))
     # A variance of 36 over 48, 60 or 24 ticks: 10.6, 12.8 and 6.3 about the mid, less 17.3 or 8.6 for a quote held.
-    assert AvellanedaStoikov(aversion=0.01, decay=0.5).act(env).tolist() == [[28, 1], [13, 13]]
-    assert AvellanedaStoikov(aversion=0.01, decay=0.5, horizon=24).act(env).tolist() == [[15, 1], [6, 6]]
+    assert agents.AvellanedaStoikov(aversion=0.01, decay=0.5).act(env).tolist() == [[28, 1], [13, 13]]
+    assert agents.AvellanedaStoikov(aversion=0.01, decay=0.5, horizon=24).act(env).tolist() == [[15, 1], [6, 6]]
 
 
 def test_pictures_show_what_was_played():
@@ -321,27 +311,24 @@ def test_pictures_show_what_was_played():
     figures = task_named("market_making").figures(env, {"fixed": agent, "wide": FixedSpread(32)}, 1)
     record, (axis, *_), tick = played(env, agent, seed=1), figures["book"].axes, env.scenario.config.price_tick
     # The last step is after the end of the episode.
-    assert record.tick.tolist() == list(range(0, 41, 4)) and np.isfinite(record.shares).all(1).tolist() == [
-        *[True] * 10,
-        False,
-    ]
+    assert record.tick.tolist() == list(range(0, 41, 4)) and not np.isfinite(record.shares[-1]).any()
     record = record._replace(**{name: part[:-1] for name, part in record._asdict().items()})
+    assert np.isfinite(record.shares).all() and (record.mid[1:] > record.quotes[1:, 0]).any()
     for line, ticks in zip(axis.lines, (record.mid, *record.quotes.T), strict=True):
         assert line.get_ydata().tolist() == pytest.approx((ticks * tick).tolist(), nan_ok=True)
-    assert np.isnan(record.quotes[0, 0]) and (record.mid[1:] > record.quotes[1:, 0]).any()
     low, high = int(record.mid.min()) - 30, int(record.mid.max()) + 30
-    shown = np.nan_to_num(axis.images[0].get_array().filled(0))
     assert axis.images[0].get_extent() == pytest.approx([0, 36, (low - 0.5) * tick, (high + 0.5) * tick])
-    prices, quantities = record.ladder[5, 0].ravel(), record.ladder[5, 1].ravel()
-    assert shown[:, 5].sum() == quantities[(prices >= low) & (prices <= high)].sum()
-    assert shown[prices[0] - low, 5] == quantities[0]
+    prices, quantities = (part.ravel() for part in record.ladder[5])
+    column = axis.images[0].get_array().filled(0)[:, 5]
+    assert np.nansum(column) == quantities[(prices >= low) & (prices <= high)].sum()
+    assert column[prices[0] - low] == quantities[0]
     held = figures["inventory"].axes[0].lines
     assert [line.get_label() for line in held] == ["fixed", "wide"]
     assert held[0].get_ydata().tolist() == np.median(record.shares, axis=1).tolist()
-    env, agents = made("execution", 4), {name: EXECUTORS[name]() for name in ("twap", "passive")}
-    lines = task_named("execution").figures(env, agents, 1)["shortfall"].axes[0].lines
+    env, executors = made("execution", 4), {name: EXECUTORS[name]() for name in ("twap", "passive")}
+    lines = task_named("execution").figures(env, executors, 1)["shortfall"].axes[0].lines
     upright = np.array([line.get_xdata()[0] for line in lines if len(set(line.get_xdata())) == 1])
-    for agent in agents.values():
+    for agent in executors.values():
         played(env, agent, seed=1)
         assert np.abs(upright - np.median(env.info()["shortfall"].numpy())).min() < 1e-9
 

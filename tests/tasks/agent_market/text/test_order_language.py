@@ -80,38 +80,3 @@ def test_a_batch_is_one_tensor():
     assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], invalid, [nothing] * 4]
     empty, none = LANGUAGE.tensor([])
     assert empty.shape == (0, 4, 3) and none.shape == (0,)
-
-
-PIECES = (
-    *("BUY", "SELL", "BID", "ASK", "HOLD", "CANCEL", "AT", "@", "$", ";", "\n", "\t", " ", ",", ".", "-", "0", "1"),
-    *(
-        "99",
-        "1,000.04",
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "%",
-        "e5",
-        "\ud800",
-        "٣",
-        "買",
-        "{",
-        "\0",
-        "buy",
-    ),
-)
-
-
-def test_whatever_is_written_is_read_or_refused():
-    """Random pieces: never an error, and what is read is in range."""
-    draw, read = random.Random(3), 0
-    for _ in range(8_000):
-        text = "".join(draw.choice(PIECES) + draw.choice(["", " "]) for _ in range(draw.randrange(1, 9)))
-        orders = LANGUAGE.parse(text)
-        for kind, price, shares in orders or ():
-            assert 1 <= price <= MAX_PRICE and 0 <= shares < 10**9
-            assert shares > 0 or kind in (BID, ASK, CANCEL)
-        read += bool(orders)
-        assert orders is None or LANGUAGE.parse(LANGUAGE.written(orders)) == orders
-    assert read > 130
