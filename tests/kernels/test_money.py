@@ -16,7 +16,6 @@ from vecenv.market.ticks import NARROW_BITS, WIDEST_BITS
 
 EXACT, DOUBLE = Money(), Money(dtype=torch.float64)
 FRACTIONAL = Money(whole_shares=False)
-HIGHEST_PRICE = 2**NARROW_BITS - 1
 PRICE_BITS = [NARROW_BITS, 25, 30, 32, 33, WIDEST_BITS]
 QUICK = settings(deadline=None, max_examples=150, derandomize=True)
 SYMBOLS = st.sampled_from([1, 2, 3, 5, 8, 30, 31, 109, 128, 500])
@@ -70,11 +69,6 @@ def test_totals_are_exact(position):
         assert double.dtype == torch.float64 and int(double) == expected
 
 
-def test_shorts_have_no_bound_and_keep_their_sign():
-    shares, prices = torch.tensor([-30_000.0, 7.0]), torch.tensor([HIGHEST_PRICE, 3.0])
-    assert int(EXACT.total(shares, prices)) == -30_000 * HIGHEST_PRICE + 21
-
-
 def test_limbs_never_sum_beyond_24_bits():
     """The largest limbs of all symbols together; thirty symbols and 100 shares take two products."""
     bounds = [*range(1, 300, 7), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]
@@ -85,6 +79,11 @@ def test_limbs_never_sum_beyond_24_bits():
             assert symbols * (2**share_width - 1) * (2**price_width - 1) <= 2**24
             assert -(-share_bits // share_width) * -(-price_bits // price_width) <= MAX_PRODUCTS
     assert _limb_widths(30, 100, NARROW_BITS) == (7, 7, 12) and _limb_widths(30, None, NARROW_BITS) is None
+    # What 100 shares of each of thirty symbols cost, commission included, is within what float64 divides exactly.
+    assert EXACT.most_value(30, 100) <= EXACT_NEED < EXACT.most_value(109, 100) and EXACT.most_value(30, None) is None
+    # Shorts have no bound and keep their sign.
+    shares, prices = torch.tensor([-30_000.0, 7.0]), torch.tensor([2.0**NARROW_BITS - 1, 3.0])
+    assert int(EXACT.total(shares, prices)) == -30_000 * (2**NARROW_BITS - 1) + 21
 
 
 @st.composite
@@ -111,12 +110,6 @@ def test_ratios_are_rounded_down_exactly(part):
         for most in (None, EXACT_NEED) if need <= EXACT_NEED else (None, 2**53):
             ratio = money.ratio(*numbers, most)
             assert ratio.dtype == money.dtype and Fraction(float(ratio)) == expected
-
-
-def test_orders_of_thirty_symbols_need_no_such_care():
-    """The bound on what 100 shares of each cost, commission included, is within what float64 divides exactly."""
-    assert EXACT.most_value(30, 100) <= EXACT_NEED < EXACT.most_value(109, 100)
-    assert EXACT.most_value(30, None) is None
 
 
 @given(st.integers(0, 2**24 - 1), st.integers(0, 2**16), BOUNDS)
@@ -148,14 +141,11 @@ def test_commissions_are_rounded_up_and_at_most_the_value(value, rate):
         assert fee.dtype == money.money_dtype and int(fee) == expected
 
 
-def test_roundings_of_whole_shares_and_none_of_fractions():
+def test_fractions_are_not_rounded():
     amounts = torch.tensor([-1.5, -0.2, 0.0, 0.2, 1.0, 1.5])
     assert EXACT.rounded_up(amounts).tolist() == [-1.0, 0.0, 0.0, 1.0, 1.0, 2.0]
     assert EXACT.rounded_down(amounts).tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
     assert FRACTIONAL.rounded_up(amounts) is amounts and FRACTIONAL.rounded_down(amounts) is amounts
-
-
-def test_fractions_are_not_rounded():
     shares, prices = torch.tensor([0.25, 1.5]), torch.tensor([4.0, 10.0])
     assert FRACTIONAL.total(shares, prices).item() == 16.0
     assert FRACTIONAL.ratio(torch.tensor(1.0), torch.tensor(3.0)).item() == pytest.approx(1 / 3)
@@ -163,16 +153,6 @@ def test_fractions_are_not_rounded():
     assert FRACTIONAL.ratio(torch.tensor(0.0), torch.tensor(0.0)).item() == 1.0
     assert FRACTIONAL.scaled(torch.tensor([3.0]), torch.tensor(0.5), None).tolist() == [1.5]
     assert FRACTIONAL.commission(torch.tensor(8.0), torch.tensor(0.125, dtype=torch.float64)).item() == 1.0
-
-
-@pytest.mark.parametrize(
-    ("money", "money_dtype", "single"),
-    [
-        (EXACT, torch.int64, torch.float32),
-        (DOUBLE, torch.float64, torch.float32),
-        (FRACTIONAL, torch.float32, torch.float32),
-        (Money(False, torch.float64), torch.float64, torch.float64),
-    ],
-)
-def test_types(money, money_dtype, single):
-    assert (money.money_dtype, money.single) == (money_dtype, single)
+    real = Money(False, torch.float64)
+    assert [money.single for money in (EXACT, DOUBLE, FRACTIONAL, real)] == [torch.float32] * 3 + [torch.float64]
+    assert (FRACTIONAL.money_dtype, real.money_dtype) == (torch.float32, torch.float64)

@@ -1,4 +1,4 @@
-"""Orders of one account against plain Python, and small examples worked by hand."""
+"""Orders of one account, long or short, against plain Python, and small examples worked by hand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call, short_value
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import (
     Prices,
@@ -38,15 +39,12 @@ def flat(ticks: list[float], commission: float = 0.0) -> Prices:
     return Prices(fill, fill, fill, rate(commission))
 
 
-def test_slippage_moves_prices_against_the_trader_by_whole_ticks():
+def test_prices_are_moved_against_the_trader_and_hold_commissions_of_their_own():
     fill = torch.tensor([10_000.0, 10_001.0, 1.0])
     prices = fill_prices(EXACT, fill, rate(0.125), rate(0.001))
     assert prices.buy.tolist() == [11_250.0, 11_252.0, 2.0]
     assert prices.sell.tolist() == [8_750.0, 8_750.0, 0.0]
     assert prices.fill is fill and prices.commission.item() == 0.001
-
-
-def test_commission_per_symbol_is_part_of_the_prices():
     fill = torch.tensor([1_000.0, 1_000.0])
     prices = fill_prices(EXACT, fill, rate([0.25, 0.0]), rate([0.5, 0.125]))
     assert prices.buy.tolist() == [1_750.0, 1_125.0] and prices.sell.tolist() == [250.0, 875.0]
@@ -57,15 +55,13 @@ def test_commission_per_symbol_is_part_of_the_prices():
     assert free.buy is fill and free.sell is fill
 
 
-def test_wanted_shares_are_truncated_toward_zero_and_the_dead_zone_includes_its_edge():
+def test_wanted_shares_are_cut_toward_zero_and_rationed_by_one_ratio():
+    """The dead zone includes its edge."""
     action = torch.tensor([1.0, -1.0, 0.999, -0.999, 0.009])
     assert wanted_shares(EXACT, action, rate(100), None).tolist() == [100.0, -100.0, 99.0, -99.0, 0.0]
     assert wanted_shares(FRACTIONAL, action[2:3], rate(100), None).item() == pytest.approx(99.9)
     action = torch.tensor([0.1, -0.1, 0.1001, -0.2])
     assert wanted_shares(EXACT, action, rate(1_000), rate(0.1)).tolist() == [0.0, 0.0, 100.0, -200.0]
-
-
-def test_buys_are_rationed_by_one_ratio():
     wanted, price = torch.tensor([10.0, 20.0, 0.0]), torch.tensor([100.0, 50.0, 7.0])
     half, ratio = ration_pro_rata(EXACT, wanted, price, rate(0.0), torch.tensor(1_000), 100)
     assert half.tolist() == [5.0, 10.0, 0.0] and ratio.item() == 0.5
@@ -148,3 +144,49 @@ def test_a_purchase_leaves_no_debt_to_its_commission_and_a_sale_pays_it():
     for cash, left in ((9.9999, 0.0), (-1.0, -11.0)):
         told = buy(FRACTIONAL, torch.tensor(cash), torch.tensor([0.1]), flat([100.0]), None)
         assert told[0].item() == pytest.approx(left, abs=1e-6) and told[1].item() == pytest.approx(10.0)
+
+
+MONEY = [Money(), Money(dtype=torch.float64)]
+CASES = [
+    # Cash, holdings, orders, prices, commission and initial margin; cash, holdings, value and commissions after orders.
+    # An account in debt buys back nothing, and above all does not sell short instead; nor does it buy, at any price.
+    (-100, [-10.0, 0.0], [5.0, 3.0], [50.0, 20.0], 0.001, 0.5, (-100, [-10.0, 0.0], 0, 0)),
+    (-100, [0.0], [3.0], [1.0], 0.0, 0.5, (-100, [0.0], 0, 0)),
+    # 160 ticks pay for 3 of 5 shares at 50: 3.2 of 5, rounded down.
+    (160, [-10.0], [5.0], [50.0], 0.0, 0.5, (10, [-7.0], 150, 0)),
+    # Of 1,000 ticks the shorts hold 1.5 x 500; 250 buy 12 of 20 shares at 20.
+    (1_000, [-10.0, 0.0], [0.0, 20.0], [50.0, 20.0], 0.0, 0.5, (760, [-10.0, 12.0], 240, 0)),
+    # 800 ticks back shorts worth 1,600 at an initial margin of a half, or of a quarter beside a fee of a quarter.
+    (700, [2.0], [-66.0], [50.0], 0.0, 0.5, (2_400, [-32.0], 1_700, 0)),
+    (800, [0.0], [-64.0], [50.0], 0.25, 0.25, (2_000, [-32.0], 1_600, 400)),
+    # Without a margin beyond the proceeds a short is of any size.
+    (0, [0.0], [-42.0], [50.0], 0.0, 0.0, (2_100, [-42.0], 2_100, 0)),
+]
+
+
+def margin(initial: float, borrow: float = 0.0) -> Margin:
+    return Margin(rate(initial), rate(0.25), rate(borrow))
+
+
+@pytest.mark.parametrize("money", MONEY, ids=["int64", "float64"])
+@pytest.mark.parametrize("by_size", [False, True])
+def test_orders_of_accounts_with_shorts(money, by_size):
+    for cash, held, order, ticks, commission, initial, expected in CASES:
+        cash, price = torch.tensor(cash, dtype=money.money_dtype), torch.tensor(ticks, dtype=money.dtype)
+        held, order = (torch.tensor(part, dtype=money.dtype) for part in (held, order))
+        prices = Prices(price, price, price, rate(commission))
+        fills = execute_with_shorts(money, cash, held, order, prices, by_size, margin(initial))
+        assert (int(fills.cash), fills.holdings.tolist(), int(fills.traded), int(fills.commissions)) == expected
+        assert torch.equal(fills.bought, (fills.holdings - held).clamp(min=0))
+
+
+@pytest.mark.parametrize("money", MONEY, ids=["int64", "float64"])
+def test_a_margin_call_is_below_the_requirement_and_a_fee_is_that_of_a_day(money):
+    held, close = torch.tensor([-10.0, 7.0], dtype=money.dtype), torch.tensor([50.0, 20.0], dtype=money.dtype)
+    assert int(short_value(money, held, close)) == 500
+    for cash, called in ((624, True), (625, False), (626, False)):
+        told = margin_call(money, torch.tensor(cash, dtype=money.money_dtype), held, close, margin(0.5))
+        assert bool(told) == called, cash
+    # 500 x 0.126 / 252 is a quarter of a tick, rounded up.
+    assert int(borrow_fee(money, held, close, margin(0.5, borrow=0.126))) == 1
+    assert int(borrow_fee(money, held * 8, close, margin(0.5, borrow=0.126))) == 2

@@ -1,4 +1,4 @@
-"""Target weights: small examples worked by hand, and the exponential function against the exact one."""
+"""Target weights and rewards: small examples worked by hand, and the exponential function against the exact one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import torch
 from vecenv.kernels.exponential import single_exp
 from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.kernels.orders import Prices
+from vecenv.kernels.rewards import (
+    differential_sharpe,
+    log_return,
+    risk_penalised,
+    risk_weighed,
+    simple_return,
+    updated_moments,
+)
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False, dtype=torch.float64)
@@ -27,19 +35,16 @@ def flat(ticks: list[float]) -> Prices:
 
 
 def test_weights_become_the_orders_that_reach_them():
-    """A quarter of 10,000 in each: targets of 25 and 12 shares, from 30 and 0."""
+    """A quarter of 10,000 in each: targets of 25 and 12 shares, from 30 and 0. Negative weights count as zero."""
     prices = flat([100.0, 200.0])
     weights, holdings = chosen_weights(EXACT, torch.tensor([0.25, 0.25])), torch.tensor([30.0, 0.0])
     value = torch.tensor(10_000)
     assert orders_to_weights(EXACT, weights, value, holdings, prices, rate(1.0), None).tolist() == [-5.0, 12.0]
     dropped = orders_to_weights(EXACT, weights, value, holdings, prices, rate(1.0), rate(0.05))
     assert dropped.tolist() == [0.0, 12.0], "an order of 500, 5% of the value, is in the dead zone"
-
-
-def test_weights_beyond_one_are_scaled_down_and_negative_ones_count_as_zero():
     weights = chosen_weights(EXACT, torch.tensor([1.0, 1.0, -1.0]))
     assert weights.tolist() == [0.5, 0.5, 0.0]
-    prices, nothing, value = flat([100.0] * 3), torch.zeros(3), torch.tensor(10_000)
+    prices, nothing = flat([100.0] * 3), torch.zeros(3)
     assert orders_to_weights(EXACT, weights, value, nothing, prices, rate(1.0), None).tolist() == [50.0, 50.0, 0.0]
     whole = chosen_weights(EXACT, torch.tensor([1.0, 0.0, 0.0]))
     order = orders_to_weights(EXACT, whole, value, nothing, prices, rate(1.001), None)
@@ -47,17 +52,13 @@ def test_weights_beyond_one_are_scaled_down_and_negative_ones_count_as_zero():
 
 
 @pytest.mark.parametrize("money", [EXACT, FRACTIONAL])
-def test_no_tilt_is_the_benchmark_and_without_one_everything_is_cash(money):
+def test_tilts_multiply_weights_by_their_exponential(money):
+    """Weights before normalisation: 0.4 e, 0.4 / e, and 0.2 of cash. No tilt is the benchmark."""
     benchmark = benchmark_units(torch.tensor([1.0, 2.0, 0.0, 1.0]))
     weights = tilted_weights(money, torch.zeros(5), benchmark, 0.25, 2.0)
     assert weights.tolist() == [0.1875, 0.375, 0.0, 0.1875]
     nothing = benchmark_units(torch.zeros(3))
     assert tilted_weights(money, torch.ones(4), nothing, 0.1, 1.0).tolist() == [0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("money", [EXACT, FRACTIONAL])
-def test_tilts_multiply_weights_by_their_exponential(money):
-    """Weights before normalisation: 0.4 e, 0.4 / e, and 0.2 of cash."""
     weights = tilted_weights(money, torch.tensor([0.5, -0.5, 0.0]), benchmark_units(torch.ones(2)), 0.2, 2.0)
     total = 0.4 * math.e + 0.4 / math.e + 0.2
     expected = [0.4 * math.e / total, 0.4 / math.e / total]
@@ -98,3 +99,21 @@ def test_fractional_tilts_have_a_gradient():
     action = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64, requires_grad=True)
     benchmark = torch.tensor([1.0, 3.0], dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda tilt: tilted_weights(FRACTIONAL, tilt, benchmark, 0.1, 2.0), action)
+
+
+real = torch.float64
+
+
+def test_rewards_of_a_step():
+    """A = 1 and B = 3: (B (r - A) - A (r^2 - B) / 2) / (B - A^2)^1.5 for r = 2; nothing without a variance."""
+    # Of a value of 10 to one of 8, of nothing to something, and to ruin.
+    before, after = torch.tensor([10, 0, 10]), torch.tensor([8, 5, -3])
+    assert simple_return(before, after, real).tolist() == [-0.2, 0.0, -1.3]
+    assert log_return(before, after, real).tolist() == pytest.approx([math.log(0.8), 0.0, math.log(1e-6)])
+    moments, step = torch.tensor([1.0, 3.0], dtype=real), torch.tensor(2.0, dtype=real)
+    assert float(differential_sharpe(step, moments)) == pytest.approx((3 * 1 - 0.5 * (4 - 3)) / 2**1.5)
+    assert float(differential_sharpe(step, torch.tensor([2.0, 4.0], dtype=real))) == 0.0
+    assert updated_moments(step, moments, torch.tensor(0.25)).tolist() == [1.25, 3.25]
+    step = torch.tensor([0.5, -0.5], dtype=real)
+    assert risk_penalised(step, torch.tensor(0.5)).tolist() == [0.375, -0.625]
+    assert risk_weighed(step, torch.tensor([2.0, 2.0], dtype=real)).tolist() == [0.25, -1.0]

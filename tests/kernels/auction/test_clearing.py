@@ -67,13 +67,6 @@ def test_random_auctions_are_those_of_the_rules(count):
         assert {"0 of the reasons are equal", "1 of the reasons are equal", "2 of the reasons are equal"} <= set(seen)
 
 
-def test_a_rest_is_shared_by_largest_remainder():
-    """100 to share among 3 x 50 and 2 x 25: 25, 25, 25, 12.5, 12.5; the half goes to the lower number."""
-    sells = [(SELL, 100, 50)] * 3 + [(SELL, 100, 25)] * 2
-    found = all_cleared(batch_of([[*sells, (BUY, 101, 100)]]), torch.tensor([100]))
-    assert found.filled[0].tolist() == [25, 25, 25, 13, 12, 100] and int(found.volume) == 100
-
-
 def test_an_auction_is_the_same_alone_and_with_agents_who_do_nothing():
     draw = random.Random(1)
     auctions, reference = [drawn(draw, 20) for _ in range(100)], torch.full((100,), 100)
@@ -93,18 +86,12 @@ def test_compiled_auctions_are_equal_bit_for_bit():
     assert all(map(torch.equal, compiled, all_cleared(orders, reference)))
 
 
-def test_the_largest_quantities_are_exact():
+def test_the_largest_quantities_are_exact_and_sizes_beyond_are_refused():
     """A thousand agents with the largest quantity against one share less."""
-    count = 1_000
-    orders = (
-        [(SELL, 100, MAX_QUANTITY)] * count + [(BUY, 100, MAX_QUANTITY)] * (count - 1) + [(BUY, 100, MAX_QUANTITY - 1)]
-    )
-    found = all_cleared(batch_of([orders]), torch.tensor([100]))
-    assert int(found.volume) == count * MAX_QUANTITY - 1 and int(found.filled[0, :count].sum()) == int(found.volume)
-    assert found.filled[0, : count - 1].eq(MAX_QUANTITY).all() and int(found.filled[0, count - 1]) == MAX_QUANTITY - 1
-
-
-def test_sizes_out_of_range_are_refused():
+    largest, less = (SELL, 100, MAX_QUANTITY), (BUY, 100, MAX_QUANTITY - 1)
+    found = all_cleared(batch_of([[largest] * 1_000 + [(BUY, 100, MAX_QUANTITY)] * 999 + [less]]), torch.tensor([100]))
+    assert int(found.volume) == 1_000 * MAX_QUANTITY - 1
+    assert found.filled[0, :1_000].tolist() == [MAX_QUANTITY] * 999 + [MAX_QUANTITY - 1]
     for count, levels in ((2**20 + 1, 5), (3, 0)):
         nothing = torch.zeros(count, dtype=torch.int64)
         with pytest.raises(ValueError, match="an auction has at most 1,048,576 agents and a price"):
