@@ -82,12 +82,12 @@ def day_text(number: int, length: int) -> str:
     return f"Day {number}: " + "x" * length
 
 
-def contexts(texts, answers, config):
+def contexts(system, texts, answers, config):
     """Return the context before every answer as a reader of the rules would make it, by brute force."""
     followings = CHAT.followings(texts)
 
     def context(first, last):
-        tokens = CHAT.openings([SYSTEM], [texts[first]])[0]
+        tokens = CHAT.openings([system], [texts[first]])[0]
         for number in range(first + 1, last + 1):
             tokens = tokens + answers[number - 1] + CHAT.joined(answers[number - 1], followings[number])
         return tokens
@@ -107,49 +107,37 @@ def contexts(texts, answers, config):
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.booleans()), min_size=1, max_size=9),
-    st.integers(90, 260),
+    st.integers(100, 260),
     st.sampled_from([None, 0, 1, 3]),
 )
 def test_budget_windows_and_answers(days, context_tokens, history):
+    """Of two conversations that are asked together, of which the second begins with the second day."""
     config = AnswerConfig(context_tokens=context_tokens, answer_tokens=6, history_days=history)
     texts = [day_text(number, length) for number, (length, _, _) in enumerate(days)]
     end = CHAT.closing[:1]
     answers = [[40 + number] * count + (end if ends else []) for number, (_, count, ends) in enumerate(days)]
-    conversation = Conversation(CHAT, config, SYSTEM)
-    expected = contexts(texts, answers, config)
-    before = -1
-    for day, (text, answer, (first, context)) in enumerate(zip(texts, answers, expected, strict=True)):
-        (added,) = ask_all([conversation], [text], [day])
-        assert conversation.segments[-1].tokens == context and len(context) + 6 <= context_tokens
-        assert (added is None) == (first != before or day == 0 or history == 0)
-        if added is not None:
-            assert context[-len(added) :] == added
-        conversation.answered(answer, [0.5 * day] * len(answer))
-        before = first
-    assert conversation.turns == len(days)
-    drawn = [
-        (turn, segment.tokens[place], log_prob)
-        for segment in conversation.segments
-        for place, turn, log_prob in zip(segment.drawn, segment.turn, segment.log_prob, strict=True)
-    ]
-    assert drawn == [(day, token, 0.5 * day) for day, answer in enumerate(answers) for token in answer]
-
-
-def test_conversations_are_asked_together_as_alone():
-    config = AnswerConfig(context_tokens=120, answer_tokens=6)
-    alone, together = ([Conversation(CHAT, config, f"{SYSTEM} {number}") for number in range(4)] for _ in range(2))
-    for day in range(6):
-        texts = [day_text(day, 9 * number) for number in range(4)]
-        # One begins two days late.
-        asked = [number for number in range(4) if number or day > 1]
-        answers = {number: [50 + number] * (number + 1) for number in asked}
-        added = ask_all([together[number] for number in asked], [texts[number] for number in asked], [day] * len(asked))
-        for number, tokens in zip(asked, added, strict=True):
-            assert ask_all([alone[number]], [texts[number]], [day]) == [tokens]
-            for conversation in (alone[number], together[number]):
-                conversation.answered(answers[number], [0.0] * len(answers[number]))
-    assert [one.segments for one in alone] == [one.segments for one in together]
-    assert any(len(one.segments) > 1 for one in alone)
+    systems = [SYSTEM, f"{SYSTEM} Or not."]
+    conversations = [Conversation(CHAT, config, system) for system in systems]
+    expected = [contexts(system, texts[late:], answers[late:], config) for late, system in enumerate(systems)]
+    before = [-1, -1]
+    for day, (text, answer) in enumerate(zip(texts, answers, strict=True)):
+        asked = [0, 1] if day else [0]
+        added = ask_all([conversations[one] for one in asked], [text] * len(asked), [day] * len(asked))
+        for one, more in zip(asked, added, strict=True):
+            first, context = expected[one][day - one]
+            assert conversations[one].segments[-1].tokens == context and len(context) + 6 <= context_tokens
+            assert (more is None) == (first != before[one] or day == one or history == 0)
+            assert more is None or context[-len(more) :] == more
+            conversations[one].answered(answer, [0.5 * day] * len(answer))
+            before[one] = first
+    for late, conversation in enumerate(conversations):
+        assert conversation.turns == len(days) - late
+        drawn = [
+            (turn + late, segment.tokens[place], log_prob)
+            for segment in conversation.segments
+            for place, turn, log_prob in zip(segment.drawn, segment.turn, segment.log_prob, strict=True)
+        ]
+        assert drawn == [(day, token, 0.5 * day) for day in range(late, len(days)) for token in answers[day]]
     assert ask_all([], [], []) == []
 
 

@@ -189,7 +189,8 @@ def test_language_agents_among_rows_of_a_policy():
 def test_first_ratios_are_one_prices_of_a_group_the_same_and_adapters_leave_the_model(rank):
     model, _ = talking_model()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    config = replace(CONFIG, lora_rank=rank, kl_coef=0.1, minibatches=1)
+    # The same at any temperature, with conversations that begin anew, or with adapters.
+    config = replace(CONFIG if rank else GROWING, lora_rank=rank, kl_coef=0.1, minibatches=1, temperature=0.6)
     one = LanguageGRPO(signal_env(ROWS), with_adapters(model, 2) if rank else model, small_chat(), config, GROUP)
     assert rank or not any(parameter.requires_grad for parameter in one.reference.parameters())
     assert (one.reference is None) == bool(rank) and (sum(map(torch.numel, one.parameters)) < 12_000) == bool(rank)

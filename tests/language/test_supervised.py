@@ -13,7 +13,6 @@ import torch
 
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.conversation import Conversation, ask_all
-from vecenv.language.models import load_model
 from vecenv.language.supervised import SupervisedConfig, checked_messages
 from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
@@ -131,7 +130,7 @@ GOOD = {"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "co
 
 @pytest.mark.assembly
 def test_a_model_learns_from_conversations_trains_goes_on_and_is_evaluated(tmp_path, capsys):
-    data, model, run = tmp_path / "conversations.jsonl", tmp_path / "model", tmp_path / "run"
+    data, model, run, said = (tmp_path / name for name in ("conversations.jsonl", "model", "run", "said.jsonl"))
     collect = ["collect", *RULES, *MARKET, "--episodes", "8", "--conversation", "day", "--out", str(data)]
     assert main(collect) == 0
     sizes = ["--tiny.hidden", "32", "--tiny.layers", "1", "--tiny.heads", "2", "--tiny.vocabulary", "500"]
@@ -139,28 +138,22 @@ def test_a_model_learns_from_conversations_trains_goes_on_and_is_evaluated(tmp_p
     assert main(["sft", "--data", str(data), "--folder", str(model), *sizes, *steps, *ASKED]) == 0
     told = json.loads((model / "training.json").read_text())
     assert told["conversations"] == told["answers"] == told["contexts"] == 2 * 8 * 4
-    loaded, tokenizer = load_model(str(model))
-    assert sum(parameter.numel() for parameter in loaded.parameters()) == told["parameters"] and len(tokenizer) <= 500
 
     groups = ("--num-groups", "2", "--group-size", "4", "--language.minibatches", "1", "--language.total-frames", "64")
     small = (*MARKET, *RULES, *ASKED, *groups, "--no-compile", "--episodes", "4", "--device", "cpu")
     beside = ("--language.groups", "1", "--language.others", "rule_based", "--language.lora-rank", "2")
-    words = ["train", "--algorithm", "grpo", "--model", str(model), *small, *beside, "--folder"]
-    assert main([*words, str(run)]) == 0
-    for name in ("checkpoint.pt", "metrics.json", "settings.yaml", "learning_curve.png", "model"):
-        assert (run / name).exists()
+    assert main(["train", "--algorithm", "grpo", "--model", str(model), *small, *beside, "--folder", str(run)]) == 0
+    assert {"checkpoint.pt", "settings.yaml", "learning_curve.png", "model"} <= {path.name for path in run.iterdir()}
     document = json.loads((run / "metrics.json").read_text())
     assert {"trained", "buy_and_hold", "oracle"} <= set(document["evaluation"]["agents"])
     rows = (run / "metrics.csv").read_text().splitlines()
-    assert len(rows) == 1 + 64 // 16
-    assert {"grade", "invalid", "answer_tokens", "cut_off", "no_spread"} <= set(rows[0].split(","))
+    assert len(rows) == 1 + 64 // 16 and {"grade", "answer_tokens", "no_spread"} <= set(rows[0].split(","))
     assert main(["train", "--resume", str(run), "--language.total-frames", "80"]) == 0
     assert len((run / "metrics.csv").read_text().splitlines()) == 6
 
-    said, result = tmp_path / "said.jsonl", tmp_path / "result.json"
     evaluate = ["evaluate", "--model", str(run), "--agents", "hold", "--episodes", "2", "--device", "cpu"]
-    assert main([*evaluate, "--record", str(said), "--json", str(result)]) == 0
-    told = json.loads(result.read_text())
+    assert main([*evaluate, "--record", str(said), "--json", str(tmp_path / "result.json")]) == 0
+    told = json.loads((tmp_path / "result.json").read_text())
     assert set(told["agents"]) == {"model", "hold"} and told["model"] == str(run)
     first = json.loads(said.read_text().splitlines()[0])
     # Its own words were recorded; an invalid answer shows that they are not written anew from its orders.

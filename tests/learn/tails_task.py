@@ -19,7 +19,7 @@ LOSS, GAIN = -6.0, 2.0
 
 
 class TailsState(TensorClass):
-    """What the risky choice would pay at the next steps, paid at the last one, the last choice, steps taken and to take."""
+    """What the risky choice would pay at the next steps, and paid at the last one; steps taken, and to take."""
 
     pays: Tensor
     paid: Tensor

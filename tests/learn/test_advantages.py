@@ -46,7 +46,7 @@ def rollout(*rewards, ends):
     return SimpleNamespace(reward=torch.tensor(rewards), terminated=done, truncated=torch.zeros_like(done))
 
 
-def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
+def test_rewards_are_divided_by_the_deviation_of_discounted_sums_of_each_member():
     scale = RewardScale(2, 0.5, CPU)
     assert float(scale.deviation()) == 1.0 and scale.scaled(torch.tensor([3.0])).tolist() == [3.0]
     # The first row ends after its first step; sums 4, 2 and 1, 4.5: the second row carries 4.5 on.
@@ -61,10 +61,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
         each.update(rollout([0.0, 1.0], ends=(0, 0)))
     assert other.discounted_return.tolist() == scale.discounted_return.tolist() == [0.0, 3.25]
     assert float(other.deviation()) == float(scale.deviation())
-
-
-def test_every_member_has_a_scale_of_its_own():
-    """Two members of two rows each."""
+    # Each of two members of two rows has a scale of its own.
     scale = RewardScale(4, 0.0, CPU, num_members=2)
     scale.update(rollout([1.0, 3.0, 10.0, 30.0], [1.0, 3.0, 10.0, 50.0], ends=(0, 1)))
     deviations = [torch.tensor(own).std(correction=0) for own in ([1.0, 3.0, 1.0, 3.0], [10.0, 30.0, 10.0, 50.0])]
@@ -92,10 +89,7 @@ def test_moments_of_batches_and_of_rows_of_a_table_are_those_of_all_samples(monk
         assert one.dtype == torch.float64
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     assert float(table_moments(table, rows)[1][2]) == 0.0
-
-
-def test_what_does_not_vary_is_left_as_it_is():
-    """A constant, however large, nothing yet, and a small change of a large number that is no rounding."""
+    # A constant, however large, nothing yet, and a small change of a large number that is no rounding.
     moments = RunningMoments((2,), CPU)
     assert moments.deviation().tolist() == [1.0, 1.0]
     for _ in range(2):

@@ -106,12 +106,6 @@ class Overvalued(PPO):
         return 2.0 * loss, metrics
 
 
-class Inverted(A2C):
-    def objective(self, *arguments):
-        loss, metrics = super().objective(*arguments)
-        return -loss, metrics
-
-
 class Lessened(Exact):
     def _one_step(self, *arguments):
         rows, reward, observation = super()._one_step(*arguments)
@@ -140,7 +134,6 @@ BROKEN = {
     Trusting: "refusals: a state of another learner is loaded",
     Hasty: r"refusals: a state of another .* is refused after loading state\.update",
     Overvalued: "loss: in step 1 it is .*, not ",
-    Inverted: "loss: in step 1 it is .*, not ",
     Lessened: r"loss: in step 1 the gradient of parameter \d+ is off by",
     Sharing: r"states: a later update changes, of a state that was taken before it, state\.actor\.0",
     Miscounted: "compiled updates: update 1: episodes is 16, eagerly 8",

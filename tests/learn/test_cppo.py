@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learn.chain_task import same
+from tests.learn.small_tasks import same
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
 from vecenv.learn.cppo import CPPO, CPPOConfig
@@ -108,7 +108,17 @@ def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, c
     assert torch.equal(targets, values + learner.seen[0]) and not torch.equal(learner.seen[0], learner.seen[3])
 
 
-def test_lambda_and_nu_by_hand() -> None:
+def test_the_penalty_lambda_and_nu_by_hand() -> None:
+    """Returns below, at and above a threshold of 1, with the second capped."""
+    returns, nu, multiplier = torch.tensor([[0.5, -3.0, 1.0, 2.0]]), torch.tensor(1.0), torch.tensor(0.3)
+    found = shortfall_penalty(returns, nu, multiplier, 0.4, torch.tensor(2.0), torch.full((1, 4), 0.9))
+    assert found.amount[0].tolist() == pytest.approx([0.125, 0.9, 0.0, 0.0])
+    assert found.short[0].tolist() == [True, True, False, False]
+    assert found.capped[0].tolist() == [False, True, False, False]
+    so_far, done = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[True, False], [False, False]])
+    whole = trajectory_returns(so_far, done, torch.tensor([10.0, 20.0]))
+    assert whole.tolist() == [[1.0, 25.0], [13.0, 25.0]]
+    assert float(mean_return(whole, done)) == pytest.approx((1 + 13 + 25) / 3)
     learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, nu_delay=0.5))
     nu, multiplier = SMALL.nu_start, SMALL.lam_start
     for _ in range(3):
@@ -124,20 +134,7 @@ def test_lambda_and_nu_by_hand() -> None:
     assert learner.update()["cvar_lambda"] == pytest.approx(0.001 + 0.01)
 
 
-def test_the_penalty_by_hand() -> None:
-    """Returns below, at and above a threshold of 1, with the second capped."""
-    returns, nu, multiplier = torch.tensor([[0.5, -3.0, 1.0, 2.0]]), torch.tensor(1.0), torch.tensor(0.3)
-    found = shortfall_penalty(returns, nu, multiplier, 0.4, torch.tensor(2.0), torch.full((1, 4), 0.9))
-    assert found.amount[0].tolist() == pytest.approx([0.125, 0.9, 0.0, 0.0])
-    assert found.short[0].tolist() == [True, True, False, False]
-    assert found.capped[0].tolist() == [False, True, False, False]
-    so_far, done = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[True, False], [False, False]])
-    whole = trajectory_returns(so_far, done, torch.tensor([10.0, 20.0]))
-    assert whole.tolist() == [[1.0, 25.0], [13.0, 25.0]]
-    assert float(mean_return(whole, done)) == pytest.approx((1 + 13 + 25) / 3)
-
-
-def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
+def test_without_an_active_constraint_it_is_ppo_and_the_unit_of_rewards_does_not_matter() -> None:
     config = CPPOConfig(**PLAIN, **NEVER)
     learned, plain = CPPO(tails_env(16, 3, Tails(7)), config), PPO(tails_env(16, 3, Tails(7)), PPOConfig(**PLAIN))
     for _ in range(2):
@@ -145,10 +142,7 @@ def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
         shared = {name: value for name, value in one.items() if name in other and name != "samples_per_second"}
         assert str(shared) == str({name: other[name] for name in shared})
     assert same(learned.parameters, plain.parameters)
-
-
-def test_the_unit_of_rewards_does_not_matter() -> None:
-    """Rewards that count fourfold, with a constraint that is as much larger, are the same problem, bit for bit."""
+    # Rewards that count fourfold, with a constraint that is as much larger, are the same problem.
     other = replace(SMALL, reward_unit=4.0, beta=4 * SMALL.beta, nu_start=4 * SMALL.nu_start, lam_lr=SMALL.lam_lr / 4)
     learners = [CPPO(tails_env(16, 0, Tails(7)), config) for config in (SMALL, other)]
     for learner in learners:

@@ -75,9 +75,7 @@ def test_a_vote_is_the_choice_of_most_and_of_the_first_among_equals():
     same, other = (Says(torch.tensor([choice])) for choice in (1, 2))
     assert disagreement(VotePolicy([same, same, same], env.scenario.action_spec), env, 0, 10) == 0.0
     assert disagreement(VotePolicy([same, same, other], env.scenario.action_spec), env, 0, 10) == 1.0
-
-
-def test_a_vote_on_signs_has_the_mean_size_of_those_that_agree():
+    # A vote on signs has the mean size of those that agree.
     for said, acted, agreement in (
         # Two of three buy 0.2 and 0.4 of the first; of the second all sell.
         ([[0.2, -0.3], [0.4, -0.6], [-0.9, -0.9]], [0.3, -0.6], 2 / 3),
@@ -172,7 +170,7 @@ def test_choices_differ_by_their_share():
     assert diversity(policies, policies[0], env, 0, 3, random=False).divergence is None
 
 
-def test_observations_are_those_of_the_episodes_that_are_played():
+def test_observations_are_those_of_the_episodes_that_are_played(tmp_path):
     env, other = (market_env(4, episode_length=6, min_episode_length=3) for _ in range(2))
     (policy,) = policies_of(env, (0.3,))
     seen = held_out_observations(policy, env, 5, 8)
@@ -184,9 +182,7 @@ def test_observations_are_those_of_the_episodes_that_are_played():
     assert torch.equal(seen, torch.cat(expected)) and len(seen) < 8 * 4
     with pytest.raises(ValueError, match="diversity needs at least two policies, got 1"):
         diversity([policy], policy, env, 0)
-
-
-def test_learners_of_entropy_draw_their_actions(tmp_path):
+    # Learners of entropy draw their actions.
     configs = ({"entropy_coef": 0.0}, {"target_entropy": -1.0}, {"gamma": 0.9}, None)
     told = []
     for config in configs:
@@ -209,9 +205,7 @@ def test_windows_by_hand():
     assert len(quarters(5, 93, QUARTERS)) == 1
     with pytest.raises(ValueError, match="a quarter of trading needs 93 days, 5 of them warm-up; there are 92"):
         quarters(5, 92, QUARTERS)
-
-
-def test_the_threshold_is_a_quantile_of_the_days_that_have_a_value():
+    # The threshold of turbulence is a quantile of the days that have a value.
     series = torch.cat([torch.zeros(50), torch.arange(1.0, 102.0)])
     assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=0.9)) == pytest.approx(91.0)
     assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=1.0)) == pytest.approx(101.0)

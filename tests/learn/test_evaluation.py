@@ -1,4 +1,4 @@
-"""Agents side by side on the same episodes, their table, and their worst days."""
+"""Agents side by side on the same episodes, their table, their worst days, and what is logged of a rollout."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ import torch
 from rich.console import Console
 
 import vecenv
+from tests.reach_zero import REACH_ZERO
+from tests.small_env import make_env
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
+from vecenv.learn.episode_metrics import episode_metrics as metrics_of_rollout
+from vecenv.learn.episode_metrics import members_metrics, outcomes
 from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation, Traded, evaluate
 from vecenv.learn.evaluation_table import _interval_text, _ratio_text, _short, evaluation_table
 from vecenv.learn.metrics import EpisodeCurves, Interval, episode_metrics
@@ -77,28 +83,21 @@ def test_shares_of_the_best_rule_by_hand(evaluation):
 
 def test_json_says_everything(evaluation):
     document = json.loads(json.dumps(evaluation.to_json(), allow_nan=False))
-    assert document["num_episodes"] == EPISODES
-    assert document["seed"] == 9
-    assert document["task"] == "stock_trading"
-    assert len(document["market"]["fingerprint"]) == 16
-    assert set(document["agents"]) == set(evaluation.records)
-    assert document["agents"]["hold"]["exposure_by_day"] == [0.0] * 41
-    assert document["agents"]["hold"]["cash_share"]["mean"] == 1.0
-    invested = document["agents"]["buy_and_hold"]["exposure_by_day"]
+    agents = document["agents"]
+    assert [document[name] for name in ("num_episodes", "seed", "task")] == [EPISODES, 9, "stock_trading"]
+    assert len(document["market"]["fingerprint"]) == 16 and set(agents) == set(evaluation.records)
+    assert agents["hold"]["exposure_by_day"] == [0.0] * 41 and agents["hold"]["cash_share"]["mean"] == 1.0
+    invested = agents["buy_and_hold"]["exposure_by_day"]
     assert invested[0] == 0.0 and len(invested) == 41 and invested[1] > 0.3 and invested[-1] > 0.9
-    oracle = document["agents"]["oracle"]
-    grade = evaluation.records["oracle"].grades["grade"]
-    assert oracle["grade"]["mean"] == pytest.approx(float(grade.mean()))
+    oracle, record = agents["oracle"], evaluation.records["oracle"]
+    assert oracle["grade"]["mean"] == pytest.approx(float(record.grades["grade"].mean()))
     assert oracle["grade"]["ci"][0] < oracle["grade"]["mean"] < oracle["grade"]["ci"][1]
-    mean = float(episode_metrics(evaluation.records["oracle"].curves)["cumulative_return"].mean())
-    assert oracle["cumulative_return"]["mean"] == pytest.approx(mean)
-    assert oracle["cumulative_return"]["low"] < mean < oracle["cumulative_return"]["high"]
-    assert oracle["minus_buy_and_hold"]["cumulative_return"]["low"] > 0
-    assert oracle["excess_log_return"]["low"] > 0
+    told, mean = oracle["cumulative_return"], float(episode_metrics(record.curves)["cumulative_return"].mean())
+    assert told["low"] < told["mean"] == pytest.approx(mean) < told["high"]
+    assert oracle["minus_buy_and_hold"]["cumulative_return"]["low"] > 0 and oracle["excess_log_return"]["low"] > 0
     assert oracle["deflated_sharpe"] is None, "hindsight is no strategy that was tried"
-    assert 0 <= document["agents"]["random"]["deflated_sharpe"] <= 1
-    assert document["agents"]["hold"]["deflated_sharpe"] is None
-    assert document["agents"]["buy_and_hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
+    assert 0 <= agents["random"]["deflated_sharpe"] <= 1 and agents["hold"]["deflated_sharpe"] is None
+    assert agents["buy_and_hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
 
 
 def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
@@ -197,9 +196,7 @@ def test_worst_days_by_hand() -> None:
     assert [bar.get_width() for bar in turnover.containers[0]] == pytest.approx([100 * day.turnover for day in days])
     assert [text.get_text() for text in returns.get_yticklabels()][:2] == ["2020-03-04, path 0", "2020-03-03, path 2"]
     assert [text.get_text() for text in worst_days_figure(days[:1], "One").axes[0].get_yticklabels()] == ["2020-03-04"]
-
-
-def test_an_agent_that_was_ruined_before_has_no_return_on_a_worst_day() -> None:
+    # An agent that was ruined before has no return.
     agents = {"trained": record([[100, 120, 108]], [[10, 60]], [2]), "held": record([[100, 0]], [[0]], [1])}
     days = worst_days(evaluation_of(agents, path=[0], start=[0]), "trained")
     assert [day.log_returns["held"] for day in days] == [None, pytest.approx(math.log(1e-6))]
@@ -254,10 +251,37 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     assert [column[0] for column in cells] == ["held", "0.500", "0.50 … 0.50", "1.00", "1.00 … 1.00", "", "25.00"]
     assert [column[1] for column in cells][3:] == ["3.00", "0.00 … 6.00", "-1.00 … 5.00", "25.00"]
     assert table.title == "4 episodes, the same for every agent"
-
-
-def test_numbers_of_a_table_are_short():
+    # Numbers of a table are short.
     assert [_short(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == ["0.12", "9999.99", "1e+04", "-1.2e+05"]
     assert _interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
     assert _interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
     assert (_ratio_text(math.nan), _ratio_text(0.456)) == ("", "0.46")
+
+
+def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_member():
+    env = make_env(8)
+    collector = FusedCollector(env, num_steps=12)
+    collector.rollout()
+    rows, told = collector.rows(), [metrics_of_rollout(collector), *members_metrics(collector, 2)]
+    for metrics, mine in zip(told, (slice(0, 8), slice(0, 4), slice(4, 8)), strict=True):
+        own = rows[:, mine]
+        step, ids = own.done.nonzero(as_tuple=True)
+        assert metrics["episodes"] == len(step) > 4
+        value, start = (part[step, ids].double() for part in (own.state.portfolio_value, own.state.start_value))
+        assert metrics["return_percent"] == pytest.approx(float((100 * (value / start - 1)).mean()))
+        grades = env.engine.bound().of_rows(ids + mine.start).grade(own[step, ids])
+        assert metrics["grade"] == pytest.approx(float(grades.mean()))
+        assert metrics["reward"] == pytest.approx(float(collector.reward[:, mine].mean()))
+        # Days of the market are counted once.
+        seen = {*zip(own.state.path.flatten().tolist(), own.state.day.flatten().tolist(), strict=True)}
+        assert metrics["market_rows"] == len(seen) < 12 * (mine.stop - mine.start)
+        assert list(metrics) == ["reward", "episodes", "market_rows", "return_percent", "grade"]
+
+
+def test_without_an_episode_there_is_no_mean_and_without_an_account_no_return():
+    env = make_env(2)
+    told = outcomes(env, env.rows[:0], torch.zeros(0, dtype=torch.int64))
+    assert all(math.isnan(value) for value in told.values()) and set(told) == {"return_percent", "grade"}
+    env = VecEnv(REACH_ZERO.build(), 3, compiled=False)
+    for ids in (torch.arange(0), torch.arange(3)):
+        assert set(outcomes(env, env.rows_of(ids)[0], ids)) == {"grade"}

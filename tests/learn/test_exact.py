@@ -52,17 +52,14 @@ def test_the_gradient_of_a_window_is_that_of_finite_differences(reward, costs, f
     assert torch.autograd.gradcheck(rewards, actions.requires_grad_(True), eps=1e-6, atol=1e-7)
 
 
-def test_the_gradient_of_a_clamp_leads_back_into_the_bounds():
+def test_actions_beyond_the_bounds_return_and_the_unit_of_the_reward_does_not_matter():
+    """Every action of a policy is far above its bound, where the gradient of a plain clamp is zero."""
     values = torch.tensor([-2.0, -2.0, 0.5, 0.5, 3.0, 3.0], requires_grad=True)
     clamped = clamp_inward(values, torch.tensor(-1.0), torch.tensor(1.0))
     assert clamped.tolist() == [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0]
     # Descent along a positive gradient lowers a value.
     (gradient,) = torch.autograd.grad(clamped, values, torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]))
     assert gradient.tolist() == [0.0, -1.0, 1.0, -1.0, 1.0, 0.0]
-
-
-def test_actions_beyond_the_bounds_return_and_the_unit_of_the_reward_does_not_matter():
-    """Every action of a policy is far above its bound, where the gradient of a plain clamp is zero."""
     config = ExactConfig(total_frames=4 * 16 * 2, hidden=(8,))
     learner = Exact(smooth_env(reward_scale=100.0), config)
     bias = learner.actor[-2]

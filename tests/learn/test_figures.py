@@ -1,8 +1,7 @@
-"""Pictures show what the evaluation and the training measured, and the run folder has them."""
+"""Pictures show what the evaluation and the training measured."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -65,7 +64,7 @@ def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monke
         assert list(lines_of(axis)) == [name] and not axis.texts
 
 
-def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation):
+def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation, tmp_path):
     lines = lines_of(exposure_figure(evaluation).axes[0])
     assert set(lines["hold"]) == {0.0} and "oracle" not in lines
     curves = evaluation.records["buy_and_hold"].curves
@@ -78,6 +77,8 @@ def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation):
     assert axis.get_lines()[0].get_ydata().tolist() == pytest.approx((curves.equity[:, 0] / 1e3).tolist(), rel=1e-6)
     labels = [text.get_text() for text in axis.get_legend().get_texts()]
     assert labels[-1] == "cash" and labels[0] == "4 others"
+    with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
+        write_run_folder(tmp_path, {}, evaluation, agent="ppo")
 
 
 def history(**columns):
@@ -143,20 +144,3 @@ def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():
     assert corners == {(1.0, 0.0), (1.0, 5.0), (2.0, -1.0), (2.0, 1.0)}
     told = [text.get_text() for text in excess.get_legend().get_texts()]
     assert told == ["median of 3 seeds", "lowest to highest seed", "buy and hold"] and speed.get_legend() is None
-
-
-@pytest.mark.assembly
-def test_a_run_folder_has_numbers_and_pictures(evaluation, tmp_path):
-    folder = tmp_path / "new" / "run"
-    written = write_run_folder(folder, {"seed": 7, "settings": {"hidden": [64, 64]}}, evaluation, [HISTORY], "oracle")
-    read = json.loads((folder / "metrics.json").read_text())
-    assert read["vecenv_version"] == vecenv.__version__ and read["seed"] == 7
-    assert read["evaluation"] == written["evaluation"] and read["worst_days"] == written["worst_days"]
-    assert len(read["worst_days"]) == 10
-    for name in ("learning_curve", "equity", "drawdown", "exposure", "holdings", "worst_days"):
-        assert (folder / f"{name}.png").stat().st_size > 10_000
-
-
-def test_a_run_folder_of_an_unknown_agent_is_refused(evaluation, tmp_path):
-    with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
-        write_run_folder(tmp_path, {}, evaluation, agent="ppo")

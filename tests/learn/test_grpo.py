@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.chain_task import chain_env
-from tests.learn.planted_env import HORIZON, planted_env
+from tests.learn.small_tasks import HORIZON, chain_env, planted_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.learn.group_credit import (
@@ -70,17 +69,6 @@ def test_token_ratios_by_hand(aggregation, expected):
     assert float(told) == pytest.approx(averages.get(aggregation, sum(away) / 10))
 
 
-def test_sequence_ratios_by_hand():
-    """The geometric means are sqrt(0.75) = 0.866 and 0.91^(1/3) = 0.969."""
-    first, second = math.sqrt(0.75), 0.91 ** (1 / 3)
-    free = loss(GroupObjective("sequence", "sequence_mean", 0.5, 0.5))
-    assert float(free.policy) == pytest.approx(-(2 * first - second) / 2)
-    clipped = loss(GroupObjective("sequence", "sequence_mean", 0.01, 0.01))
-    # A ratio below its bound is kept with a positive advantage, and clipped with a negative one.
-    assert float(clipped.policy) == pytest.approx(-(2 * first - 0.99) / 2)
-    assert float(clipped.clip_fraction) == 1.0
-
-
 def test_tokens_of_a_sequence_ratio_learn_by_their_own_advantages():
     """Eq. 13 of the paper: a token's ratio has the sequence's value, and a gradient in its own probability alone."""
     torch.manual_seed(2)
@@ -88,13 +76,15 @@ def test_tokens_of_a_sequence_ratio_learn_by_their_own_advantages():
     mask[:, 0] = True
     own, old, advantage = (size * torch.randn(6, 9, dtype=torch.float64) for size in (0.05, 0.05, 1.0))
     one, other = own.clone().requires_grad_(), own.clone().requires_grad_()
-    found = group_losses(one, old, advantage, mask, GroupObjective("sequence", "sequence_mean", 0.02, 0.03), 9).policy
+    losses = group_losses(one, old, advantage, mask, GroupObjective("sequence", "sequence_mean", 0.02, 0.03), 9)
     sequence = (((own - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
     ratio = sequence * (other - own).exp()
     gain = torch.minimum(ratio * advantage, ratio.clamp(0.98, 1.03) * advantage) * mask
     expected = -(gain.sum(-1) / mask.sum(-1)).mean()
-    torch.testing.assert_close(found, expected)
-    found.backward(), expected.backward()
+    torch.testing.assert_close(losses.policy, expected)
+    clipped = ((sequence < 0.98) | (sequence > 1.03)).expand(6, 9)[mask].double().mean()
+    assert float(losses.clip_fraction) == pytest.approx(float(clipped)) and 0 < clipped < 1
+    losses.policy.backward(), expected.backward()
     torch.testing.assert_close(one.grad, other.grad)
 
 
@@ -152,7 +142,7 @@ def credit(variant="grpo", progress=0.0, **settings):
     return step_credit(accounts(REWARD), GRPOConfig(variant=variant, **settings), 2, progress)
 
 
-def test_the_credit_of_steps_by_hand():
+def test_the_credit_of_steps_and_what_is_logged_of_groups_by_hand():
     """Returns of 1 and 3, and of 4 and 5."""
     plain = credit("dr_grpo")
     assert plain.tolist() == [[-1.0, 1.0, -0.5, 0.5]] * 3 and plain.dtype == torch.float32
@@ -169,6 +159,16 @@ def test_the_credit_of_steps_by_hand():
     own[2, 2:] = 0.0
     steps = credit("gigpo", step_gamma=0.5, step_weight=2.0)
     torch.testing.assert_close(steps, scaled + 2.0 * own, rtol=1e-4, atol=1e-5)
+    parts = {"steps": torch.tensor([3.0, -1.0, 0.0, 0.0]), "grade": torch.tensor([1.0, 1.0, 1.0, 1.0])}
+    flow = torch.tensor([[1, 0, -1, 0], [0, 0, 0, 0], [0, 1, 0, 1]])
+    episodes = replace(accounts(REWARD), parts=parts, flow=flow, invalid=torch.tensor([1, 0, 0, 1]))
+    assert audit(episodes, torch.tensor([True, False])) == pytest.approx(
+        {
+            "episode_reward": 13 / 4, "share/steps": 0.5, "share/grade": 0.5, "hold": 8 / 11, "buy": 2 / 11,
+            "sell": 1 / 11, "invalid": 2 / 11, "no_spread": 0.5, "length": 11 / 4,
+        }
+    )  # fmt: skip
+    assert [rollout_seed(5, 0), rollout_seed(5, 2), rollout_seed(2**63 - 1, 1)] == [5, 5 + 2**33, 2**32 - 1]
 
 
 def test_groups_without_spread_are_replaced_or_left_out():
@@ -182,19 +182,6 @@ def test_groups_without_spread_are_replaced_or_left_out():
     _, refills = refilled(alike, lambda: same, GRPOConfig(variant="dapo", refills=3), 2)
     assert refills == 3 and alike.mask[0].tolist() == [False, False, True, True]
     assert refilled(alike, again, GRPOConfig(), 2)[1] == 0 and len(calls) == 1
-
-
-def test_what_is_logged_of_groups_by_hand():
-    parts = {"steps": torch.tensor([3.0, -1.0, 0.0, 0.0]), "grade": torch.tensor([1.0, 1.0, 1.0, 1.0])}
-    flow = torch.tensor([[1, 0, -1, 0], [0, 0, 0, 0], [0, 1, 0, 1]])
-    episodes = replace(accounts(REWARD), parts=parts, flow=flow, invalid=torch.tensor([1, 0, 0, 1]))
-    assert audit(episodes, torch.tensor([True, False])) == pytest.approx(
-        {
-            "episode_reward": 13 / 4, "share/steps": 0.5, "share/grade": 0.5, "hold": 8 / 11, "buy": 2 / 11,
-            "sell": 1 / 11, "invalid": 2 / 11, "no_spread": 0.5, "length": 11 / 4,
-        }
-    )  # fmt: skip
-    assert [rollout_seed(5, 0), rollout_seed(5, 2), rollout_seed(2**63 - 1, 1)] == [5, 5 + 2**33, 2**32 - 1]
 
 
 def tier_env(num_envs: int = 32, **rules: object) -> VecEnv:
@@ -247,18 +234,7 @@ def given(env: VecEnv, group: int, actions: list[tuple[tuple, object]]) -> Fused
     return collector
 
 
-def test_invalid_actions_are_counted_and_taken_away_once() -> None:
-    """Every second row acts invalidly on a day, as a language model may, one of them on two."""
-    every_second = (3, slice(None, None, 2), 0, 0)
-    collector = given(tier_env(8, action="orders"), 4, [(every_second, 3.0), ((5, 4, 0, 0), 3.0)])
-    episodes = group_episodes(collector, EpisodeReward(grade=0.0, steps=1e-9, invalid=1.0))
-    assert episodes.parts["invalid"].tolist() == [-1.0, 0.0] * 4
-    assert episodes.invalid.tolist() == [1, 0, 1, 0, 2, 0, 1, 0]
-    told = audit(episodes, torch.ones(2, dtype=torch.bool))
-    assert told["invalid"] == pytest.approx(5 / (8 * len(collector.actions))) and told["hold"] == 1.0
-
-
-def test_trades_are_orders_whatever_their_size_and_interest_is_none() -> None:
+def test_trades_are_orders_whatever_their_size_and_interest_is_none_and_invalid_ones_count() -> None:
     """A short position costs cash every day, but it was sold on the first day alone."""
     env = planted_env(4, shorting=True, borrow_rate=0.5, hmax=5)
     collector = given(env, 4, [((0, slice(None, None, 2)), -1.0)])
@@ -271,6 +247,14 @@ def test_trades_are_orders_whatever_their_size_and_interest_is_none() -> None:
     actions = [((day, 0, 0), order) for day, order in enumerate(orders)]
     episodes = group_episodes(given(tier_env(2, action="orders"), 2, actions), EpisodeReward())
     assert episodes.flow[:5].T.tolist() == [[1, 1, -1, -1, 0], [0] * 5]
+    # Every second row acts invalidly on a day, as a language model may, one of them on two: it is taken away once.
+    every_second = (3, slice(None, None, 2), 0, 0)
+    collector = given(tier_env(8, action="orders"), 4, [(every_second, 3.0), ((5, 4, 0, 0), 3.0)])
+    episodes = group_episodes(collector, EpisodeReward(grade=0.0, steps=1e-9, invalid=1.0))
+    assert episodes.parts["invalid"].tolist() == [-1.0, 0.0] * 4
+    assert episodes.invalid.tolist() == [1, 0, 1, 0, 2, 0, 1, 0]
+    told = audit(episodes, torch.ones(2, dtype=torch.bool))
+    assert told["invalid"] == pytest.approx(5 / (8 * len(collector.actions))) and told["hold"] == 1.0
 
 
 def test_groups_without_spread_are_filled_from_further_rollouts() -> None:

@@ -75,16 +75,10 @@ def test_scores_are_those_of_one_symbol_after_the_other():
         expected = [score[0] @ one + centre[0] for one in hidden]
         expected.append(whole[0] @ torch.stack(hidden).mean(0) + whole_centre[0])
         torch.testing.assert_close(found, torch.stack(expected))
-
-
-def test_samples_are_those_of_every_symbol():
-    env = market_env(5)
-    network = make_network(env, NetworkConfig(policy="symbol"))
-    observation = env.observations()
-    features, shared = env.scenario.items(observation)
-    samples = network.samples(observation)
-    assert samples.shape == (6 * 5, len(FEATURES) + 2)
-    assert torch.equal(samples[7], torch.cat([features[1, 2], shared[1]]))
+    features, shared = env.scenario.items(env.observations())
+    samples = network.samples(env.observations())
+    assert samples.shape == (2 * 3, len(FEATURES) + 2)
+    assert torch.equal(samples[5], torch.cat([features[1, 2], shared[1]]))
 
 
 def test_tasks_without_symbols_and_other_actions_are_refused():
@@ -107,8 +101,7 @@ def test_the_tanh_of_networks_is_the_librarys_with_its_gradient():
 
 
 def policy_of(env, policy="symbol"):
-    network = make_network(env, NetworkConfig(policy=policy, hidden=(8,)))
-    actor, _ = network.initial_parameters(torch.Generator().manual_seed(0), env.device)
+    network, actor, _ = network_and_actor(env, policy)
     moments = [torch.zeros(network.moments_size), torch.ones(network.moments_size)]
     return ActorPolicy(network, moments, actor, deterministic=True)
 

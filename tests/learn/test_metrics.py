@@ -174,18 +174,7 @@ def test_intervals_cover_the_true_mean(shared):
     assert 0.01 <= missed_above <= 0.06
 
 
-def test_values_that_hang_together_within_groups_widen_the_interval():
-    widening = []
-    for seed in range(20):
-        values, groups = clustered(seed, shared=0.5)
-        whole, single = (bootstrap_interval(values, by) for by in (groups, torch.arange(len(values))))
-        assert whole.mean == single.mean == pytest.approx(float(values.double().mean()))
-        widening.append((whole.high - whole.low) / (single.high - single.low))
-    # The variance of a group's mean is (1 + 7 x 0.5) times that of as many independent values.
-    assert sum(widening) / len(widening) == pytest.approx(math.sqrt(4.5), rel=0.1)
-
-
-def test_groups_of_different_sizes_count_by_their_values():
+def test_groups_count_by_their_values_and_days_once():
     values, groups = torch.tensor([0.0] * 10 + [1.0] * 90), torch.cat([torch.arange(10), torch.arange(90) // 9 + 20])
     interval = bootstrap_interval(values, groups)
     assert interval.mean == pytest.approx(0.9)
@@ -194,10 +183,7 @@ def test_groups_of_different_sizes_count_by_their_values():
     assert 13 * 9 / (13 * 9 + 7) <= interval.high <= 15 * 9 / (15 * 9 + 5)
     few = bootstrap_interval(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 0, 4]))
     assert few.mean == 3.0 and math.isnan(few.low) and math.isnan(few.high)
-
-
-def test_days_of_a_path_count_once():
-    # Two episodes of path 0 share day 11; the second ends after one day. Path 1 has days of its own.
+    # Days of a path count once: two episodes of path 0 share day 11, of which the second ends after one day.
     path, start_day = torch.tensor([0, 0, 1]), torch.tensor([10, 11, 10])
     returns = torch.tensor([[0.01, 0.04, 0.10], [0.02, 9.0, 0.20]])
     lived = torch.tensor([[True, True, True], [True, False, True]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,7 @@ from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
-from tests.learn.chain_task import GAMMA, PLACES, SMALL, VARIANTS, chain_env, chain_values, same
-from tests.learn.planted_env import planted_env
+from tests.learn.small_tasks import GAMMA, PLACES, SMALL_DQN, VARIANTS, chain_env, chain_values, planted_env, same
 from tests.learn.tails_task import tails_env
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
@@ -71,7 +71,7 @@ def test_targets_and_losses_by_hand() -> None:
 
 def test_transitions_are_what_the_environment_does() -> None:
     """The next observation is that before a restart, at both kinds of end and at the end of the rollout."""
-    learner, ends = DQN(chain_env(5), SMALL), torch.zeros(2)
+    learner, ends = DQN(chain_env(5), SMALL_DQN), torch.zeros(2)
     for _ in range(8):
         learner.collect()
         collector, got = learner.collector, learner._transitions()
@@ -83,17 +83,6 @@ def test_transitions_are_what_the_environment_does() -> None:
         ends += torch.stack([collector.terminated.sum(), (collector.truncated & ~collector.terminated).sum()])
         assert torch.equal(place.view(4, 5), collector.observation.argmax(-1))
     assert (ends > 0).all()
-
-
-def test_the_buffer_holds_the_last_steps() -> None:
-    learner = DQN(chain_env(16), replace(SMALL, total_frames=64 * 20))
-    kept = []
-    for update in range(1, 8):
-        learner.update()
-        kept.append(learner._transitions()["observation"].clone())
-        assert len(learner.replay) == min(200, 64 * update)
-    held = learner.replay[:]["observation"].argmax(-1).bincount(minlength=PLACES)
-    assert torch.equal(held, torch.cat(kept)[-200:].argmax(-1).bincount(minlength=PLACES))
 
 
 @pytest.mark.nightly
@@ -130,7 +119,7 @@ def discounted(network, moments, actor) -> float:
 @pytest.mark.parametrize("forbid", [False, True])
 def test_actions_are_drawn_at_the_rate_of_epsilon_from_the_allowed_ones(forbid: bool) -> None:
     env = chain_env(4096, forbid)
-    learner = DQN(env, replace(SMALL, num_steps=1, buffer_size=4096))
+    learner = DQN(env, replace(SMALL_DQN, num_steps=1, buffer_size=4096))
     # The masked choice has the largest output.
     learner.actor[-1].copy_(torch.tensor([5.0, 9.0, 1.0]))
     learner.actor[-2].zero_()
@@ -146,23 +135,24 @@ def test_actions_are_drawn_at_the_rate_of_epsilon_from_the_allowed_ones(forbid: 
 
 
 def test_epsilon_falls_along_a_line_and_stays() -> None:
-    learner = DQN(chain_env(), replace(SMALL, total_frames=64 * 8))
+    learner = DQN(chain_env(), replace(SMALL_DQN, total_frames=64 * 8))
     assert learner.update()["epsilon"] == float(learner.epsilon) == 1.0
     assert learner.update()["epsilon"] == pytest.approx(0.7625) == float(learner.epsilon)
     rates = [learner.config.epsilon(number / 8) for number in range(8)]
     assert rates == pytest.approx([1.0, 0.7625, 0.525, 0.2875, 0.05, 0.05, 0.05, 0.05])
-    assert replace(SMALL, exploration_fraction=0.0).epsilon(0.0) == pytest.approx(0.05)
+    assert replace(SMALL_DQN, exploration_fraction=0.0).epsilon(0.0) == pytest.approx(0.05)
 
 
-def test_the_target_network_is_copied_after_as_many_steps_as_set() -> None:
-    learner = DQN(chain_env(), replace(SMALL, target_rate=1.0, target_every=4))
+def test_the_target_network_is_copied_after_as_many_steps_as_set_and_the_buffer_holds_the_last() -> None:
+    learner = DQN(chain_env(), replace(SMALL_DQN, target_rate=1.0, target_every=4))
     learner.prepare()
     assert same(learner.target, learner.parameters)
     told = []
     # Three steps each: it moves after the fourth, eighth and twelfth, the last one.
-    for _ in range(4):
+    for update in range(1, 5):
         before = [tensor.clone() for tensor in learner.target]
         learner.update()
+        assert len(learner.replay) == min(200, 64 * update)
         told.append((same(learner.target, before), same(learner.target, learner.parameters)))
     assert told == [(True, False), (False, False), (False, False), (False, True)]
 
@@ -227,33 +217,31 @@ def test_the_temperature_of_sac_holds_the_entropy_and_gradients_are_clipped_apar
     assert [float(group.norm()) for group in groups] == pytest.approx([1e-3] * 3, rel=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("task", "actions"),
-    [("crypto_lob", ("target", "step", "continuous", "limit")), ("agent_market", ("discrete", "continuous", "limit"))],
-)
-def test_tasks_tell_which_of_their_actions_are_single_choices(task: str, actions: tuple[str, ...]) -> None:
-    record, told = task_named(task), []
-    rules = {"synthetic_hours": 1.0, "episode_steps": 50} if task == "crypto_lob" else {}
-    for action in actions:
-        config = replace(record.config(), action=action, **rules)
-        try:
-            check_one_choice(record.build(config=config).action_spec, task)
-            told.append(action)
-        except ValueError:
-            pass
-        assert record.one_choice(config) == (action in told)
-    assert told
+def test_tasks_tell_which_of_their_actions_are_single_choices() -> None:
+    books = {"synthetic_hours": 1.0, "episode_steps": 50}
+    for task, rules, actions, single in (
+        ("crypto_lob", books, ("target", "step", "continuous", "limit"), ["target", "step"]),
+        ("agent_market", {}, ("discrete", "continuous", "limit"), ["discrete"]),
+    ):
+        record, told = task_named(task), []
+        for action in actions:
+            config = replace(record.config(), action=action, **rules)
+            with suppress(ValueError):
+                check_one_choice(record.build(config=config).action_spec, task)
+                told.append(action)
+            assert record.one_choice(config) == (action in told)
+        assert told == single
 
 
 def test_a_run_starts_from_another_of_its_kind_only(tmp_path: Path) -> None:
-    source = train(chain_env(), SMALL, tmp_path / "dqn").learner
+    source = train(chain_env(), SMALL_DQN, tmp_path / "dqn").learner
     path = tmp_path / "dqn" / CHECKPOINT
-    own = DQN(chain_env(seed=3), replace(SMALL, seed=5, double=True))
+    own = DQN(chain_env(seed=3), replace(SMALL_DQN, seed=5, double=True))
     start_from(own, path)
     assert same(own.actor, source.actor) and len(own.replay) == 0
     own.prepare()
     assert same(own.target, own.parameters)
-    duelling = DQN(chain_env(), replace(SMALL, duelling=True))
+    duelling = DQN(chain_env(), replace(SMALL_DQN, duelling=True))
     ppo = PPO(chain_env(), PPOConfig(num_steps=4, minibatches=1, hidden=(8,)))
     for other, kind in ((duelling, "advantages of choices"), (ppo, "distributions of actions")):
         with pytest.raises(ValueError, match=rf"gives values of choices, which .* gives {kind}"):
@@ -271,13 +259,13 @@ def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_n
     check_one_choice(Categorical(3), "any")
     env = vecenv.make("crypto_lob", 2, compile=False, synthetic_hours=1.0, episode_steps=50, action="limit")
     with pytest.raises(ValueError, match="an action of 'crypto_lob' here is MultiCategorical"):
-        DQN(env, SMALL)
+        DQN(env, SMALL_DQN)
     with pytest.raises(ValueError, match=r"buffer_size must be at least a rollout, num_steps 4 x num_envs 16, got 63"):
-        DQN(chain_env(), replace(SMALL, buffer_size=63))
-    assert DQN(chain_env(), replace(SMALL, buffer_size=64)).config.buffer_size == 64
+        DQN(chain_env(), replace(SMALL_DQN, buffer_size=63))
+    assert DQN(chain_env(), replace(SMALL_DQN, buffer_size=64)).config.buffer_size == 64
     with pytest.raises(ValueError, match="10,000,000,000,000 kept steps need"):
-        DQN(chain_env(), replace(SMALL, buffer_size=10**13))
-    learner = DQN(tails_env(16), SMALL)
+        DQN(chain_env(), replace(SMALL_DQN, buffer_size=10**13))
+    learner = DQN(tails_env(16), SMALL_DQN)
     learner.update()
     assert learner.collector.actions.shape == (4, 16) and learner.taken().shape == (4, 16, 1)
     for name in LEARNERS:

@@ -8,8 +8,7 @@ import pytest
 from torchrl.data import Bounded
 
 import vecenv
-from tests.learn.chain_task import GAMMA, chain_env
-from tests.learn.planted_env import HORIZON, RULES, episode_returns, planted_env
+from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_returns, planted_env
 from vecenv import FusedCollector
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.actor_policy import ActorPolicy

@@ -1,8 +1,9 @@
-"""PPO and A2C: losses by hand, the right values, updates as set, masks, references, and runs that are not resumed."""
+"""PPO and A2C: losses by hand, the right values, updates as set, masks, references; several members in one batch."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,14 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.chain_task import chain_env
-from tests.learn.planted_env import RULES, SMALL, planted_env
-from tests.small_env import make_env, small_tape
+from tests.learn.small_tasks import SMALL_PPO, chain_env, planted_env
+from tests.small_env import make_env, same_bits, small_tape
 from vecenv import VecEnv
 from vecenv.learn.a2c import a2c_losses
+from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig, EnsembleCPPO
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
+from vecenv.learn.ppo_ensemble import EnsemblePPO, means_of_members, member_metric, metrics_of_member, row_seeds
 from vecenv.learn.runs import update_seed
-from vecenv.market.planted import planted_bars
-from vecenv.market.tape import MarketTape
 
 
 def test_losses_by_hand() -> None:
@@ -36,7 +36,7 @@ def test_losses_by_hand() -> None:
 
 def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
     assert [update_seed(3, update) for update in (0, 1, 2)] == [3, 3 + 0x9E3779B9, (3 + 2 * 0x9E3779B9) % 2**32]
-    learner = PPO(planted_env(), replace(SMALL, seed=3))
+    learner = PPO(planted_env(), replace(SMALL_PPO, seed=3))
     learner.update_number = 2
     learner.seed_shuffles()
     order = torch.randperm(128, generator=torch.Generator().manual_seed(update_seed(3, 2))).view(2, 64)
@@ -45,14 +45,14 @@ def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
 
 def test_no_further_epoch_once_the_divergence_is_too_large() -> None:
     for target_kl, steps in ((None, 6), (1e3, 6), (1e-12, 2)):
-        learner = PPO(planted_env(), replace(SMALL, epochs=3, target_kl=target_kl))
+        learner = PPO(planted_env(), replace(SMALL_PPO, epochs=3, target_kl=target_kl))
         learner.update()
         assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
 
 
 def test_gradients_are_scaled_down_and_never_up() -> None:
     """To the largest norm from above it; below it they are as they are."""
-    gradients, once = {}, replace(SMALL, epochs=1, minibatches=1, total_frames=8 * 16)
+    gradients, once = {}, replace(SMALL_PPO, epochs=1, minibatches=1, total_frames=8 * 16)
     for largest in (1e-3, 1e6, 1e9):
         learner = PPO(planted_env(), replace(once, max_grad_norm=largest))
         learner.update()
@@ -62,8 +62,8 @@ def test_gradients_are_scaled_down_and_never_up() -> None:
     torch.testing.assert_close(gradients[1e-3] / gradients[1e-3].norm(), gradients[1e6] / gradients[1e6].norm())
 
 
-def test_next_values_see_the_observation_before_the_reset() -> None:
-    learner = PPO(planted_env(4, episode_length=3, seed=2), replace(SMALL, normalise_rewards=False, gae_lambda=0.0))
+def test_next_values_see_the_observation_before_the_reset_and_first_ratios_are_one() -> None:
+    learner = PPO(planted_env(4, episode_length=3, seed=2), replace(SMALL_PPO, normalise_rewards=False, gae_lambda=0.0))
     learner.update()
     collector = learner.collector
     values, _, targets = learner.advantages()
@@ -77,38 +77,32 @@ def test_next_values_see_the_observation_before_the_reset() -> None:
     assert 0 < cut.sum() < cut.numel()
     wrong = collector.reward[:-1] + learner.config.gamma * values[1:]
     assert not torch.isclose(targets[:-1][cut], wrong[cut], rtol=0, atol=1e-5).any()
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-def test_first_ratios_are_one(bf16: bool) -> None:
-    metrics = PPO(planted_env(), replace(SMALL, epochs=1, minibatches=1, bf16=bf16, target_kl=1.0)).update()
-    assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
-    assert metrics["benchmark_kl"] == 0.0
+    # First ratios are one.
+    for bf16 in (False, True):
+        metrics = PPO(planted_env(), replace(SMALL_PPO, epochs=1, minibatches=1, bf16=bf16, target_kl=1.0)).update()
+        assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == metrics["benchmark_kl"] == 0.0
 
 
 def test_the_divergence_from_the_benchmark_is_a_term_of_the_loss() -> None:
-    """Half the squared distance of the means from the centre, in deviations, times its coefficient."""
-    learner = PPO(planted_env(), replace(SMALL, benchmark_kl=0.3))
+    learner = PPO(planted_env(), replace(SMALL_PPO, benchmark_kl=0.3))
     learner.collect()
-    seen = learner.collector.seen[0].flatten(0, 1)
-    log_prob, action = learner.collector.extras["log_prob"].flatten(), learner.collector.actions.flatten(0, 1)
-    zeros = torch.zeros_like(log_prob)
-    given = (learner.parameters, seen, None, action, log_prob, zeros, zeros)
+    seen, actions = (part.flatten(0, 1) for part in (learner.collector.seen[0], learner.collector.actions))
+    log_prob = learner.collector.extras["log_prob"].flatten()
+    given = (learner.parameters, seen, None, actions, log_prob, log_prob, log_prob)
     loss, metrics = learner.objective(*given)
     learner.config = replace(learner.config, benchmark_kl=0.0)
     without, others = learner.objective(*given)
-    means, (log_std, *_) = learner.network.outputs(learner.actor, seen, None)
-    head = learner.network.head
-    expected = (((means - (head.high + head.low) / 2) / log_std.exp()).square().sum(-1) / 2).mean()
+    means, own = learner.network.outputs(learner.actor, seen, None)
+    expected = float(learner.network.head.divergence_from_centre(means, own).mean())
     told = dict(zip(learner.loss_metrics, metrics, strict=True))
-    assert float(told["benchmark_kl"]) == pytest.approx(float(expected), rel=1e-5) and expected > 0
-    assert float(loss - without) == pytest.approx(0.3 * float(expected), rel=1e-4)
+    assert float(told["benchmark_kl"]) == pytest.approx(expected, rel=1e-5) and expected > 0
+    assert float(loss - without) == pytest.approx(0.3 * expected, rel=1e-4)
     assert torch.equal(metrics[:-1], others[:-1]) and others[-1] == 0
 
 
 def test_the_explained_variance_by_hand() -> None:
     """Values that are half of their targets leave a quarter of the variance."""
-    learner = PPO(planted_env(), SMALL)
+    learner = PPO(planted_env(), SMALL_PPO)
     learner.collect()
     learner.seed_shuffles()
     targets = torch.arange(128.0).view(8, 16)
@@ -117,12 +111,10 @@ def test_the_explained_variance_by_hand() -> None:
 
 
 def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
-    """Ratios are 1, no masked choice is taken, and the entropy of zero logits is that of the allowed choices."""
     market = {"num_paths": 2, "num_days": 400}
     env = vecenv.make("multi_stock_3", 64, action="discrete", market_options=market, compile=False)
     learner = PPO(env, PPOConfig(num_steps=8, total_frames=64 * 8, epochs=1, minibatches=1, hidden=(16,)))
-    metrics = learner.update()
-    assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
+    assert learner.update()["approx_kl"] < 1e-6
     collector, head = learner.collector, learner.network.head
     observation, action = collector.observation.flatten(0, 1), collector.actions.flatten(0, 1)
     allowed = learner.network.mask(observation)
@@ -138,7 +130,7 @@ def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
 
 def test_observations_by_reference_teach_the_same_up_to_rounding() -> None:
     """Whatever becomes of weights, moments and market, from which the first layer's table is made."""
-    config = replace(SMALL, total_frames=4 * 8 * 16)
+    config = replace(SMALL_PPO, total_frames=4 * 8 * 16)
     whole, parts = (PPO(make_env(16), replace(config, by_reference=by)) for by in (False, True))
     assert whole.collector.references is None and parts.collector.references is not None
     for update in range(3):
@@ -156,7 +148,7 @@ def test_observations_by_reference_teach_the_same_up_to_rounding() -> None:
 
 def test_references_are_used_where_a_batch_has_twice_as_many_steps_as_the_market_has_days() -> None:
     def by_default(env: VecEnv, **settings: Any) -> bool:
-        made = PPO(env, replace(SMALL, **({"minibatches": 1} | settings)))
+        made = PPO(env, replace(SMALL_PPO, **({"minibatches": 1} | settings)))
         return made.collector.references is not None
 
     # 40 days, rollouts of 8 steps.
@@ -174,9 +166,9 @@ def test_references_are_used_where_a_batch_has_twice_as_many_steps_as_the_market
 
 def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
-        train(planted_env(), SMALL, tmp_path, resume=True)
+        train(planted_env(), SMALL_PPO, tmp_path, resume=True)
     assert not list(tmp_path.iterdir())
-    short = replace(SMALL, total_frames=1, epochs=1)
+    short = replace(SMALL_PPO, total_frames=1, epochs=1)
     train(planted_env(), short, tmp_path)
     with pytest.raises(ValueError, match=r"checkpoint\.pt: the checkpoint was trained with other gamma$"):
         train(planted_env(), replace(short, gamma=0.5), tmp_path, resume=True)
@@ -185,15 +177,108 @@ def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="resume needs the folder of the run"):
         train(planted_env(), short, resume=True)
     with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
-        PPO(planted_env(), replace(SMALL, minibatches=7))
-    with pytest.raises(ValueError, match="not for"):
-        load_policy(tmp_path / CHECKPOINT, chain_env(2))
-    tape = MarketTape.from_bars(planted_bars(2, 60, 3), features=("signal",))
-    with pytest.raises(ValueError, match="other sizes"):
-        load_policy(tmp_path / CHECKPOINT, vecenv.make("stock_trading", 2, market=tape, **RULES))
-
-
-def test_tensorboard_is_written_when_asked(tmp_path: Path) -> None:
+        PPO(planted_env(), replace(SMALL_PPO, minibatches=7))
+    for env, words in ((chain_env(2), "not for"), (planted_env(2, num_symbols=3), "other sizes")):
+        with pytest.raises(ValueError, match=words):
+            load_policy(tmp_path / CHECKPOINT, env)
     pytest.importorskip("tensorboard")
-    train(planted_env(), replace(SMALL, total_frames=1, tensorboard=True), tmp_path)
-    assert list(tmp_path.glob("events.out.tfevents.*"))
+    train(planted_env(), replace(short, tensorboard=True), tmp_path / "events")
+    assert list((tmp_path / "events").glob("events.out.tfevents.*"))
+
+
+SEEDS, ROWS = (3, 7, 5), 12
+BATCH = {"num_steps": 8, "total_frames": 4 * 8 * ROWS, "epochs": 2, "minibatches": 2, "hidden": (8, 8)}
+MEMBER = PPOConfig(**BATCH, by_reference=False, learning_rate=1e-2, gamma=0.95)
+# Active penalties of very different size from the first update on.
+PENALTIES = {"beta": 5.0, "nu_start": 3.0, "lam_start": 0.5, "lam_lr": 0.1, "cvar_clip_ratio": 0.5}
+TAILS = CPPOConfig(**asdict(MEMBER), **PENALTIES, reward_unit=100.0, cvar_clip_of="advantage")
+UNSCALED = {"normalise_rewards": False, "normalise_observations": False, "normalise_advantages": False}
+TRADING = {"task": "stock_trading", "action": "tilt", "episode_length": 12, "min_episode_length": 3}
+CASES = {
+    "flat": (TRADING, MEMBER),
+    "tails": (TRADING, TAILS),
+    "symbol": (TRADING, replace(MEMBER, policy="symbol", gamma=0.0, benchmark_kl=0.01, entropy_coef=0.01)),
+    "raw": (TRADING, replace(MEMBER, **UNSCALED)),
+    "masked": ({"task": "multi_stock_3", "days": 6}, replace(MEMBER, gamma=0.99)),
+}
+
+TOLD = {
+    "reward", "episodes", "market_rows", "grade", "return_percent", "policy_loss", "value_loss", "entropy",
+    "approx_kl", "clip_fraction", "benchmark_kl", "explained_variance", *CVAR_METRICS,
+}  # fmt: skip
+"""Metrics of a single run that each member has too."""
+
+
+def make(rules, num_envs, **identity):
+    market = {"market": "synthetic", "market_options": {"num_paths": 3, "num_days": 300}}
+    return vecenv.make(num_envs=num_envs, compile=False, **market, **rules, **identity)
+
+
+def ensemble(case="flat", seeds=SEEDS, **settings):
+    rules, config = CASES[case]
+    env = make(rules, ROWS * len(seeds), **row_seeds(seeds, ROWS))
+    return (EnsembleCPPO if case == "tails" else EnsemblePPO)(env, replace(config, **settings), seeds)
+
+
+def single(case, seed):
+    rules, config = CASES[case]
+    return (CPPO if case == "tails" else PPO)(make(rules, ROWS, seed=seed), replace(config, seed=seed))
+
+
+@pytest.mark.parametrize(
+    "case", [name if name in ("flat", "tails") else pytest.param(name, marks=pytest.mark.assembly) for name in CASES]
+)
+def test_a_member_learns_what_a_single_run_of_its_seed_does_and_goes_on_as_one(case):
+    together, alone = ensemble(case), [single(case, seed) for seed in SEEDS]
+    start = [parameter.clone() for parameter in together.parameters]
+    for update in range(3):
+        if update == 2:
+            resumed, rows = single(case, SEEDS[1]), slice(ROWS, 2 * ROWS)
+            resumed.load_state_dict(together.member_state(1))
+            assert resumed.update_number == 2 and same_bits(resumed.actor[0], together.actor[0][1])
+            discounted = resumed.reward_scale.discounted_return
+            assert same_bits(discounted, together.reward_scale.discounted_return[rows])
+        metrics = together.update()
+        for seed, learner in zip(SEEDS, alone, strict=True):
+            own = learner.update()
+            told = {name: metrics[member_metric(name, seed)] for name in own if name in TOLD}
+            assert told == pytest.approx({name: own[name] for name in told}, rel=2e-3, abs=1e-5, nan_ok=True)
+    assert metrics["entropy"] == pytest.approx(sum(metrics[member_metric("entropy", seed)] for seed in SEEDS) / 3)
+    assert metrics["frames"] == 3 * 8 * ROWS
+    resumed.update()
+    for number, learner in (*enumerate(alone), (1, resumed)):
+        pairs = zip([*together.parameters, *together.moments], [*learner.parameters, *learner.moments], strict=True)
+        for stacked, own in pairs:
+            torch.testing.assert_close(stacked[number], own, rtol=1e-4, atol=2e-5)
+        elapsed = together.env.rows[number * ROWS : (number + 1) * ROWS].elapsed
+        torch.testing.assert_close(elapsed, learner.env.rows.elapsed)
+    moved = max(float((now - before).abs().max()) for now, before in zip(together.parameters, start, strict=True))
+    assert moved > 100 * 2e-5
+    if case == "tails":
+        assert told["penalised_fraction"] > 0.2 and len({float(nu) for nu in together.nu}) == len(SEEDS)
+        assert together.multiplier[1] == alone[1].multiplier == resumed.multiplier
+        torch.testing.assert_close(together.carried_return[rows], alone[1].carried_return, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_one_batch_is_refused():
+    with pytest.raises(ValueError, match="needs at least two members, got 1"):
+        ensemble(seeds=(1,))
+    with pytest.raises(ValueError, match="35 sub-environments cannot be shared evenly by 3 members"):
+        EnsemblePPO(make(TRADING, 35), MEMBER, SEEDS)
+    with pytest.raises(ValueError, match="target_kl stops one learner's epochs"):
+        ensemble(target_kl=0.01)
+    with pytest.raises(ValueError, match="by_reference keeps one table for one policy"):
+        ensemble(by_reference=True)
+    with pytest.raises(ValueError, match="curriculum follows a schedule by its results, which members cannot share"):
+        EnsemblePPO(make({"task": "curriculum", "tiers": ("single_stock",)}, 36), MEMBER, SEEDS)
+    with pytest.raises(ValueError, match=r"the checkpoint has the members \[3, 7, 5\], not \[3, 7, 6\]"):
+        ensemble(seeds=(3, 7, 6)).load_state_dict({"members": [3, 7, 5]})
+
+
+def test_rows_and_metrics_of_members_by_hand():
+    told = row_seeds((3, 7), 2)
+    assert told["seed"].tolist() == [3, 3, 7, 7] and told["env_ids"].tolist() == [0, 1, 0, 1]
+    row = {"update": 2.0, "loss": 3.0, "loss.seed_3": 2.0, "loss.seed_7": 4.0, "grade.seed_3": math.nan}
+    row |= {"grade.seed_7": 1.0}
+    assert means_of_members(row, (3, 7)) == {"loss": 3.0, "grade": 1.0}
+    assert metrics_of_member(row, 7) == {"update": 2.0, "loss": 4.0}

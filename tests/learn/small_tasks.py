@@ -1,4 +1,4 @@
-"""A walk on a line whose values are known, for value learners, and small settings of them."""
+"""A walk whose values are known and a market of a planted signal, with settings of learners small enough for tests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Categorical
 
-from vecenv import VecEnv
+import vecenv
+from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import EpisodeKey, randint
 from vecenv.core.scenario import Scenario
 from vecenv.learn.dqn import DQNConfig
+from vecenv.learn.ppo import PPOConfig
+from vecenv.market.planted import planted_bars
+from vecenv.market.tape import MarketTape
 
 PLACES, GAMMA = 6, 0.8
-SMALL = DQNConfig(
+SMALL_DQN = DQNConfig(
     num_steps=4, total_frames=4 * 16 * 4, minibatches=3, minibatch_size=32, hidden=(8,), gamma=GAMMA, buffer_size=200,
     exploration_fraction=0.5, checkpoint_every=2,
 )  # fmt: skip
@@ -92,3 +96,30 @@ def chain_values() -> Tensor:
 
 def same(left: list[Tensor], right: list[Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+
+
+HORIZON = 20
+RULES = {
+    "features": ("signal",),
+    "initial_cash": 1_000.0,
+    "commission": 0.0,
+    "whole_shares": False,
+    "episode_length": HORIZON,
+    "feature_scale": 1.0,
+    "compile": False,
+}
+SMALL_PPO = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8))
+
+
+def planted_env(
+    num_envs: int = 16, market_seed: int = 0, seed: int = 0, num_symbols: int = 1, **overrides: object
+) -> VecEnv:
+    tape = MarketTape.from_bars(planted_bars(32, 200, num_symbols, seed=market_seed), features=("signal",))
+    return vecenv.make("stock_trading", num_envs, market=tape, seed=seed, **(RULES | overrides))
+
+
+def episode_returns(env: VecEnv, policy: object) -> Tensor:
+    """Return each row's return over its first episode. Shape: (N,)."""
+    FusedCollector(env, policy, HORIZON).rollout()
+    info = env.info()
+    return info["portfolio_value"] / info["start_value"] - 1

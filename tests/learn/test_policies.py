@@ -1,8 +1,9 @@
-"""Checkpoints: what another run takes over as its initial policy, and states of other forms, refused in a sentence."""
+"""Policies that a run starts from, keeps as its best and writes, and states of other forms, refused in a sentence."""
 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,22 +11,31 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.chain_task import same
+from tests.learn.small_tasks import same
 from tests.small_env import assert_same_bits, snapshot
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.evaluation import evaluate
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.initial_policy import check_same_network, start_from
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.learn.running_moments import RunningMoments
-from vecenv.learn.runs import CHECKPOINT, load_run
+from vecenv.learn.runs import CHECKPOINT, load_run, run
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
+from vecenv.learn.validation import METRICS, ValidatedLearner, Validation
+from vecenv.registry import task_of
+from vecenv.tasks.stock_trading.agents import BestRule
+from vecenv.testing import learner_case
 
 CONFIG = PPOConfig(num_steps=4, total_frames=3 * 4 * 8, minibatches=2, epochs=1, policy="symbol", hidden=(8,))
 RULES = {"action": "tilt", "features": ("daily_change", "momentum_10"), "episode_length": 20}
+
+
+SIX = replace(CONFIG, total_frames=6 * 4 * 8, checkpoint_every=1)
 
 
 def market_env(num_symbols: int, seed: int = 0, **rules: object) -> VecEnv:
@@ -131,22 +141,15 @@ def test_what_cannot_start_a_run_is_refused(source, tmp_path):
 
 
 FAULTS = {
-    r"its state\.actor\.0 is float32 of shape \(8, 3\) instead of float32 of shape \(8, \d+\)": (
-        lambda state: state["actor"].__setitem__(0, torch.zeros(8, 3))
-    ),
     r"its state\.actor\.1 is float64 of shape \(8,\) instead of float32 of shape \(8,\)": (
         lambda state: state["actor"].__setitem__(1, state["actor"][1].double())
     ),
     r"its state\.actor\.1 is str instead of float32": lambda state: state["actor"].__setitem__(1, "weights"),
     r"its state\.actor has \d+ entries instead of": lambda state: state["actor"].pop(),
     "its state lacks moments and also has momenta": lambda state: state.update(momenta=state.pop("moments")),
-    r"its state\.environment\.rows\.0": lambda state: state["environment"]["rows"].__setitem__(0, torch.zeros(8, 7)),
     r"its state\.environment\.env_ids is int64": lambda state: state["environment"].update(env_ids=torch.arange(9)),
     r"its state\.update is str instead of a number": lambda state: state.update(update="three"),
     "its optimiser is nothing instead of dict": lambda state: state.pop("optimiser"),
-    r"its optimiser\.state\.0\.exp_avg is float32 of shape \(3,\) instead of": (
-        lambda state: state["optimiser"]["state"][0].update(exp_avg=torch.zeros(3))
-    ),
     r"its optimiser\.state also has 99": lambda state: state["optimiser"]["state"].update({99: {}}),
     r"its optimiser\.param_groups\.0\.params has \d+ entries instead of": (
         lambda state: state["optimiser"]["param_groups"][0]["params"].append(99)
@@ -191,12 +194,7 @@ def test_every_rollout_is_taken_into_the_moments_once() -> None:
     """After each update they are those of all observations so far, the rollout before the first update among them."""
     own, seen = PPO(market_env(3), replace(CONFIG, policy="flat")), []
     collect = own.collect
-
-    def collected() -> None:
-        collect()
-        seen.append(own.collector.observation.flatten(0, 1).double().clone())
-
-    own.collect = collected  # type: ignore[method-assign]
+    own.collect = lambda: collect() or seen.append(own.collector.observation.flatten(0, 1).double().clone())
     for update in range(1, 3):
         own.update()
         samples, deviation = torch.cat(seen), own.observation_moments.deviation()
@@ -208,3 +206,99 @@ def test_every_rollout_is_taken_into_the_moments_once() -> None:
         torch.testing.assert_close(own.moments[0], own.observation_moments.mean.float())
         torch.testing.assert_close(own.moments[1], deviation.float())
         assert own.reward_scale.return_moments.count == (update + 1) * own.batch_size
+
+
+class Scripted(Validation):
+    """A validation with given mean rewards."""
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores = list(scores)
+
+    def __call__(self, policy: ActorPolicy) -> dict[str, float]:
+        return dict.fromkeys(METRICS, 0.0) | {"validation_reward": self.scores.pop(0)}
+
+
+def validated(scores: list[float], patience: int | None = None, evaluations: int = 6) -> ValidatedLearner:
+    return ValidatedLearner(PPO(market_env(3), SIX), Scripted(scores), evaluations, patience)
+
+
+def test_the_best_policy_is_kept_and_loaded(tmp_path):
+    learner, actors = validated([0.1, 0.4, 0.2, 0.5, 0.3, 0.0]), []
+    history = run(learner, tmp_path, on_update=lambda _: actors.append([p.clone() for p in learner.learner.actor]))
+    assert len(history) == 6 and learner.best["update"] == 4 and learner.best["score"] == 0.5
+    kept = load_policy(tmp_path / "checkpoint.pt", market_env(3)).parameters[2:]
+    assert same(kept, actors[3]) and not same(kept, actors[5])
+    # A resumed run knows it.
+    again = validated([])
+    again.load_state_dict(learner.state_dict())
+    assert again.update_number == 6 and again.best["update"] == 4 and again.failures == 2
+    assert same(again.best["actor"], learner.best["actor"])
+    with pytest.raises(ValueError, match="trained without validation"):
+        again.load_state_dict(again.learner.state_dict())
+    for name, values in (("evaluations", (0, None)), ("patience", (1, 0))):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+            ValidatedLearner(learner.learner, Scripted([]), *values)
+
+
+def test_training_stops_when_the_patience_is_at_its_end():
+    """An equal policy is no better one; between validations there are no figures."""
+    learner = validated([0.1, 0.5, 0.5, 0.3, 0.6, 0.7], patience=2)
+    assert [row["validation_reward"] for row in run(learner)] == [0.1, 0.5, 0.5, 0.3]
+    assert learner.best["update"] == 2 and learner.num_updates == 4
+    learner = validated([1.0, 2.0, 3.0], evaluations=2)
+    rows = run(learner)
+    told = [math.isnan(row["validation_reward"]) for row in rows]
+    assert learner.every == 3 and told == [False, True, False, True, True, False]
+    assert all(set(METRICS) <= row.keys() for row in rows)
+
+
+def test_a_validation_is_an_evaluation_of_the_same_episodes():
+    """Beside the best rule, where it is known: without costs."""
+    options = {"num_paths": 4, "num_days": 40, "symbols": ["A", "B"], "generator": {"kind": "momentum"}}
+    for commission in (0.0, 0.001):
+        held_out = vecenv.make(
+            "stock_trading", 8, market="planted", market_options=options, compile=False, commission=commission, **RULES
+        )
+        learner = PPO(held_out, CONFIG)
+        policy = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
+        validation = Validation(held_out, 5)
+        first, again = validation(policy), validation(policy)
+        assert first == pytest.approx(again, abs=0.0, rel=0.0, nan_ok=True)
+        agents = {"policy": PolicyAgent(policy), "buy_and_hold": task_of(held_out).agents["buy_and_hold"]()}
+        evaluation = evaluate(held_out, agents | {"best_rule": BestRule()}, 5)
+        record, above = evaluation.records["policy"], evaluation.excess_log_returns
+        assert first["validation_reward"] == float(record.reward.mean())
+        assert first["validation_reference_reward"] == float(evaluation.records["buy_and_hold"].reward.mean())
+        assert first["validation_grade"] == pytest.approx(evaluation.grades["policy"]["grade"].mean)
+        assert first["validation_sharpe"] == pytest.approx(evaluation.summaries["policy"].mean["sharpe"])
+        names = ("excess_percent", "excess_low", "excess_high")
+        told = [first[f"validation_{name}"] for name in names]
+        assert told == [100 * value for value in above["policy"]]
+        if commission:
+            assert math.isnan(first["validation_attainable_percent"])
+        else:
+            assert first["validation_attainable_percent"] == 100 * above["best_rule"].mean != 0
+
+
+def test_each_member_of_an_ensemble_keeps_its_best_policy_and_its_patience():
+    """Scores of the two members in turn: the first is best at once and done after two more, the second at its last."""
+    scores = [0.5, 0.1, 0.4, 0.2, 0.5, 0.1, 0.9, 0.3]
+    case = learner_case("ppo", ensemble=True, total_frames=5 * 24)
+    learner = ValidatedEnsemble(case.new(), Scripted(scores), evaluations=5, patience=2)
+    rows = [learner.update() for _ in range(4)]
+    assert [(best["update"], best["score"]) for best in learner.bests] == [(1, 0.5), (4, 0.3)]
+    assert learner.counts == [2, 0] and learner.num_updates == 5
+    own = f"validation_reward.seed_{learner.learner.seeds[1]}"
+    assert rows[0]["validation_reward"] == pytest.approx(0.3) and rows[3][own] == 0.3
+    assert set(learner.metric_names()) <= rows[0].keys() and len(learner.metric_names()) == 3 * len(METRICS)
+    kept = learner.member_state(1)
+    assert kept["best"]["update"] == 4 and kept["failures"] == 0
+    assert torch.equal(kept["best"]["actor"][0], kept["actor"][0])
+    assert not torch.equal(learner.bests[0]["actor"][0], learner.learner.actor[0][0])
+    again = ValidatedEnsemble(case.new(), Scripted([0.0, 0.0]), evaluations=5, patience=1)
+    with pytest.raises(ValueError, match="trained without validation"):
+        again.load_state_dict(learner.learner.state_dict())
+    again.load_state_dict(learner.state_dict())
+    assert again.counts == [2, 0] and again.bests[1]["score"] == 0.3 and again.num_updates == 5
+    again.counts[1] = 1
+    assert again.num_updates == again.update_number == 4
