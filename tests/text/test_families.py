@@ -49,10 +49,12 @@ TEXTS = {
         "episode_length": 3,
     },
 }
+TIERS = ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")
+AGENTS = ("agent_market", "execution")
 MORE_TEXTS = {
-    **{name: TEXTS["multi_stock_3"] for name in ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")},
+    **dict.fromkeys(TIERS, TEXTS["multi_stock_3"]),
     "curriculum": {"market_options": BARS},
-    **{name: TEXTS["market_making"] for name in ("agent_market", "execution")},
+    **dict.fromkeys(AGENTS, TEXTS["market_making"]),
 }
 RECORDS = {
     "multi_stock_3": {"market": {"market": "random_walk", "seed": 0, **BARS}, "days": 3},
@@ -60,12 +62,9 @@ RECORDS = {
     "news_signals": {"market": {"market": "news", **NEWS}, "episode_length": 4},
 }
 MORE_RECORDS = {
-    **{
-        name: RECORDS["multi_stock_3"]
-        for name in ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")
-    },
+    **dict.fromkeys(TIERS, RECORDS["multi_stock_3"]),
     "curriculum": {"market": RECORDS["multi_stock_3"]["market"]},
-    **{name: BOOK for name in ("agent_market", "execution")},
+    **dict.fromkeys(AGENTS, BOOK),
 }
 
 
@@ -91,11 +90,6 @@ def test_every_task_with_text_is_checked():
     assert {name for name in spoken if tasks[name].recording is not None} == {*RECORDS, *MORE_RECORDS}
 
 
-def spoken(**methods: object) -> vecenv.Task:
-    """Return the walker's task with some methods of its text replaced."""
-    return replace(REACH_ZERO, text=type("Planted", (WalkText,), methods))
-
-
 CALLS = iter(range(10**6))
 WALK = WalkText.render
 
@@ -105,11 +99,15 @@ def read(accepted):
 
     def parse(self, texts, state):
         numbers = [self._number(text) for text in texts]
-        return torch.tensor([[accepted(number, text)] for number, text in zip(numbers, texts, strict=True)]), (
-            torch.tensor([number is not None for number in numbers])
-        )
+        action = [[accepted(number, text)] for number, text in zip(numbers, texts, strict=True)]
+        return torch.tensor(action), torch.tensor([number is not None for number in numbers])
 
     return parse
+
+
+def all_read_as(valid):
+    """Return a parser that reads nothing, and says of so many texts whether they are valid."""
+    return lambda self, texts, state: (torch.zeros(len(texts), 1), torch.tensor(valid(len(texts))))
 
 
 def moved(self, observations, state):
@@ -117,73 +115,57 @@ def moved(self, observations, state):
     return WALK(self, observations, state)
 
 
-TEXT_FAULTS = {
-    "a hidden field": (
-        {"render": lambda self, seen, state: [f"{day}" for day in state.day.tolist()]},
-        "step 1: a text shows state.day, which is not observed",
+TEXT_FAULTS = [
+    (
+        "render",
+        lambda self, seen, state: [f"{day}" for day in state.day.tolist()],
+        "step 1: a text shows state.day, whi",
     ),
-    "a clock": ({"render": lambda self, seen, state: [f"{next(CALLS)}"] * len(seen)}, "told in other words"),
-    "other rows": ({"render": lambda self, seen, state: [f"{float(seen.sum())}"] * len(seen)}, "rows depend on others"),
-    "a text too few": ({"render": lambda self, seen, state: WALK(self, seen, state)[1:]}, "render must return a text"),
-    "no instructions": ({"instructions": lambda self, state: [""] * len(state.day)}, "instructions must return a text"),
-    "rows that change": ({"render": moved}, "what is shown changes the rows"),
-    "a parser that raises": (
-        {"parse": read(lambda number, text: float(text))},
-        "parse raises ValueError on '' or beside it",
-    ),
-    "a reader of half a text": (
-        {"parse": read(lambda number, text: number or 0.001 * len(str(text)))},
+    ("render", lambda self, seen, state: [f"{next(CALLS)}"] * len(seen), "told in other words"),
+    ("render", lambda self, seen, state: [f"{float(seen.sum())}"] * len(seen), "rows depend on others"),
+    ("render", lambda self, seen, state: WALK(self, seen, state)[1:], "render must return a text"),
+    ("render", moved, "what is shown changes the rows"),
+    ("instructions", lambda self, state: [""] * len(state.day), "instructions must return a text"),
+    ("parse", read(lambda number, text: float(text)), "parse raises ValueError on '' or beside it"),
+    (
+        "parse",
+        read(lambda number, text: number or 0.001 * len(str(text))),
         "the action of an invalid text depends on it",
     ),
-    "readers that look aside": (
-        {"parse": lambda self, texts, state: (torch.zeros(len(texts), 1), torch.tensor([len(texts) > 1] * len(texts)))},
-        "is read otherwise beside other texts",
+    ("parse", all_read_as(lambda count: [count > 1] * count), "is read otherwise beside other texts"),
+    ("parse", all_read_as(lambda count: [True] * count), "is no text, but valid"),
+    ("parse", all_read_as(lambda count: [1.0] * count), "parse must tell of each text whether it is valid"),
+    ("random_answer", lambda self, draw: f"{draw.random()} east", "cannot be read"),
+    ("random_answer", lambda self, draw: "0.5", "random_answer always gives '0.5'"),
+    (
+        "random_answer",
+        lambda self, draw: f"{Random(next(CALLS)).uniform(-1, 1):.3f}",
+        "draws from more than its argument",
     ),
-    "all is valid": (
-        {"parse": lambda self, texts, state: (torch.zeros(len(texts), 1), torch.ones(len(texts)) > 0)},
-        "is no text, but valid",
-    ),
-    "validity as a number": (
-        {"parse": lambda self, texts, state: (torch.zeros(len(texts), 1), torch.ones(len(texts)))},
-        "parse must tell of each text whether it is valid",
-    ),
-    "an answer that nobody reads": ({"random_answer": lambda self, draw: f"{draw.random()} east"}, "cannot be read"),
-    "one answer": ({"random_answer": lambda self, draw: "0.5"}, "random_answer always gives '0.5'"),
-    "an example that nobody reads": (
-        {"examples": lambda self: ("east",)},
-        "'east' of random_answer or examples cannot",
-    ),
-    "a global generator": (
-        {"random_answer": lambda self, draw: f"{Random(next(CALLS)).uniform(-1, 1):.3f}"},
-        "random_answer draws from more than its argument",
-    ),
-}
+    ("examples", lambda self: ("east",), "'east' of random_answer or examples cannot"),
+]
 
 
-@pytest.mark.parametrize("name", TEXT_FAULTS)
-def test_a_planted_fault_of_a_text_is_named(name):
-    methods, message = TEXT_FAULTS[name]
+@pytest.mark.parametrize(("name", "planted", "message"), TEXT_FAULTS)
+def test_a_planted_fault_of_a_text_is_named(name, planted, message):
+    text = type("Planted", (WalkText,), {name: planted})
     with pytest.raises(TaskFault, match=f"^reach_zero: text: .*{message}"):
-        check_text(spoken(**methods))
+        check_text(replace(REACH_ZERO, text=text))
 
 
-def test_the_text_of_the_walker_is_sound():
+def test_a_sound_text_passes_and_one_that_knows_tomorrow_is_named():
     check_text(REACH_ZERO)
     with pytest.raises(ValueError, match="'silent' has no text"):
         check_text(replace(REACH_ZERO, name="silent", text=None))
-
-
-def test_a_text_that_knows_tomorrow_is_named():
     task = task_named("news_signals")
 
     def prophet(scenario):
+        """Tell the next day's close."""
         text = task.text(scenario)
-        render = text.render
+        render, close = text.render, scenario.tape.ohlcv[..., 0, 3]
         text.render = lambda seen, state: [
-            f"{told} {float(close):.2f}"
-            for told, close in zip(
-                render(seen, state), scenario.tape.ohlcv[state.path, state.day + 1, 0, 3], strict=True
-            )
+            f"{told} {float(next_close):.2f}"
+            for told, next_close in zip(render(seen, state), close[state.path, state.day + 1], strict=True)
         ]
         return text
 
@@ -203,44 +185,33 @@ def recorder_with(change) -> vecenv.Task:
     return recording_with(recorder=type("Recorder", (RatingRecorder,), {"recorded": recorded}))
 
 
-def as_it_was(self, records, scenario, device="cpu"):
-    """Replay nothing."""
-    return list(records)
-
-
-def with_a_script(self, record, reference, name, scenario):
-    return RatingRecording.report_page(self, record, reference, name, scenario) + "<script src=//a.example></script>"
-
-
-RECORD_FAULTS = {
-    "a reward of its own": (recorder_with(lambda day: {"reward": day.reward + 1e-9}), "records: reward of step 0"),
-    "validity of its own": (recorder_with(lambda day: {"valid": True}), "records: valid of step"),
-    "another text": (
-        recorder_with(lambda day: {"messages": [day.messages[0], {**day.messages[1], "content": "A: 0"}]}),
-        "records: messages of step 0",
+SCRIPT = "<script src=//a.example></script>"
+OTHER = {"role": "user", "content": "A: 0"}
+RECORD_FAULTS = [
+    (recorder_with(lambda day: {"reward": day.reward + 1e-9}), "records: reward of step 0"),
+    (recorder_with(lambda day: {"valid": True}), "records: valid of step"),
+    (recorder_with(lambda day: {"messages": [day.messages[0], OTHER]}), "records: messages of step 0"),
+    (recorder_with(lambda day: {"costs": day.costs + next(CALLS)}), "replay: a replay differs: day 1: costs: recorded"),
+    (
+        recording_with(replay=lambda self, records, *given: list(records)),
+        "tampering: an answer that became nonsense: nob",
     ),
-    "a figure that no state has": (
-        recorder_with(lambda day: {"costs": day.costs + next(CALLS)}),
-        "replay: a replay differs: day 1: costs: recorded",
-    ),
-    "nothing is replayed": (
-        recording_with(replay=as_it_was),
-        "tampering: an answer that became nonsense: nobody notices",
-    ),
-    "figures that are passed over": (
+    (
         recording_with(unchecked=(*RatingRecording.unchecked, "costs.x"), difference=lambda self, one, other: None),
         "tampering: versions.task: recorded something else is told as 'nothing'",
     ),
-    "a page that loads": (recording_with(report_page=with_a_script), "pages: a report needs more than itself"),
-    "a table without a day": (
+    (
+        recording_with(report_page=lambda *given: RatingRecording.report_page(*given) + SCRIPT),
+        "pages: a report needs more than itself",
+    ),
+    (
         recording_with(table_rows=lambda self, record: RatingRecording.table_rows(self, record)[1:]),
         "files: a table must have a row for each episode and step",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", RECORD_FAULTS)
-def test_a_planted_fault_of_a_record_is_named(name):
-    task, message = RECORD_FAULTS[name]
+@pytest.mark.parametrize(("task", "message"), RECORD_FAULTS)
+def test_a_planted_fault_of_a_record_is_named(task, message):
     with pytest.raises(TaskFault, match=f"^news_signals: {message}"):
         check_records(task, **RECORDS["news_signals"])

@@ -11,10 +11,10 @@ from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_cal
 from vecenv.text.tool_set import calculate
 
 CALL = ToolCall("price_history", {"days": 5})
-TOO_LONG = (
-    ToolCall("a", {"x": "y" * (LONGEST_CALL - 37)}),
-    ToolCall("", fault="a call may have 4096 characters"),
-)
+POSITION = ToolCall("position")
+NO_OBJECT = ToolCall("", fault="Action Input must be a JSON object")
+NO_CALL = ToolCall("", fault="a call must be a JSON object")
+LONG = "y" * (LONGEST_CALL - 37)
 
 
 @pytest.mark.parametrize(
@@ -24,46 +24,38 @@ TOO_LONG = (
         ("json", ' \n{"tool": "price_history", "args": {"days": 5}} ', CALL),
         ("json", 'I look. <tool_call>{"name": "price_history", "parameters": {"days": 5}}</tool_call> done', CALL),
         ("json", '<tool_call>\n{"name": "price_history", "arguments": {"days": 5}}', CALL),
-        (
-            "json",
-            '<tool_call>{"name": "position"}</tool_call> <tool_call>{"name": 3}</tool_call>',
-            ToolCall("position"),
-        ),
-        ("json", '{"name": "position"}', ToolCall("position")),
+        ("json", '<tool_call>{"name": "position"}</tool_call> <tool_call>{"name": 3}</tool_call>', POSITION),
+        ("json", '{"name": "position"}', POSITION),
         ("json", '{"name": "position", "arguments": [1]}', ToolCall("", fault="arguments must be a JSON object")),
-        ("json", '{"arguments": {}}', ToolCall("", fault="a call needs the name of a tool")),
         ("json", '{"name": 3}', ToolCall("", fault="a call needs the name of a tool")),
-        ("json", '{"name": "position"', ToolCall("", fault="a call must be a JSON object")),
-        ("json", "<tool_call>[1]</tool_call>", ToolCall("", fault="a call must be a JSON object")),
-        ("json", "BUY 0.5", None),
+        ("json", '{"name": "position"', NO_CALL),
+        ("json", "<tool_call>[1]</tool_call>", NO_CALL),
         ("json", "<answer>BUY 0.5</answer>", None),
-        ("json", "Action: position", None),
-        ("json", "", None),
         ("react", 'Thought: look\nAction: price_history\nAction Input: {"days": 5}\nObservation: made up', CALL),
-        ("react", "Action: position", ToolCall("position")),
-        ("react", "Action: position\nObservation: 3 shares\nFinal Answer: HOLD", ToolCall("position")),
-        ("react", "  Action : position \n", ToolCall("position")),
-        ("react", "Action: position\nAction Input: 5", ToolCall("", fault="Action Input must be a JSON object")),
-        ("react", "Action: position\nAction Input: {", ToolCall("", fault="Action Input must be a JSON object")),
+        ("react", "Action: position", POSITION),
+        ("react", "Action: position\nObservation: 3 shares\nFinal Answer: HOLD", POSITION),
+        ("react", "  Action : position \n", POSITION),
+        ("react", "Action: position\nAction Input: 5", NO_OBJECT),
         ("react", "Thought: enough\nFinal Answer: BUY 0.5\nAction: position", None),
         ("react", '{"name": "position"}', None),
-        ("react", "BUY 0.5", None),
         # What is thought calls nothing.
         ("json", '<think>or {"name": "moon"}</think> {"name": "price_history", "arguments": {"days": 5}}', CALL),
-        ("json", 'what?</think><tool_call>{"name": "position"}</tool_call>', ToolCall("position")),
+        ("json", 'what?</think><tool_call>{"name": "position"}</tool_call>', POSITION),
         ("json", '<think>I could say <tool_call>{"name": "position"}</tool_call></think>BUY', None),
-        ("json", '<think><tool_call>{"name": "position"}</tool_call>', None),
         ("json", '<think>{"name": "position"} <answer>HOLD</answer>', None),
         ("json", '</thin\u212a>{"name": "position"}', None),
         ("react", '<think>\nAction: moon\n</think>\nAction: price_history\nAction Input: {"days": 5}', CALL),
-        ("react", "<think>\nAction: moon\n</think>\nFinal Answer: HOLD", None),
         ("react", "<think>\nAction: moon\n<answer>HOLD</answer>", None),
         # To the letter.
-        ("json", '{"name": "a", "arguments": {"x": "' + "y" * (LONGEST_CALL - 37) + '"}}', TOO_LONG[0]),
-        ("json", '{"name": "a", "arguments": {"x": "' + "y" * (LONGEST_CALL - 36) + '"}}', TOO_LONG[1]),
+        ("json", f'{{"name": "a", "arguments": {{"x": "{LONG}"}}}}', ToolCall("a", {"x": LONG})),
+        (
+            "json",
+            f'{{"name": "a", "arguments": {{"x": "{LONG}y"}}}}',
+            ToolCall("", fault="a call may have 4096 characters"),
+        ),
         ("react", "Action: a\nAction Input: " + " " * 99 + "{}" + " " * 9, ToolCall("a")),
         ("react", "Action: a\nAction Input: {} and more", ToolCall("a")),
-        ("react", "Action: a\nAction Input: [1]", ToolCall("", fault="Action Input must be a JSON object")),
+        ("react", "Action: a\nAction Input: [1]", NO_OBJECT),
     ],
 )
 def test_what_a_text_calls(form, text, call):
@@ -111,40 +103,36 @@ def test_nothing_raises(text, form):
         assert "think>" in text or read_call(thought + text, form) == call
 
 
-MEGABYTES = ["{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5]
+def test_a_megabyte_is_at_worst_a_fault():
+    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5):
+        for form in ("json", "react"):
+            call = read_call(text, form)
+            assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
+            read_call("<tool_call>" + text, form)
+            read_call("Action: a\nAction Input: " + text, form)
 
 
-@pytest.mark.parametrize("text", MEGABYTES)
-def test_a_megabyte_is_at_worst_a_fault(text):
-    for form in ("json", "react"):
-        call = read_call(text, form)
-        assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
-        read_call("<tool_call>" + text, form)
-        read_call("Action: a\nAction Input: " + text, form)
+NO_SUMS = (
+    ";1 +;1 / 0;a;__import__('os');(1).real;[1];'a';True;1 if 1 else 2;lambda: 1;9 ** 9 ** 9;1e99 * 1e99;sqrt(-1);1j;é;"
+    f"log(0);max();round(1, ndigits=2);{'1_0' * 99};{'(' * 199};2 ** 10000;1e400;min(1);\x00"
+)
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("1 + 2 * 3", 7.0), ("-(4 - 6) / 8", 0.25), ("2 ** 0.5", 2**0.5), ("7 // 2 + 7 % 2", 4.0),
-        ("max(1, 2, 3) - min(4, 5)", -1.0), ("round(sqrt(2), 3)", 1.414), ("exp(log(5))", 5.0), (" abs(-1e3) ", 1000.0),
-    ],
-)  # fmt: skip
-def test_sums(expression, value):
-    assert calculate(expression) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "", "1 +", "1 / 0", "a", "__import__('os')", "(1).real", "[1]", "'a'", "True", "1 if 1 else 2", "lambda: 1",
-        "9 ** 9 ** 9", "1e99 * 1e99", "sqrt(-1)", "log(0)", "max()", "round(1, ndigits=2)", "1j", "1_0" * 99,
-        "(" * 199, "2 ** 10000", "1e400", "min(1)", "\x00", "é",
-    ],
-)  # fmt: skip
-def test_what_is_no_sum_is_refused(expression):
-    with pytest.raises(ValueError, match=r"value|understood|characters"):
-        calculate(expression)
+def test_sums_and_what_is_none():
+    for expression, value in (
+        ("1 + 2 * 3", 7.0),
+        ("-(4 - 6) / 8", 0.25),
+        ("2 ** 0.5", 2**0.5),
+        ("7 // 2 + 7 % 2", 4.0),
+        ("max(1, 2, 3) - min(4, 5)", -1.0),
+        ("round(sqrt(2), 3)", 1.414),
+        ("exp(log(5))", 5.0),
+        (" abs(-1e3) ", 1000.0),
+    ):
+        assert calculate(expression) == pytest.approx(value)
+    for expression in NO_SUMS.split(";"):
+        with pytest.raises(ValueError, match=r"value|understood|characters"):
+            calculate(expression)
 
 
 @given(st.text(alphabet="0123456789.+-*/%() maxeqrtlog,_[]'\"", max_size=220))

@@ -19,16 +19,7 @@ from vecenv.text.turns import TextRows, TextRules
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
 TAPE = vecenv.make("single_stock_costs", **OPTIONS).scenario.tape
 CALL = '{"name": "position"}'
-ANSWERS = (
-    "BUY 0.5",
-    "SELL",
-    "HOLD",
-    "nonsense",
-    CALL,
-    '{"name": "what_if", "arguments": {}}',
-    None,
-    3,
-)
+ANSWERS = ("BUY 0.5", "SELL", "HOLD", "nonsense", CALL, '{"name": "what_if", "arguments": {}}', None, 3)
 ROWS = 5
 
 
@@ -95,7 +86,19 @@ def test_every_day_has_its_own_turns():
     assert rows.answer([0], [CALL])[0].shown == asked.shown
 
 
-def test_begun_rows_leave_the_others_alone():
+def test_doors_open_for_rows_that_there_are_and_begun_rows_leave_the_others_alone():
+    env = text_rows(4, TextRules()).env
+    door, every = TextDoor(env), TextDoor(env).render(range(4))
+    assert len(set(every)) == 4 and door.render([2, 0]) == [every[2], every[0]] and door.render([]) == []
+    actions, valid = door.parse([], [])
+    assert actions.shape == (0, 8, 3) and valid.shape == (0,)
+    assert (actions.dtype, valid.dtype) == (torch.float32, torch.bool)
+    with pytest.raises(IndexError, match=r"rows \[4\] are not all in \[0, 4\)"):
+        door.render([4])
+    with pytest.raises(ValueError, match="1 texts do not fit 2 rows"):
+        door.parse(["HOLD"], [0, 1])
+    with pytest.raises(ValueError, match="1 calls do not fit 2 rows"):
+        door.tool_results(door.text.tools(["all"]), [ToolCall("position")], [0, 1])
     rows = text_rows(4, TextRules())
     rows.answer([0, 1, 2, 3], ["BUY"] * 4)
     kept = TextDoor(rows.env).render([0, 3])
@@ -107,37 +110,19 @@ def test_begun_rows_leave_the_others_alone():
         rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
 
 
-def test_doors_open_for_rows_that_there_are():
-    env = text_rows(4, TextRules()).env
-    door, every = TextDoor(env), TextDoor(env).render(range(4))
-    assert len(set(every)) == 4 and door.render([2, 0]) == [every[2], every[0]] and door.render([]) == []
-    actions, valid = door.parse([], [])
-    assert (
-        actions.shape == (0, 8, 3)
-        and valid.shape == (0,)
-        and (actions.dtype, valid.dtype) == (torch.float32, torch.bool)
-    )
-    with pytest.raises(IndexError, match=r"rows \[4\] are not all in \[0, 4\)"):
-        door.render([4])
-    with pytest.raises(ValueError, match="1 texts do not fit 2 rows"):
-        door.parse(["HOLD"], [0, 1])
-    with pytest.raises(ValueError, match="1 calls do not fit 2 rows"):
-        door.tool_results(door.text.tools(["all"]), [ToolCall("position")], [0, 1])
-
-
 def test_what_cannot_be_played_is_refused():
-    with pytest.raises(ValueError, match="'reach_nothing' has no text"):
-        TextRows(vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False), TextRules())
-    with pytest.raises(ValueError, match="unknown tools moon"):
-        text_rows(1, TextRules(tools=("moon",)))
-    with pytest.raises(ValueError, match="format_penalty must not be positive, got 0"):
-        TextRules(format_penalty=0.1)
-    with pytest.raises(ValueError, match="turns must be at least 1, got 0"):
-        TextRules(turns=0)
-    assert TextRules().inapplicable() == {"tool_form": "tools", "turns": "tools"}
-    assert TextRules(tools=("all",)).inapplicable() == {} and TextRules(turns=1).format_penalty == 0.0
+    silent = vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False)
     # A task that has said nothing about answers has none to offer.
     text = WalkText(REACH_ZERO.build())
     assert text.examples() == () and text.acted(None) is None and TaskText.random_answer(text, None) == ""
-    with pytest.raises(ValueError, match="there are no tools; a, b cannot be called"):
-        text.tools(["a", "b"])
+    for call, words in (
+        (lambda: TextRows(silent, TextRules()), "'reach_nothing' has no text"),
+        (lambda: text_rows(1, TextRules(tools=("moon",))), "unknown tools moon"),
+        (lambda: TextRules(format_penalty=0.1), "format_penalty must not be positive, got 0"),
+        (lambda: TextRules(turns=0), "turns must be at least 1, got 0"),
+        (lambda: text.tools(["a", "b"]), "there are no tools; a, b cannot be called"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert TextRules().inapplicable() == {"tool_form": "tools", "turns": "tools"}
+    assert TextRules(tools=("all",)).inapplicable() == {} and TextRules(turns=1).format_penalty == 0.0
