@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -46,41 +46,19 @@ class Resting:
     ahead: int
 
 
-@dataclass
 class Oracle:
     """One account in one episode, by settings, their rates in whole numbers, lots of a unit, and money at the start."""
 
-    rules: CryptoLobConfig
-    rates: dict[str, int]
-    unit: int
-    initial: int
-    book: Book
-    row: int
-    position: int = 0
-    cash: int = 0
-    equity: int = 0
-    trade_cost: int = 0
-    entry: int = 0
-    best: int = 0
-    age: int = 0
-    won: int = 0
-    lost: int = 0
-    traded: int = 0
-    costs: int = 0
-    exposed: int = 0
-    unfilled: int = 0
-    invalid: int = 0
-    peak: int = 0
-    drawdown: float = 0.0
-    liquidated: bool = False
-    step: int = 0
-    filled: list[int] = field(default_factory=lambda: [0, 0])
-    resting: dict[int, Resting | None] = field(default_factory=lambda: {BIDS: None, ASKS: None})
-    waiting: list[Any] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, rules: CryptoLobConfig, rates: dict[str, int], unit: int, initial: int, book: Book, row: int
+    ) -> None:
+        self.rules, self.rates, self.unit, self.initial, self.book, self.row = rules, rates, unit, initial, book, row
+        self.position = self.cash = self.equity = self.trade_cost = self.entry = self.best = self.age = self.won = 0
+        self.lost = self.traded = self.costs = self.exposed = self.unfilled = self.invalid = self.peak = self.step = 0
+        self.drawdown, self.liquidated, self.filled = 0.0, False, [0, 0]
+        self.resting: dict[int, Resting | None] = {BIDS: None, ASKS: None}
         nothing = (HOLD, 0, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)})
-        self.waiting = [nothing] * max(self.rules.latency - 1, 0)
+        self.waiting: list[Any] = [nothing] * max(rules.latency - 1, 0)
 
     @property
     def done(self) -> bool:
@@ -139,7 +117,6 @@ class Oracle:
             if order is None or not book.open[row]:
                 continue
             sign = 1 if side == BIDS else -1
-            fill = 0
             touch = book.price[row][1 - side][0]
             reaching = 0
             if book.open[before]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,18 +18,9 @@ from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
+from vecenv.tasks.crypto_lob.forecasts import fit
 from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
-from vecenv.tasks.crypto_lob.forecasts.fit import (
-    FLOW,
-    FLOW_FACTORS,
-    NETWORK,
-    RIDGE,
-    FitSettings,
-    fitted_network,
-    forecast_forward,
-    forecasts,
-    new_network,
-)
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network, forecasts, new_network
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts.linear import PENALTIES, chosen_ridge, deviations, least_squares
@@ -48,42 +38,31 @@ def books_of(source: BookSource) -> ClockedBooks:
     return clocked(snapshots_of(source), source.step_gap, source.max_age)
 
 
-class Trained(NamedTuple):
-    """A folder of forecasts of two hours, and what the command has returned."""
-
-    folder: Path
-    result: dict[str, Any]
-    table: pd.DataFrame
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory):
+    """A folder of forecasts of two hours, what the command has returned, and the table."""
     out = tmp_path_factory.mktemp("forecasts")
     torch.manual_seed(3)
     wanted = torch.rand(3)
     torch.manual_seed(3)
     result = train(TrainFactors(out=out, books=BOOKS, folds=2, first_share=0.4, judged_share=0.2, fit=QUICK))
     assert torch.equal(torch.rand(3), wanted), "training leaves the caller's random numbers"
-    return Trained(out, result, pd.read_parquet(out / "forecasts.parquet"))
+    return out, result, pd.read_parquet(out / "forecasts.parquet")
 
 
 def test_moves_are_those_of_a_loop():
-    draw = np.random.default_rng(0)
-    rows = 700
+    draw, rows, told = np.random.default_rng(0), 700, 0
     price = 1000.0 + np.cumsum(draw.integers(-1, 2, (rows, 1)), 0)
     sizes, is_open = np.ones((rows, 1)), draw.random(rows) > 0.2
-    series = BookSeries(is_open, price, sizes, price + 1, sizes, sizes[:, 0], sizes[:, 0], 1.0)
-    got = smoothed_moves(series)
+    got = smoothed_moves(BookSeries(is_open, price, sizes, price + 1, sizes, sizes[:, 0], sizes[:, 0], 1.0))
     log = 1e4 * np.log(price[:, 0] + 0.5)
-    told = 0
-    for row in range(rows):
-        for place, horizon in enumerate(HORIZONS):
-            after = np.arange(row + 1, row + horizon + 1)
-            if after[-1] >= rows or not is_open[row] or is_open[after].sum() < 0.75 * horizon:
-                assert np.isnan(got[row, place])
-            else:
-                assert got[row, place] == pytest.approx(log[after].mean() - log[row], abs=1e-6)
-                told += 1
+    for row, (place, horizon) in itertools.product(range(rows), enumerate(HORIZONS)):
+        after = np.arange(row + 1, row + horizon + 1)
+        if after[-1] >= rows or not is_open[row] or is_open[after].sum() < 0.75 * horizon:
+            assert np.isnan(got[row, place])
+        else:
+            assert got[row, place] == pytest.approx(log[after].mean() - log[row], abs=1e-6)
+            told += 1
     assert told > 500
 
 
@@ -94,11 +73,8 @@ def test_folds_learn_from_rows_whose_moves_end_before_the_forecasts():
     assert [(fold.first, fold.end) for fold in folds[1:]] == [(10_666, 15_333), (15_333, 20_000)]
     # As few rows as there can be: as many to fit to as the longest horizon, and one to judge by.
     assert walk_forward(1_202, 1, 1_201 / 1_202, 400, 0.001)[0] == Fold(400, 800, 801, 1_201, 1_202)
-    for rows, count, share, judged in (
-        (1_200, 6, 0.25, 0.15),
-        (1_202, 1, 1_200 / 1_202, 0.001),
-        (9_000, 4, 0.9999, 0.2),
-    ):
+    few = ((1_200, 6, 0.25, 0.15), (1_202, 1, 1_200 / 1_202, 0.001), (9_000, 4, 0.9999, 0.2))
+    for rows, count, share, judged in few:
         with pytest.raises(ValueError, match=f"{rows:,} rows are too few for {count} folds"):
             walk_forward(rows, count, share, 400, judged)
 
@@ -119,16 +95,13 @@ def test_quality_is_that_of_scipy_and_of_the_definition():
 
 @pytest.mark.parametrize("kind", ["gru", "convolution"])
 def test_networks_read_no_later_row(kind):
+    """What is read is the rows before, whatever the first row that is asked for."""
     torch.manual_seed(0)
-    network = new_network(replace(QUICK, network=kind), 5, 8).eval()
+    network, rows = new_network(replace(QUICK, network=kind), 5, 8).eval(), torch.randn(1_000, 5)
     torch.nn.init.normal_(network.head.weight)
-    rows = torch.randn(1_000, 5)
-    before = forecasts(network, rows, 0, 1_000)
-    changed = rows.clone()
-    changed[600:] = torch.randn(400, 5)
-    after = forecasts(network, changed, 0, 1_000)
+    changed = torch.cat([rows[:600], torch.randn(400, 5)])
+    before, after = (forecasts(network, seen, 0, 1_000) for seen in (rows, changed))
     assert torch.equal(before[:600], after[:600]) and not torch.isclose(before[600:], after[600:]).any(1).all()
-    # What is read is the rows before, whatever the first row that is asked for.
     assert torch.allclose(forecasts(network, rows, 333, 900), before[333:900], atol=1e-6)
 
 
@@ -186,16 +159,17 @@ def test_forecasts_do_not_know_the_future():
         # Moves reach into later rows by their horizons.
         moves[cut - round(horizon / 4) :, place] = other.moves[cut - round(horizon / 4) :, place]
     before, after = (
-        forecast_forward(*table, folds, QUICK, told.append) for table in ((rows.factors, rows.moves), (factors, moves))
+        fit.forecast_forward(*table, folds, QUICK, told.append)
+        for table in ((rows.factors, rows.moves), (factors, moves))
     )
     assert told == folds * 2 and before.learned.tolist() == [0] * 720 + [620] * 540 + [1_160] * 540
-    got, again = (made.forecasts[NETWORK] for made in (before, after))
+    got, again = (made.forecasts[fit.NETWORK] for made in (before, after))
     assert np.array_equal(got[:cut], again[:cut], equal_nan=True) and not np.array_equal(got[1_260:], again[1_260:])
     assert np.isfinite(got[720:]).all() and np.isnan(got[:720]).all()
-    flows = rows.factors[:, [list(FACTORS).index(name) for name in FLOW_FACTORS]]
+    flows = rows.factors[:, [list(FACTORS).index(name) for name in fit.FLOW_FACTORS]]
     flow = least_squares(flows[:620], rows.moves[:620])
     ridge = chosen_ridge(rows.factors, rows.moves, 396, slice(496, 620))
-    for name, wanted in ((FLOW, flow(flows[720:1_260])), (RIDGE, ridge(rows.factors[720:1_260]))):
+    for name, wanted in ((fit.FLOW, flow(flows[720:1_260])), (fit.RIDGE, ridge(rows.factors[720:1_260]))):
         assert np.array_equal(before.forecasts[name][720:1_260], wanted.astype(np.float32))
     assert np.array_equal(before.mean[1_000], flow.mean) and np.isnan(before.mean[719]).all()
     known = np.isfinite(rows.moves).sum(0).tolist()
@@ -214,7 +188,7 @@ def test_files_say_what_the_models_have_seen_and_agents_are_shown_them(trained):
     seen = np.repeat([0, time[719], time[1_259]], [720, 540, 540])
     assert table["models_seen_until_ms"].tolist() == seen.tolist() and np.diff(time).tolist() == [4_000] * 1_799
     assert table[:720].filter(like="forecast_").isna().all().all()
-    measured = result["quality"][NETWORK][0]["information_coefficient"]
+    measured = result["quality"][fit.NETWORK][0]["information_coefficient"]
     assert measured["low"] < measured["mean"] < measured["high"]
     model = ForecastModel.load(folder / "model.safetensors")
     assert (model.seen_until, model.step_gap, model.settings, model.source) == (time[-1], 4.0, QUICK, result["books"])
@@ -229,9 +203,9 @@ def test_files_say_what_the_models_have_seen_and_agents_are_shown_them(trained):
 
 def test_files_of_other_books_are_refused(trained, tmp_path):
     """By one row that does not fit."""
-    path, table, books = trained.folder / "forecasts.parquet", trained.table, books_of(BOOKS)
+    (folder, _, table), books = trained, books_of(BOOKS)
     with pytest.raises(MarketDataError, match=r"no row at .*, a time of the tape; made with another step_gap"):
-        forecasts_of_rows(path, books_of(replace(BOOKS, step_gap=2.0)))
+        forecasts_of_rows(folder / "forecasts.parquet", books_of(replace(BOOKS, step_gap=2.0)))
     with pytest.raises(MarketDataError, match="no such file of forecasts; vecenv factors train writes one"):
         forecasts_of_rows(tmp_path / "none.parquet", books)
     (tmp_path / "text.parquet").write_text("no")
@@ -255,7 +229,7 @@ def test_files_of_other_books_are_refused(trained, tmp_path):
 
 
 def test_models_forecast_later_books_only(trained, tmp_path):
-    model, out = trained.folder / "model.safetensors", tmp_path / "later.parquet"
+    model, out = trained[0] / "model.safetensors", tmp_path / "later.parquet"
     with pytest.raises(ValueError, match=r"nothing is later than 2024-01-01T01:59:56, until which .* has seen"):
         apply(ApplyFactors(model=model, out=out, books=BOOKS))
     longer = replace(BOOKS, synthetic_hours=2.5)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from book_tables import book_table
+from random_books import book_table
 
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.crypto_lob.snapshots import read_snapshots

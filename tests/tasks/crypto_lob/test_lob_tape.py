@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from book_tables import book_table, snapshots
-from random_books import random_tape
+from random_books import book_table, random_tape, snapshots
 
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import clocked

@@ -50,20 +50,12 @@ def test_the_task_conforms(config, compiled):
     check_task(replace(task, config=lambda: task.config(**SMALL, **config)), steps=6, compiled=compiled)
 
 
-def small_task(seed: int, **changes: object) -> CryptoLob:
-    """Return a task on a random tape of which episodes have five steps."""
-    tape = random_tape(np.random.default_rng(seed))
-    config = {"episode_steps": 5, "taker_fee": 3.0, "max_gap": 100.0, "maintenance_margin": 0.0, "initial_cash": 1e6}
-    return CryptoLob(CryptoLobConfig(step_gap=0.5, factors=(), **(config | changes)), tape)  # type: ignore[arg-type]
-
-
-def equity_of(scenario: CryptoLob, starts: Tensor, choices: list[Tensor]) -> Tensor:
-    """Play choices of all rows from given starts, and return the last equity. Shape: (N,)."""
+def equity_of(scenario: CryptoLob, starts: Tensor, choices: Tensor) -> Tensor:
+    """Play choices, (N, S), of all rows from given starts, and return the last equity. Shape: (N,)."""
     env = VecEnv(scenario, len(starts), compile=False)
     state = env.state.replace(row=starts.int(), start_row=starts.int())
-    bound = env.engine.bound()
-    for choice in choices:
-        state = bound._vmap(scenario.step, state, choice)
+    for choice in choices.unsqueeze(-1).unbind(1):
+        state = env.engine.bound()._vmap(scenario.step, state, choice)
     assert bool((state.position == 0).all())
     return state.equity
 
@@ -74,23 +66,23 @@ def equity_of(scenario: CryptoLob, starts: Tensor, choices: list[Tensor]) -> Ten
 )
 def test_nothing_beats_the_oracle(fill, action, latency):
     """All 3⁵ choices are tried from several starts; one of them equals the best path."""
-    funding = {"funding_rate": 0.001, "funding_hours": 1 / 3600} if latency == 1 else {}
-    scenario = small_task(8 + latency, action=action, latency=latency, fill=fill, **funding)
+    config = {"episode_steps": 5, "taker_fee": 3.0, "max_gap": 100.0, "maintenance_margin": 0.0, "initial_cash": 1e6}
+    config |= {"funding_rate": 0.001, "funding_hours": 1 / 3600} if latency == 1 else {}
+    tape = random_tape(np.random.default_rng(8 + latency))
     # Orders that depth does not cover are out of reach of the oracle.
-    scenario.tape.size[:] = torch.where(scenario.tape.size > 0, 10_000, 0)
-    scenario = CryptoLob(scenario.config, scenario.tape)
+    tape.size[:] = torch.where(tape.size > 0, 10_000, 0)
+    options = CryptoLobConfig(step_gap=0.5, factors=(), action=action, latency=latency, fill=fill, **config)
+    scenario = CryptoLob(options, tape)
     starts = scenario.shared["starts"][::17]
     every = torch.tensor(list(itertools.product(range(3), repeat=5)))
-    rows = starts.repeat_interleave(len(every))
-    tried = equity_of(scenario, rows, list(every.repeat(len(starts), 1).unsqueeze(-1).unbind(1)))
+    tried = equity_of(scenario, starts.repeat_interleave(len(every)), every.repeat(len(starts), 1))
     best = tried.view(len(starts), -1).max(1).values
     path = best_positions(scenario, starts)
     if action == "step":
         path = torch.diff(path, dim=1, prepend=torch.zeros(len(starts), 1, dtype=torch.int64))
     late = max(latency - 1, 0)
     heard = torch.cat([path[:, late:], path.new_zeros(len(starts), late)], 1)
-    got = equity_of(scenario, starts, list((heard + 1).clamp(0, 2).unsqueeze(-1).unbind(1)))
-    assert torch.equal(got, best) and bool((best > 0).any())
+    assert torch.equal(equity_of(scenario, starts, (heard + 1).clamp(0, 2)), best) and bool((best > 0).any())
 
 
 def test_the_account_and_the_book_are_shown_as_their_features_say():
@@ -103,15 +95,12 @@ def test_the_account_and_the_book_are_shown_as_their_features_say():
     )  # fmt: skip
     row, mid = int(state.row[0]), int(tape.doubled_mid[int(state.row[0])])
     resting = torch.tensor([[mid // 2 - 50, tape.unit // 2, 3 * tape.unit], [mid // 2 + 80, 0, 7]])
-    position, start = tape.unit, row - 3
-    fields = {"position": position, "age": 2, "start_row": start, "trade_cost": int(position * mid * 0.98)}
+    fields = {"position": tape.unit, "age": 2, "start_row": row - 3, "trade_cost": int(tape.unit * mid * 0.98)}
     state = state[0].replace(**{name: torch.tensor(value, dtype=torch.int32) for name, value in fields.items()})
     blocks = env.scenario.observation(state.replace(resting=resting), {}, env.scenario.shared)
     shown = torch.cat([block.flatten() for block in blocks])
-    away = [1e4 * (2 * (mid // 2 - 50) - mid) / mid]
-    assert shown[:10].tolist() == pytest.approx(
-        [0.5, 0.2, 1.0, 0.7, 0.5, *away, 3.0, 0.0, 0.0, 7 / tape.unit], rel=1e-3
-    )
+    expected = [0.5, 0.2, 1.0, 0.7, 0.5, 1e4 * (2 * (mid // 2 - 50) - mid) / mid, 3.0, 0.0, 0.0, 7 / tape.unit]
+    assert shown[:10].tolist() == pytest.approx(expected, rel=1e-3)
     price, size = tape.price[row, :, :2].double(), tape.size[row, :, :2].double() / tape.unit
     levels = torch.cat([(1e4 * (2 * price - mid) / mid).flatten(), (1 + size).log().flatten()])
     assert shown[10:18].tolist() == pytest.approx(levels.tolist(), rel=1e-3)
@@ -120,17 +109,12 @@ def test_the_account_and_the_book_are_shown_as_their_features_say():
 
 def test_a_trade_is_won_or_lost_by_the_last_of_its_money():
     """Two lots that have cost 100 are sold for 101, 100 and 99, and with a third, which begins a trade, for 153."""
-    for filled, value, counts, left in (
-        (-2, 101, (1, 0), 0),
-        (-2, 100, (0, 0), 0),
-        (-2, 99, (0, 1), 0),
-        (-3, 153, (1, 0), -51),
-    ):
-        account = Account(*(torch.tensor(number) for number in (2, -100, 100, 50, 60, 7, 0, 0, 0, 0)))
+    account = Account(*(torch.tensor(number) for number in (2, -100, 100, 50, 60, 7, 0, 0, 0, 0)))
+    told = []
+    for filled, value in ((-2, 101), (-2, 100), (-2, 99), (-3, 153)):
         after = after_fill(account, torch.tensor(filled), torch.tensor(value), torch.tensor(0), torch.tensor(55))
-        assert (int(after.won), int(after.lost), int(after.trade_cost)) == (*counts, left)
-        assert (int(after.cash), int(after.traded), int(after.age)) == (value - 100, value, 0)
-        assert (int(after.entry), int(after.best)) == ((55, 55) if left else (50, 60))
+        told.append((int(after.won), int(after.lost), int(after.trade_cost), int(after.entry)))
+    assert told == [(1, 0, 0, 50), (0, 0, 0, 50), (0, 1, 0, 50), (1, 0, -51, 55)]
 
 
 def test_outcomes_are_these_of_an_account():
