@@ -48,12 +48,7 @@ def page_name(page: Path) -> str:
 
 @dataclass(frozen=True)
 class ShellBlock:
-    """A block of the shell.
-
-    Attributes:
-        text: as it is shown.
-        marks: the comments directly above it, one a line.
-    """
+    """A block of the shell as it is shown, and the comments directly above it, one a line."""
 
     text: str
     marks: tuple[str, ...] = ()
@@ -63,32 +58,26 @@ class ShellBlock:
         return _commands(self.text)
 
     def run(self) -> list[str]:
-        """Return the commands that a test runs.
-
-        Raises:
-            ValueError: a comment above the block is none of those that are known, or does not fit it.
-        """
+        """Return the commands that a test runs."""
         text, left_out = self.text, []
         for mark in self.marks:
-            kind, rest = _read(mark)
+            found = _MARK.fullmatch(mark)
+            assert found is not None, (
+                f"{mark}: not one of <!-- small: OLD => NEW --> and <!-- not run: START: REASON -->"
+            )
+            kind, rest = found.groups()
             if kind == "not run":
                 left_out += _left_out(rest, self.shown())
                 continue
             old, arrow, new = rest.partition(" => ")
-            if not arrow or old not in text:
-                raise ValueError(f"{mark}: what is replaced must stand in the block")
+            assert arrow and old in text, f"{mark}: what is replaced must stand in the block"
             text = text.replace(old, new)
         return [command for command in _commands(text) if command not in left_out]
 
 
 def shell_blocks(page: Path) -> list[ShellBlock]:
     """Return the blocks of the shell of a page, in their order."""
-    return blocks_of(page.read_text())
-
-
-def blocks_of(text: str) -> list[ShellBlock]:
-    """Return the blocks of the shell in a text."""
-    return [ShellBlock(block, tuple(marks.splitlines())) for marks, block in _FENCE.findall(text)]
+    return [ShellBlock(block, tuple(marks.splitlines())) for marks, block in _FENCE.findall(page.read_text())]
 
 
 def shown_commands() -> list[str]:
@@ -102,20 +91,12 @@ def _commands(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _read(mark: str) -> tuple[str, str]:
-    found = _MARK.fullmatch(mark)
-    if found is None:
-        raise ValueError(f"{mark}: not one of <!-- small: OLD => NEW --> and <!-- not run: START: REASON -->")
-    return found[1], found[2]
-
-
 def _left_out(rest: str, commands: list[str]) -> list[str]:
     """Return the commands that a comment leaves out."""
     start, colon, reason = rest.partition(": ")
     meant = [command for command in commands if command.startswith(start)]
-    if not (colon and reason.strip() and meant and start.startswith(NOT_RUN)):
-        raise ValueError(
-            f"not run: {rest}: it must be START: REASON, START the beginning of a command of the block, and of what "
-            f"may be left out: {', '.join(NOT_RUN)}"
-        )
+    assert colon and reason.strip() and meant and start.startswith(NOT_RUN), (
+        f"not run: {rest}: it must be START: REASON, START the beginning of a command of the block, and of what "
+        f"may be left out: {', '.join(NOT_RUN)}"
+    )
     return meant

@@ -19,20 +19,9 @@ from vecenv.tasks.stock_trading.scenario import StockTradingConfig
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 # Short episodes of both kinds of end, orders beyond the cash, and every rule that replaces orders.
-RULES: dict[str, Any] = {
-    "episode_length": 9,
-    "min_episode_length": 3,
-    "initial_cash": 5_000.0,
-    "initial_holdings": 5.0,
-    "hmax": 40.0,
-    "slippage": 0.001,
-    "dead_zone": 0.05,
-    "stop_loss": 0.05,
-    "gate": "turbulence",
-    "gate_threshold": 190.0,
-    "ruin_fraction": 0.95,
-    "terminal_bonus": 0.5,
-}
+RULES: dict[str, Any] = {"episode_length": 9, "min_episode_length": 3, "initial_cash": 5_000.0, "initial_holdings": 5.0}
+RULES |= {"hmax": 40.0, "slippage": 0.001, "dead_zone": 0.05, "stop_loss": 0.05, "gate": "turbulence"}
+RULES |= {"gate_threshold": 190.0, "ruin_fraction": 0.95, "terminal_bonus": 0.5}
 
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 

@@ -21,9 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.book_files import write_books
-from tests.news_files import write_news
-from tests.pages import NIGHTLY, PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks, shown_commands
+from tests.pages import NIGHTLY, PAGES, ROOT, ShellBlock, page_name, shell_blocks, shown_commands
 from vecenv.language.supervised import SupervisedConfig
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
@@ -36,6 +34,8 @@ from vecenv.tasks.commands.play import PlaySettings
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.tasks.commands.sft import SftSettings
 from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
+from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
@@ -50,19 +50,10 @@ FILES = {
     "nse.parquet": (TEN, "2020-06-01", 1250),
     "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
 }
-"""Symbols, first day and number of days of the files that the pages read."""
+"""Symbols, first day and number of days of the files of bars that the pages read."""
 
-BOOKS = "books.parquet"
-"""File of order books that the pages read."""
-
-NEWS = "news.csv"
-"""File of news that the pages read."""
-
-TYPED = "BUY 0.5\nHOLD\nSELL\n"
-"""Answers of a person who plays an episode."""
-
-SECONDS = 300
-"""Longest command of another process."""
+TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\n", 300
+"""Answers of a person who plays an episode, and the longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
 """Modules without which a command cannot run."""
@@ -79,15 +70,32 @@ def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: i
     write_parquet(table, path)
 
 
-def words_of(command: str) -> list[str]:
-    """Return the words of a command, those of programs as this Python runs them."""
+def write_books(path: Path) -> None:
+    """Write an hour of generated order books as snapshots, one a second."""
+    books = synthetic_snapshots(hours=1.0)
+    table = pd.DataFrame({"ts_ms": books.time, "symbol": "BTC-USD", "buy_qty": books.bought, "sell_qty": books.sold})
+    for level, side in itertools.product(range(books.levels), ("bid", "ask")):
+        table[f"{side}_px_{level}"] = getattr(books, f"{side}_price")[:, level]
+        table[f"{side}_qty_{level}"] = getattr(books, f"{side}_size")[:, level]
+    table.to_parquet(path)
+
+
+def write_news(path: Path) -> None:
+    """Write each headline on a day of its own, about three symbols by turns."""
+    days = pd.bdate_range("2020-01-02", periods=len(HEADLINES)).strftime("%Y-%m-%dT08:30:00-05:00")
+    symbols = [("AAPL", "MSFT", "JPM")[number % 3] for number in range(len(HEADLINES))]
+    pd.DataFrame({"published_at": days, "symbol": symbols, "title": HEADLINES}).to_csv(path, index=False)
+
+
+OTHERS = {"books.parquet": write_books, "news.csv": write_news}
+
+
+def started(command: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a command of another process, which knows nothing of pytest."""
     program, *words = shlex.split(command)
-    return [*PROGRAMS[program], *words]
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of this process, without those by which pytest tells of itself."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([*PROGRAMS[program], *words], cwd=folder, env=own, **options)
 
 
 def finished(command: str, folder: Path) -> None:
@@ -99,35 +107,21 @@ def finished(command: str, folder: Path) -> None:
             patch.setattr("sys.stdin", io.StringIO(TYPED))
             assert cli.main(words) == 0, command
         return
-    done = subprocess.run(
-        words_of(command),
-        # Tests run in the project's own folder.
-        cwd=ROOT if " -m pytest " in command else folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    # Tests run in the project's own folder.
+    with started(command, ROOT if " -m pytest " in command else folder) as process:
+        told, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, f"{command}\n{told}"
 
 
 @contextmanager
 def serving(command: str, folder: Path) -> Iterator[None]:
     """Run a server until it says that it serves, and interrupt it in the end: it must tell so by its exit code."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen(words_of(command), cwd=folder, env=environment(), **options)
-    assert process.stdout is not None
+    process = started(command, folder)
     timer = threading.Timer(SECONDS, process.kill)
     timer.start()
     try:
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith("Serving "):
-                break
-        else:
-            raise AssertionError(f"{command}\n{''.join(said)}")
+        said = next((line for line in process.stdout if line.startswith("Serving ")), None)
+        assert said is not None, f"it did not start: {command}"
         yield
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
@@ -153,13 +147,11 @@ def run_block(block: ShellBlock, folder: Path) -> None:
                 finished(command, folder)
 
 
-def marked(page: Path):
-    """Return a page with the mark of when its commands run."""
-    mark = pytest.mark.nightly if page_name(page) in NIGHTLY else pytest.mark.assembly
-    return pytest.param(page, marks=mark, id=page_name(page))
+MARKS = {page: pytest.mark.nightly if page_name(page) in NIGHTLY else pytest.mark.assembly for page in PAGES}
+RUN = [pytest.param(page, marks=MARKS[page], id=page_name(page)) for page in PAGES if shell_blocks(page)]
 
 
-@pytest.mark.parametrize("page", [marked(page) for page in PAGES if shell_blocks(page)])
+@pytest.mark.parametrize("page", RUN)
 def test_commands_of_a_page(page, tmp_path):
     blocks = shell_blocks(page)
     commands = "\n".join(command for block in blocks for command in block.run())
@@ -168,16 +160,11 @@ def test_commands_of_a_page(page, tmp_path):
             pytest.importorskip(module)
     for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
         write_bars(tmp_path / name, *FILES[name])
-    if BOOKS in commands:
-        write_books(tmp_path / BOOKS)
-    if NEWS in commands:
-        write_news(tmp_path / NEWS)
+    for name, write in OTHERS.items():
+        if name in commands:
+            write(tmp_path / name)
     for block in blocks:
         run_block(block, tmp_path)
-
-
-def test_pages_of_the_night_are_pages():
-    assert set(NIGHTLY) <= {page_name(page) for page in PAGES if shell_blocks(page)}
 
 
 def given_values(words: list[str]) -> dict:
@@ -187,9 +174,8 @@ def given_values(words: list[str]) -> dict:
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        given = (
-            [value] if equals else list(itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :]))
-        )
+        after = itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :])
+        given = [value] if equals else list(after)
         *outer, own = name.replace("-", "_").split(".")
         inner = values
         for part in outer:
@@ -216,10 +202,8 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
         seen.add(name)
         settings, values = kinds[name].defaults(words), given_values(words)
         if name == "sft":
-            own = {item.name for item in fields(SupervisedConfig)}
-            values = {key: value for key, value in values.items() if key not in own} | {
-                "training": {key: value for key, value in values.items() if key in own}
-            }
+            own = values.keys() & {item.name for item in fields(SupervisedConfig)}
+            values["training"] = {key: values.pop(key) for key in own}
         settings = with_values(settings, values, command)
         refuse_inapplicable(settings, words)
         if name == "train" and settings.model is None:
@@ -235,32 +219,6 @@ def test_no_shell_block_is_lost_and_every_mark_is_read(page):
     for block in blocks:
         for command in block.run():
             assert shlex.split(command)[0] in PROGRAMS, f"no test runs {command}"
+    assert blocks or page_name(page) not in NIGHTLY
     comments = re.findall(r"^<!--", text, re.MULTILINE)
     assert len(comments) == sum(len(block.marks) for block in blocks), "a comment stands above no block"
-
-
-def test_marks_say_what_is_run():
-    (block,) = blocks_of(
-        "<!-- small: vecenv train => vecenv train --preset quick -->\n"
-        "<!-- not run: pip install: it installs -->\n"
-        "```bash\npip install x && vecenv train --seed 1 \\\n    --episodes 2  # why\n```\n"
-    )
-    assert block.shown() == ["pip install x", "vecenv train --seed 1 --episodes 2"]
-    assert block.run() == ["vecenv train --preset quick --seed 1 --episodes 2"]
-
-
-@pytest.mark.parametrize(
-    "mark",
-    [
-        "<!-- smaller: vecenv train => vecenv train --help -->",
-        "<!-- small: vecenv evaluate => vecenv -->",
-        "<!-- small: vecenv train -->",
-        "<!-- not run: vecenv train: it takes long -->",
-        "<!-- not run: pip install -->",
-        "<!-- not run: pip uninstall: there is none -->",
-    ],
-)
-def test_a_mark_that_does_not_fit_is_refused(mark):
-    (block,) = blocks_of(f"{mark}\n```sh\npip install x\nvecenv train\nvecenv play\n```\n")
-    with pytest.raises(ValueError, match=r"small|not run"):
-        block.run()

@@ -124,14 +124,6 @@ def test_tools_take_turns_of_a_day_and_a_branch_knows_them():
     assert branch.step(CALL)[0] == "RELIANCE: no shares"
 
 
-def test_its_vector_environment():
-    env = gem.make_vec(["vecenv/single_stock_costs"] * 3, seed=4, **SMALL)
-    assert len(env.reset()[0]) == 3
-    _, rewards, _, truncated, infos = env.step(["BUY", "HOLD", "?"])
-    assert rewards.tolist() == pytest.approx([0.0, 0.0, -0.1]) and not truncated.any()
-    assert [info["metrics"]["action_is_valid"] for info in infos] == [True, True, False]
-
-
 def test_random_answers_are_of_the_day_and_global_random_states_are_left_alone():
     def states() -> tuple:
         return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
@@ -147,35 +139,26 @@ def test_random_answers_are_of_the_day_and_global_random_states_are_left_alone()
 
 
 def test_the_configurations_for_roll_name_what_there_is_and_obey_its_rules():
-    """The rules are those that ROLL's AgenticConfig asserts; an episode fits its sequence."""
+    """The rules are those that ROLL's AgenticConfig asserts."""
 
     def read(name: str) -> dict:
         return yaml.safe_load((ROLL / f"{name}.yaml").read_text())
 
-    tiers, config, made = read("tiers"), read("planted_grpo"), {}
-    for name, entry in tiers["custom_envs"].items():
+    for name, entry in read("tiers")["custom_envs"].items():
         assert entry["env_type"].removeprefix("vecenv/") in door.TASKS, name
-        options = {"num_paths": 2, "num_days": 340}
-        made[name] = gem.make(entry["env_type"], **entry["env_config"], market_options=options)
-        assert made[name].env.scenario.longest == entry["max_steps"]
+        env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
+        assert env.env.scenario.longest == entry["max_steps"]
+    config = read("planted_grpo")
     files = [name.removesuffix("@_here_") for name in config["defaults"] if name != "_self_"]
     known = {name for file in files for name in read(file)["custom_envs"]}
     for name, batch in (("train_env_manager", "rollout_batch_size"), ("val_env_manager", "val_batch_size")):
         manager = config[name]
-        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"]
-        assert len(manager["tags"]) == len(manager["num_groups_partition"]) and set(manager["tags"]) <= known
+        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"] and set(manager["tags"]) <= known
         envs = manager["num_env_groups"] * manager["group_size"]
         assert config[batch] % envs == 0 and envs % manager["max_env_num_per_worker"] == 0
     trained = config["actor_train"]["training_args"]
     batches = trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"]
     assert config["rollout_batch_size"] == batches
-
-    tag = config["train_env_manager"]["tags"][0]
-    steps = tiers["custom_envs"][tag]["max_steps"]
-    text, told = made[tag].reset(seed=0)
-    characters = sum(map(len, [text, told["env_instruction"], *(made[tag].step("BUY 0.5")[0] for _ in range(steps))]))
-    # Numbers and short words: two and a half characters a token at least.
-    assert characters / 2.5 + steps * (tiers["max_tokens_per_step"] / 4 + 20) < config["sequence_length"]
 
 
 @pytest.mark.assembly

@@ -1,18 +1,22 @@
-"""Whatever a client sends, it is told what is wrong and its session lives on; what it may use up is bounded."""
+"""Whatever a client sends, it is told what is wrong and its session lives on; what it may use up is bounded.
+
+So is the time of HTTP requests that never arrive whole, and of connections that outlive their server.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 import requests
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]")
 
@@ -20,8 +24,21 @@ from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from tests.adapters.served_market import TASK, TOKEN, Lone, Served, logged, reset, said, served, step, waited_for
-from vecenv.adapters.guard import DEEPEST, Limits, MessageFault, read_message
+from tests.adapters.served_market import (
+    TASK,
+    TOKEN,
+    Lone,
+    Served,
+    logged,
+    reset,
+    running,
+    said,
+    served,
+    step,
+    waited_for,
+)
+from vecenv.adapters.guard import DEEPEST, Guard, Limits, MessageFault, read_message
+from vecenv.adapters.openenv import server
 
 SMALL = 4096
 DEEP = '{"type": "step", "data": {"text": "HOLD", "more": ' + "[" * 900 + "]" * 900 + "}}"
@@ -91,24 +108,6 @@ def test_the_session_lives_on_whatever_is_sent(market: Served):
         assert reset(connection, index=4)["type"] == "observation"
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.text(max_size=200) | st.binary(max_size=200) | JSON.map(json.dumps))
-@pytest.mark.assembly
-def test_a_message_is_an_object_or_a_fault(raw: str | bytes):
-    with suppress(MessageFault):
-        value = read_message(raw, SMALL)
-        assert isinstance(value, dict) and value == json.loads(raw)
-        # It can be written again: finite numbers, Unicode.
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-
-
 def test_depth_and_size_to_the_letter():
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels
@@ -148,24 +147,16 @@ def test_who_goes_without_a_word_leaves_nothing_behind(market: Served):
     waited_for(lambda: market.free() == before)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b'{"seed": NaN}', 400),
-        (b"[1]", 400),
-        (b"\xff", 400),
-        (DEEP.encode(), 400),
-        (b'{"seed": -3}', 422),
-        (b'{"seed": "x"}', 422),
-        (b'{"split": "moon"}', 400),
+def test_requests_that_cannot_be_served(market: Served):
+    for body, status in (
+        *((body, 400) for body in (b'{"seed": NaN}', b"[1]", b"\xff", DEEP.encode(), b'{"split": "moon"}')),
+        *((body, 422) for body in (b'{"seed": -3}', b'{"seed": "x"}')),
         (b'{"a": "' + b"x" * 70_000 + b'"}', 413),
         (b'{"episode_id": "\\ud800"}', 400),
-    ],
-)
-def test_requests_that_cannot_be_served(market: Served, body: bytes, status: int):
-    told = requests.post(f"{market.url}/reset", data=body, headers={"content-type": "application/json"}, timeout=10)
-    assert told.status_code == status and "Traceback" not in told.text and "json" in told.headers["content-type"]
-    assert requests.get(f"{market.url}/health", timeout=10).json() == {"status": "healthy"}
+    ):
+        told = requests.post(f"{market.url}/reset", data=body, headers={"content-type": "application/json"}, timeout=10)
+        assert told.status_code == status and "Traceback" not in told.text and "json" in told.headers["content-type"]
+        assert requests.get(f"{market.url}/health", timeout=10).json() == {"status": "healthy"}
 
 
 def test_no_place_is_held_without_a_socket(market: Served):
@@ -199,34 +190,35 @@ def test_no_more_sessions_than_there_may_be():
             waited_for(one_more)
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [
-        ({"idle_seconds": 0.4}, "LIMIT_IDLE"),
-        ({"lifetime_seconds": 0.4}, "LIMIT_LIFETIME"),
-        ({"session_steps": 5}, "LIMIT_STEPS"),
-    ],
-)
-def test_silence_age_and_steps_are_bounded(limit: dict, reason: str):
-    """Of clients that are silent, that ask for ever, and that take steps in several episodes."""
-    with served(Limits(sessions=4, **limit)) as market:
-        before, told = market.free(), []
-        with market.connected() as connection:
-            reset(connection)
-            while "LIFE" in reason and not told:
-                told = [one for one in [said(connection, {"type": "state"})] if one["type"] == "error"]
-            if "IDLE" in reason:
-                told = [json.loads(connection.recv(timeout=20))]
-            if "STEPS" in reason:
-                told = [step(connection, "HOLD") for _ in range(3)]
+def test_silence_age_and_steps_are_bounded():
+    def silent(connection) -> dict:
+        return json.loads(connection.recv(timeout=20))
+
+    def asking(connection) -> dict:
+        while (told := said(connection, {"type": "state"}))["type"] != "error":
+            pass
+        return told
+
+    def stepping(connection) -> dict:
+        told = [step(connection, "HOLD") for _ in range(3)]
+        reset(connection)
+        told += [step(connection, "HOLD") for _ in range(3)]
+        assert [one["type"] for one in told[:5]] == ["observation"] * 5
+        return told[5]
+
+    for limit, use, reason in (
+        ({"idle_seconds": 0.4}, silent, "LIMIT_IDLE"),
+        ({"lifetime_seconds": 0.4}, asking, "LIMIT_LIFETIME"),
+        ({"session_steps": 5}, stepping, "LIMIT_STEPS"),
+    ):
+        with served(Limits(sessions=4, **limit)) as market:
+            with market.connected() as connection:
                 reset(connection)
-                told += [step(connection, "HOLD") for _ in range(3)]
-                assert [one["type"] for one in told[:5]] == ["observation"] * 5
-            assert code(told[-1]) == reason
-            with pytest.raises(ConnectionClosed) as closed:
-                connection.recv(timeout=20)
-            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
-        waited_for(lambda: market.free() == before)
+                assert code(use(connection)) == reason
+                with pytest.raises(ConnectionClosed) as closed:
+                    connection.recv(timeout=20)
+                assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+            waited_for(lambda market=market: market.free() == 3 * 8)
 
 
 def test_who_has_the_token_may_enter():
@@ -264,7 +256,140 @@ def test_pages_of_other_servers_may_not_connect(market: Served):
         assert requests.get(f"{market.url}/health", headers={"Host": host}, timeout=10).status_code == 400
 
 
-@pytest.mark.parametrize("name", [item.name for item in fields(Limits)])
-def test_limits_are_positive(name):
-    with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
-        Limits(**{name: 0})
+def test_limits_are_positive():
+    for item in fields(Limits):
+        with pytest.raises(ValueError, match=f"{item.name} must be positive, got 0"):
+            Limits(**{item.name: 0})
+
+
+SHORT = Limits(request_seconds=1.5)
+HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+UNFINISHED = (b"P", HEAD, HEAD + b"\r\n", HEAD + b"\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+WHOLE = HEAD.replace(b"1000", b"2") + b"\r\n{}"
+
+
+async def app(scope: dict, receive: object, send: object) -> None:
+    """Send bodies back; at /slow after some time, at /endless never all of it; turn every WebSocket away."""
+    if scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "no"})
+        await send({"type": "websocket.close", "code": 1000})
+    else:
+        body, endless = (await receive())["body"], scope["path"] == "/endless"
+        if scope["path"] == "/slow":
+            await asyncio.sleep(2 * SHORT.request_seconds)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body or b"-", "more_body": endless})
+        while endless and (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class Guarded(NamedTuple):
+    """A running server, and what it has said in its log."""
+
+    url: str
+    logged: list[str]
+
+    def opened(self, sent: bytes = b"") -> socket.socket:
+        split = urlsplit(self.url)
+        connection = socket.create_connection((split.hostname, split.port), timeout=20)
+        connection.sendall(sent)
+        return connection
+
+
+@contextmanager
+def guarded(limits: Limits) -> Iterator[Guarded]:
+    """Serve the application until the context ends; what the server says while it ends is kept too."""
+    with ExitStack() as ended, running(lambda url: Guard(app, limits, url=url), limits) as url:
+        yield Guarded(url, ended.enter_context(logged()))
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[Guarded]:
+    with guarded(SHORT) as served:
+        yield served
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Return all that the server says until it closes the connection."""
+    with connection:
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+@pytest.mark.nightly
+def test_three_hundred_unfinished_requests_are_closed(short: Guarded):
+    unfinished = [short.opened(sent) for _ in range(60) for sent in UNFINISHED]
+    silent = short.opened()
+    # Answered before it has arrived.
+    foreign = short.opened(HEAD + b"Origin: http://evil.example\r\n\r\n")
+    # Each request of a connection has its own time.
+    third = short.opened(WHOLE + WHOLE + HEAD + b"\r\n")
+    # Answers may take longer.
+    slow = short.opened(WHOLE.replace(b"/echo", b"/slow"))
+    for connection in unfinished:
+        head, _, body = heard(connection).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 ") and json.loads(body)["data"]["code"] == "LIMIT_REQUEST"
+        assert f"{SHORT.request_seconds:g} s" in body.decode()
+    assert heard(silent) == b""
+    told = heard(foreign)
+    assert told.startswith(b"HTTP/1.1 403 ") and b"HTTP/1.1 408" not in told
+    told = heard(third)
+    assert told.count(b"HTTP/1.1 200 ") == 2 and told.count(b"HTTP/1.1 408 ") == 1
+    told = heard(slow)
+    assert told.startswith(b"HTTP/1.1 200 ") and b"{}" in told
+    assert short.logged == []
+
+
+def test_drops_do_not_keep_a_request_alive(short: Guarded):
+    with short.opened(HEAD + b"\r\n") as connection:
+        connection.settimeout(0.05)
+        told = b""
+        # A drop that crosses the server's end of the connection is an error of the connection.
+        with suppress(ConnectionError):
+            for _ in range(999):
+                connection.sendall(b"x")
+                with suppress(TimeoutError):
+                    told += connection.recv(65_536)
+                if told:
+                    break
+            else:
+                raise AssertionError("the request went on")
+        assert not told or told.startswith(b"HTTP/1.1 408 ")
+
+
+def test_unfinished_requests_do_not_keep_a_server_that_ends(monkeypatch: pytest.MonkeyPatch):
+    cut_off = []
+    monkeypatch.setattr(server.Server, "_cut_off", cut_off.append)
+    with guarded(Limits()) as ending:
+        left = [ending.opened(sent) for sent in (b"", *UNFINISHED)]
+        # A silent client that is turned away is closed.
+        with connect(f"{ending.url.replace('http', 'ws')}/ws") as connection:
+            assert connection.recv(timeout=20) == "no"
+            with pytest.raises(ConnectionClosed):
+                connection.recv(timeout=20)
+    assert [heard(connection) for connection in left] == [b""] * 6
+    assert ending.logged == cut_off == []
+
+
+def test_who_has_not_gone_when_the_server_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "SHUTDOWN_SECONDS", 0.5)
+    with guarded(Limits()) as ending:
+        endless = ending.opened(WHOLE.replace(b"/echo", b"/endless"))
+        assert endless.recv(1)
+    heard(endless)
+    # No task was cancelled, which would leave a traceback.
+    assert ending.logged == []
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_url_is_what_is_bound(host: str, shown: str):
+    try:
+        bound = server.bound_socket(host, 0)
+    except OSError as error:
+        pytest.skip(str(error))
+    with bound:
+        assert server.served_url(bound) == f"http://{shown}:{bound.getsockname()[1]}"

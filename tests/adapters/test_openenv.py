@@ -17,14 +17,12 @@ import yaml
 
 pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]")
 
-from openenv.core.generic_client import GenericEnvClient
-
 import vecenv
 from tests.adapters import served_market
 from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
 from vecenv.adapters.openenv import MarketAction, MarketClient
 from vecenv.adapters.openenv.pool import RowPool
-from vecenv.adapters.openenv.server import check_exposure, is_local
+from vecenv.adapters.openenv.server import check_exposure
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
 from vecenv.tasks.commands.serve import ServeSettings
@@ -66,55 +64,31 @@ def test_the_running_server_passes_the_checks(market: Served):
     assert report["summary"]["passed_count"] == report["summary"]["total_count"] == 6
 
 
-def test_what_docker_builds_from_is_there():
-    lines = (FOLDER / "Dockerfile").read_text().splitlines()
-    root = FOLDER.parents[2]
-    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
-    assert {"vecenv", "tasks", "worldmodel", "configs", "pyproject.toml"} <= set(copied)
-    assert all((root / name).exists() for name in copied)
-    (entry,) = (json.loads(line.removeprefix("ENTRYPOINT")) for line in lines if line.startswith("ENTRYPOINT"))
-    assert entry[:2] == ["vecenv", "serve"] and not is_local(entry[entry.index("--host") + 1])
-
-
-@pytest.mark.assembly
-def test_whole_episodes_through_the_generic_client(market: Served):
+def test_whole_episodes_through_the_typed_client(market: Served):
     before = market.free()
-    answers = ("BUY 0.5", "nonsense", "SELL 0.3", "HOLD")
-    with GenericEnvClient(base_url=market.url).sync() as env:
-        for split, index in (("train", 3), ("test", 0), ("train", 11)):
-            alone = Lone(market.tapes[split], market.service.seed, index)
-            result = env.reset(split=split, index=index)
-            assert result.observation["text"] == alone.shown and result.reward is None and not result.done
-            assert result.observation["instructions"] == alone.rows.instructions([0])[0]
-            paid = []
-            for day, answer in enumerate(answers, 1):
-                result, expected = env.step({"text": answer}), alone.answer(answer)
-                seen = result.observation
-                assert (seen["text"], result.reward, result.done) == (expected.shown, expected.reward, expected.done)
-                assert (seen["day"], seen["valid"], seen["acted"]) == (day, expected.valid, expected.acted)
-                told = (expected.grade, "", expected.outcomes)
-                assert (seen["grade"], seen["instructions"], seen["outcomes"]) == told
-                paid.append(result.reward)
-                state = env.state()
-                assert state["day"] == state["step_count"] == day and state["done"] == expected.done
-                assert (state["outcomes"], state["grade"]) == (expected.outcomes, expected.grade)
-                assert (state["task"], state["split"], state["index"]) == (TASK, split, index)
-            assert result.done and day == DAYS and state["total_reward"] == pytest.approx(sum(paid))
-            assert 0.0 <= result.reward <= 1.0 and paid[:-1] == [0.0] * (DAYS - 1)
-    waited_for(lambda: market.free() == before)
-
-
-def test_the_typed_client(market: Served):
     with MarketClient(base_url=market.url).sync() as env:
-        first = env.reset(seed=5, episode_id="mine")
-        assert first.observation.text.startswith(f"Day 1 of {DAYS}") and first.observation.day == 0
-        after = env.step(MarketAction(text="BUY"))
+        for split, index in (("train", 3), ("test", 0)):
+            alone = Lone(market.tapes[split], market.service.seed, index)
+            seen, paid = env.reset(split=split, index=index, episode_id="mine"), 0.0
+            assert seen.observation.text == alone.shown and seen.observation.day == 0 and not seen.done
+            assert seen.observation.instructions == alone.rows.instructions([0])[0] and seen.reward is None
+            for day, answer in enumerate(("BUY 0.5", "nonsense", "SELL 0.3", "HOLD"), 1):
+                result, expected = env.step(MarketAction(text=answer)), alone.answer(answer)
+                seen, state, paid = result.observation, env.state(), paid + result.reward
+                assert (seen.text, result.reward, result.done) == (expected.shown, expected.reward, expected.done)
+                assert (seen.day, seen.valid, seen.acted) == (day, expected.valid, expected.acted)
+                assert (seen.grade, seen.outcomes, seen.instructions) == (expected.grade, expected.outcomes, "")
+                assert (state.day, state.step_count, state.done) == (day, day, expected.done)
+                assert (state.outcomes, state.grade) == (expected.outcomes, expected.grade)
+            assert (state.task, state.split, state.index, state.episode_id) == (TASK, split, index, "mine")
+            assert result.done and day == DAYS and state.total_reward == pytest.approx(paid) and 0.0 <= paid <= 1.0
+        env.reset(seed=5)
         state = env.state()
-        assert after.observation.acted and after.observation.valid and state.episode_id == "mine"
         assert (state.seed, state.index, state.split) == (5, 0, "train")
         with pytest.raises(RuntimeError, match="there are split and index"):
             env.reset(sed=1)
         assert env.state() == state
+    waited_for(lambda: market.free() == before)
 
 
 def test_names_of_episodes(market: Served):
@@ -277,51 +251,6 @@ def test_requests_that_nobody_waits_for_are_not_served():
     asyncio.run(run())
 
 
-def test_the_state_adds_rewards_up():
-    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
-    session.reset(index=0)
-    rewards = [session.step(MarketAction(text=text)).reward for text in ("what?", "HOLD", "what?")]
-    assert rewards == [-0.25, 0.0, -0.25] and session.state.total_reward == -0.5
-    session.reset(index=0)
-    assert session.state.total_reward == 0.0
-
-
-def test_nothing_that_a_client_sees_tells_of_later_days(day: int = 2):
-    """Two markets that are equal up to a day show the same up to it, tools and state included."""
-    tapes = [TAPE, changed_after(day)]
-    rules = TextRules(0.5, 0.0, 0.0, ("all",))
-    told = [seen_until(tape, day, rules) for tape in tapes]
-    assert told[0][: 4 * day] == told[1][: 4 * day] and told[0] != told[1]
-
-
-def changed_after(day: int) -> object:
-    """Return a market that differs after so many days of the episode that is played below, and from then on."""
-    state = Lone(TAPE, 7, 3).env.state
-    path, start = int(state.path[0]), int(state.day[0])
-    copied = TAPE.days(0, TAPE.num_days)
-    for name in ("ohlcv", "features"):
-        tensor = getattr(copied, name).clone()
-        # The days in reverse order: other days, and none that could not be.
-        tensor[path, start + day :] = tensor[path, start + day :].flip(0)
-        object.__setattr__(copied, name, tensor)
-    return copied
-
-
-def seen_until(tape: object, day: int, rules: TextRules) -> list[str]:
-    """Return everything that a session is told in the first days, a line a message, and one day more."""
-    session = MarketSession(service_of({"train": tape}, 1, rules))
-    told = [session.reset(index=3).model_dump_json(), stripped(session), json.dumps(session.get_task("train", 3)), ""]
-    for text in ["BUY 0.5", "HOLD", "SELL 0.2"][:day]:
-        for call in ('{"name": "price_history"}', '{"name": "what_if", "arguments": {"orders": "SELL"}}'):
-            told.append(session.step(MarketAction(text=call)).model_dump_json())
-        told += [session.step(MarketAction(text=text)).model_dump_json(), stripped(session)]
-    return told
-
-
-def stripped(session: MarketSession) -> str:
-    return session.state.model_copy(update={"episode_id": ""}).model_dump_json()
-
-
 def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch, market: Served):
     with market.connected() as connection:
         reset(connection, index=1)
@@ -352,7 +281,7 @@ def test_the_web_interface_draws_the_episode():
 
 
 def test_what_is_drawn_of_an_episode():
-    session = MarketSession(service_of({"train": TAPE}, 1))
+    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
     assert "no episode yet" in session.render_web({})
     shown = session.reset(index=3)
     session.step(MarketAction(text="BUY 0.5"))
@@ -364,16 +293,18 @@ def test_what_is_drawn_of_an_episode():
     assert shown.text not in html and last.text.splitlines()[0] in html
     buttons = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL")
     assert session.web_actions(last.model_dump()) == [(text, {"text": text}) for text in buttons]
+    # Rewards are added up.
+    session.step(MarketAction(text="what?"))
+    assert session.state.total_reward == -0.5
+    session.reset(index=0)
+    assert session.state.total_reward == 0.0
 
 
 def test_whom_a_server_may_serve():
-    check_exposure("127.0.0.1", None, web=True)
-    check_exposure("::1", None, web=False)
-    check_exposure("0.0.0.0", "0123456789abcdef", web=False)
+    for allowed in (("127.0.0.1", None, True), ("::1", None, False), ("0.0.0.0", "0123456789abcdef", False)):
+        check_exposure(*allowed)
     for host, token, web, message in (
-        ("0.0.0.0", None, False, "a bearer token is needed"),
-        ("192.168.0.7", None, False, "a bearer token is needed"),
-        ("market.example.com", None, False, "a bearer token is needed"),
+        *((host, None, False, "a bearer token is needed") for host in ("0.0.0.0", "192.168.0.7", "market.example.com")),
         ("127.0.0.1", "short", False, "at least 16"),
         ("127.0.0.1", "0123456789abcde\n", False, "at least 16 printable"),
         ("127.0.0.1", "0123456789abcdef", True, "cannot send a token"),

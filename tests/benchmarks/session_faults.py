@@ -20,13 +20,16 @@ def part(name: str, function: str, share: float = 10, least: float = 1, longest:
     return Part(name, "a fault", share, least, longest, f"tests.benchmarks.session_faults:{function}")
 
 
-def value(number: float) -> dict:
-    print(f"measured {number}")
-    return {"headline": f"{number} units", "value": number}
+def job(number: float) -> Job:
+    def value() -> dict:
+        print(f"measured {number}")
+        return {"headline": f"{number} units", "value": number}
+
+    return Job({1: "one"}.get(number, "two"), value)
 
 
 def good(place: Place) -> list[Job]:
-    return [Job("one", lambda: value(1)), Job("two", lambda: value(place.copy or 2))]
+    return [job(1), job(place.copy or 2)]
 
 
 def measures_copy(place: Place) -> list[Job]:
@@ -43,10 +46,8 @@ def fails(place: Place) -> list[Job]:
         except MemoryError as error:
             raise RuntimeError("within a capture") from error
 
-    def half():
-        return {"headline": "1 passed, 1 failed", "faults": ["test_a: assert 0"]}
-
-    return [Job("raises", raises), Job("too large", too_large), Job("half", half), Job("one", lambda: value(1))]
+    half = {"headline": "1 passed, 1 failed", "faults": ["test_a: assert 0"]}
+    return [Job("raises", raises), Job("too large", too_large), Job("half", lambda: half), job(1)]
 
 
 def cannot_be_set_up(place: Place) -> list[Job]:
@@ -67,11 +68,11 @@ def hang() -> dict:
 
 
 def hangs(place: Place) -> list[Job]:
-    return [Job("one", lambda: value(1)), Job("hangs", hang), Job("two", lambda: value(2))]
+    return [job(1), Job("hangs", hang), job(2)]
 
 
 def dies(place: Place) -> list[Job]:
-    return [Job("one", lambda: value(1)), Job("dies", lambda: os._exit(7)), Job("two", lambda: value(2))]
+    return [job(1), Job("dies", lambda: os._exit(7)), job(2)]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -17,16 +16,7 @@ import torch
 
 from tests.benchmarks.session_faults import PIDS, part
 from vecenv.benchmarks import device_session
-from vecenv.benchmarks.device_session import (
-    PARTS,
-    DeviceSessionConfig,
-    Session,
-    allowance,
-    command,
-    machine_facts,
-    main,
-    summary_table,
-)
+from vecenv.benchmarks.device_session import PARTS, DeviceSessionConfig, Session, allowance, command, main
 from vecenv.benchmarks.session_child import Place, out_of_memory
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +39,10 @@ def statuses(data, name):
     return {job: found["status"] for job, found in data["parts"][name]["jobs"].items()}
 
 
+def outcomes(data):
+    return {name: (one["status"], one["reason"]) for name, one in data["parts"].items()}
+
+
 def lives(pid):
     try:
         return "Z" not in Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0]
@@ -63,20 +57,6 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-@contextmanager
-def hanging_session(folder, monkeypatch):
-    """A session of three parts, in a process of its own, whose second one hangs."""
-    pids = folder / "pids"
-    monkeypatch.setenv(PIDS, str(pids))
-    words = [sys.executable, "-m", "tests.benchmarks.session_faults", str(folder / "out")]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
-        yield process, pids.read_text().split()
-    finally:
-        process.kill()
-
-
 def test_time_is_shared_by_what_is_left():
     parts = [part("a", "good", share=30, least=5), part("b", "good", share=60), part("c", "good", share=30)]
     assert allowance(parts, 120.0) == 30.0 and allowance(parts[1:], 90.0) == 60.0 and allowance(parts[2:], 7.0) == 7.0
@@ -86,18 +66,14 @@ def test_time_is_shared_by_what_is_left():
 
 def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatch):
     """Each is asked for what no one has tried; what ran when a process ended has its end; who fails at once is told."""
-    parts, asked = [part("a", "good"), part("b", "good")], []
-    processes = iter(
-        [
-            ({"one": "done", "two": "running", "three": "waiting"}, ("failed", "the process ended with code 7")),
-            ({"three": "done"}, ("done", "")),
-            ({}, ("failed", "the process was killed by SIGKILL")),
-        ]
-    )
+    parts, asked, ended = [part("a", "good"), part("b", "good")], [], "the process ended with code 7"
+    killed = "the process was killed by SIGKILL"
+    begun = {"one": "done", "two": "running", "three": "waiting"}
+    processes = [(begun, ("failed", ended)), ({"three": "done"}, ("done", "")), ({}, ("failed", killed))]
 
     def run(self, own, ends, left_out):
+        jobs, outcome = processes[len(asked)]
         asked.append((own.name, sorted(left_out)))
-        jobs, outcome = next(processes)
         for name, status in jobs.items():
             self._tell(own, name, {"status": status})
         return outcome
@@ -106,9 +82,8 @@ def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatc
     data = session(tmp_path, parts)
     assert asked == [("a", []), ("a", ["one", "two"]), ("b", [])]
     assert statuses(data, "a") == {"one": "done", "two": "failed", "three": "done"}
-    assert data["parts"]["a"]["jobs"]["two"]["error"] == "the process ended with code 7"
-    told = {name: (one["status"], one["reason"]) for name, one in data["parts"].items()}
-    assert told == {"a": ("failed", "1 of 3 points failed"), "b": ("failed", "the process was killed by SIGKILL")}
+    assert data["parts"]["a"]["jobs"]["two"]["error"] == ended
+    assert outcomes(data) == {"a": ("failed", "1 of 3 points failed"), "b": ("failed", killed)}
 
 
 @pytest.mark.assembly
@@ -121,13 +96,13 @@ def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path, capsys):
     assert jobs["raises"]["error"] == "ValueError: two lines" and "of which one is shown" in jobs["raises"]["traceback"]
     assert jobs["half"]["error"] == "test_a: assert 0" and jobs["half"]["figures"]["headline"] == "1 passed, 1 failed"
     assert jobs["one"]["figures"]["value"] == 1 and jobs["one"]["seconds"] >= 0
-    told = {name: (one["status"], one["reason"]) for name, one in data["parts"].items()}
+    told = outcomes(data)
     assert told["a"] == ("failed", "2 of 4 points failed")
     assert told["b"] == ("failed", "FileNotFoundError: no weights") and told["c"] == ("done", "")
     assert told["d"][0] == "skipped" and told["d"][1].endswith("s were left, it needs 1000000")
     assert data["parts"]["c"]["jobs"]["two"]["figures"]["value"] == 17.0
     assert "  one: 1 units [done]" in capsys.readouterr().out and "measured 17.0" in (tmp_path / "log.txt").read_text()
-    table = summary_table(data)
+    table = device_session.summary_table(data)
     assert "| two | 17.0 units |" in table and "| ValueError: two lines |" in table and table.count("skipped") == 1
     # Failures are results: a session that goes on measures the part that was skipped and what could not be set up.
     again = session(tmp_path, [*parts[1:], part("d", "good")], resume=True)
@@ -146,43 +121,40 @@ def test_a_job_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, monk
     wait_for(lambda: not any(map(lives, (tmp_path / "pids").read_text().split())))
     assert statuses(data, "b") == {"one": "done", "dies": "failed", "two": "done"}
     assert data["parts"]["b"]["jobs"]["dies"]["error"] == "the process ended with code 7"
-    told = {name: (one["status"], one["reason"]) for name, one in data["parts"].items()}
+    told = outcomes(data)
     assert told["a"] == ("out of time", "1 of 3 points have no result") and told["b"][0] == "failed"
     assert told["c"] == ("out of time", "nothing was measured") and told["d"] == ("done", "")
 
 
 @pytest.mark.assembly
-def test_a_session_that_is_stopped_has_lost_nothing_and_is_resumed(tmp_path, monkeypatch):
-    """SIGTERM while the second of three parts hangs; resuming measures what is lacking and nothing again."""
-    out = tmp_path / "out"
-    with hanging_session(tmp_path, monkeypatch) as (process, pids):
-        assert all(map(lives, pids))
-        process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_session_that_is_ended_has_lost_nothing_and_is_resumed(tmp_path, monkeypatch, sent):
+    """While the second of three parts hangs; nothing is left running, and resuming measures what is lacking alone."""
+    out, pids = tmp_path / "out", tmp_path / "pids"
+    monkeypatch.setenv(PIDS, str(pids))
+    words = [sys.executable, "-m", "tests.benchmarks.session_faults", str(out)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: process.poll() is not None or (pids.exists() and len(pids.read_text().split()) == 2))
+        assert all(map(lives, pids.read_text().split()))
+        process.send_signal(sent)
         printed, _ = process.communicate(timeout=WAIT)
+    wait_for(lambda: not any(map(lives, pids.read_text().split())))
+    lines = [json.loads(line) for line in (out / "points.jsonl").read_text().splitlines()]
+    last = {(line["part"], line["job"]): line["status"] for line in lines}
+    assert last[("first", "two")] == last[("second", "one")] == "done" and last[("second", "two")] == "waiting"
+    if sent == signal.SIGKILL:
+        assert last[("second", "hangs")] == "running"
+        return
     assert process.returncode == 128 + signal.SIGTERM and "1 units" in printed and "stopped" in printed
-    wait_for(lambda: not any(map(lives, pids)))
     data = json.loads((out / "summary.json").read_text())
     assert [data["parts"][name]["status"] for name in ("first", "second", "third")] == ["done", "stopped", "skipped"]
     assert statuses(data, "second") == {"one": "done", "hangs": "stopped", "two": "waiting"}
     (out / "summary.json").write_text(json.dumps(data | {"machine": MACHINE}))
     monkeypatch.setattr(device_session, "ANOTHER_START", 0.0)
     again = session(out, [part("first", "good"), part("second", "dies"), part("third", "good")], resume=True)
-    assert again["parts"]["first"] == data["parts"]["first"]
+    assert again["parts"]["first"] == data["parts"]["first"] and again["parts"]["third"]["status"] == "done"
     assert again["parts"]["second"]["jobs"]["one"] == data["parts"]["second"]["jobs"]["one"]
     assert statuses(again, "second") == {"one": "done", "hangs": "stopped", "two": "done", "dies": "failed"}
-    assert again["parts"]["third"]["status"] == "done"
-
-
-@pytest.mark.assembly
-def test_a_session_that_is_killed_has_written_all_it_knew_and_leaves_nothing_running(tmp_path, monkeypatch):
-    with hanging_session(tmp_path, monkeypatch) as (process, pids):
-        process.kill()
-        process.wait()
-        wait_for(lambda: not any(map(lives, pids)))
-    lines = [json.loads(line) for line in (tmp_path / "out" / "points.jsonl").read_text().split("\n") if line]
-    last = {(line["part"], line["job"]): line["status"] for line in lines}
-    assert last[("first", "two")] == "done" and last[("second", "one")] == "done"
-    assert last[("second", "hangs")] == "running" and last[("second", "two")] == "waiting"
 
 
 def test_only_the_same_machine_goes_on_with_a_record(tmp_path):
@@ -202,44 +174,36 @@ def test_only_the_same_machine_goes_on_with_a_record(tmp_path):
         opened(MACHINE, resume=False)
 
 
-def test_a_lack_of_memory_is_known_behind_other_failures():
-    assert out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
-    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
-    behind = RuntimeError("capture failed")
-    behind.__context__ = torch.cuda.OutOfMemoryError("CUDA out of memory")
-    assert out_of_memory(behind) and not out_of_memory(RuntimeError("capture failed"))
-
-
-def test_the_gpu_and_its_driver_are_told(tmp_path, monkeypatch):
+def test_the_gpu_and_a_lack_of_memory_are_told(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA A, 1.2'\necho 'NVIDIA B, 1.2'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for device, gpu, driver in (("cuda", "NVIDIA A", "1.2"), ("cuda:1", "NVIDIA B", "1.2"), ("cpu", None, None)):
-        facts = machine_facts(device, small=False)
+        facts = device_session.machine_facts(device, small=False)
         assert (facts["gpu"], facts["driver"], facts["torch"]) == (gpu, driver, torch.__version__)
+    assert out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
+    # It may be behind another failure.
+    behind = RuntimeError("capture failed")
+    behind.__context__ = torch.cuda.OutOfMemoryError("CUDA out of memory")
+    assert out_of_memory(behind) and not out_of_memory(RuntimeError("capture failed"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_the_command_refuses_what_does_not_fit_and_ends_with_the_code_of_its_session(tmp_path, capsys, monkeypatch):
+    for settings, words in (
         ({"parts": ("text", "tea")}, "unknown parts tea; there are machine, tests, throughput"),
         ({"minutes": 0}, "minutes must be positive, got 0"),
         ({"minutes": float("nan")}, "minutes must be positive"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_before_a_folder_is_made(settings, words, tmp_path, capsys):
-    with pytest.raises(ValueError, match=words):
-        main(DeviceSessionConfig(out=tmp_path / "out", **settings))
+    ):
+        with pytest.raises(ValueError, match=words):
+            main(DeviceSessionConfig(out=tmp_path / "out", **settings))
     assert not (tmp_path / "out").exists()
     assert command(["--out", str(tmp_path), "--device", "tpu"]) == 2
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1
     assert told.err.startswith("device_session: error: unknown device 'tpu'")
-
-
-def test_the_command_ends_with_the_code_of_its_session(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(device_session, "main", lambda config: asked.append(config) or 1)
     assert command(["--out", str(tmp_path), "--parts", "text", "curve", "--resume"]) == 1
@@ -260,9 +224,6 @@ MARK = f"pytest.mark.{'gpu'}"
 """In two pieces, so that this file is not taken for one with such tests."""
 GPU_TESTS = f"""
 import pytest
-
-@{MARK}
-def test_good(): pass
 
 @{MARK}
 @pytest.mark.parametrize("number", [1, 2], ids=["one", "x/y z"])
@@ -292,7 +253,6 @@ def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
     printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=plain).stdout
     told = json.loads(printed.splitlines()[-1])
     assert {name: (one["headline"], one["faults"]) for name, one in told.items()} == {
-        "test_one.py::test_good": ("passed", []),
         "test_one.py::test_bad[one]": ("failed", ["assert 1 == 2"]),
         "test_one.py::test_bad[x/y z]": ("passed", []),
         "test_one.py::test_skipped": ("skipped", []),

@@ -32,7 +32,7 @@ columns:
 
 def made_up(folder: Path, fails: str = "") -> tuple[int, list[list[str]], str, dict]:
     """Run the study with a command that writes what it was asked, and return what was run and written."""
-    ran = []
+    ran, results = [], folder / "results"
 
     def command(words):
         ran.append(list(words[:-2]))
@@ -46,15 +46,9 @@ def made_up(folder: Path, fails: str = "") -> tuple[int, list[list[str]], str, d
         return 0
 
     (folder / "made_up.yaml").write_text(STUDY)
-    config = MatrixConfig(folder / "runs", Path("data"), folder / "results")
-    code = run_matrix(folder / "made_up.yaml", config, command)
-    results = folder / "results"
-    return (
-        code,
-        ran,
-        (results / "study-made-up.md").read_text(),
-        json.loads((results / "study-made-up.json").read_text()),
-    )
+    code = run_matrix(folder / "made_up.yaml", MatrixConfig(folder / "runs", Path("data"), results), command)
+    result = json.loads((results / "study-made-up.json").read_text())
+    return code, ran, (results / "study-made-up.md").read_text(), result
 
 
 def test_every_combination_runs_and_has_its_figures(tmp_path):
@@ -63,18 +57,13 @@ def test_every_combination_runs_and_has_its_figures(tmp_path):
     trained = [words for words in ran if words[0] == "train"]
     assert code == 0 and len(trained) == 8
     # Equal words are run once: the preparation of each tier.
-    assert [words for words in ran if words[0] == "prepare"] == [
-        ["prepare", f"{runs}/shared", "--of", tier] for tier in ("one", "two")
-    ]
+    prepared = [["prepare", f"{runs}/shared", "--of", tier] for tier in ("one", "two")]
+    assert [words for words in ran if words[0] == "prepare"] == prepared
     assert trained[0] == ["train", "--task", "one", "--seed", "0", "--folder", f"{runs}/one-free-0"]
     assert trained[3][3:7] == ["--commission", "data/1", "--seed", "1"] and trained[3][-1] == f"{runs}/one-dear-1"
     assert page.splitlines() == [
-        "# Made up",
-        "",
-        "Figures of a cell are of seed 0, 1.",
-        "",
-        "| tier | costs | grade | gap | prepared |",
-        "|---|---|---|---|---|",
+        *("# Made up", "", "Figures of a cell are of seed 0, 1.", ""),
+        *("| tier | costs | grade | gap | prepared |", "|---|---|---|---|---|"),
         "| one | free | 50.0 (40.0 … 62.5), 150.0 | 1.12, 1.12 | 1, 1 |",
         "| one | dear | 50.0 (40.0 … 62.5), 150.0 | 1.38, 1.38 | 1, 1 |",
         "| two | free | 50.0 (40.0 … 62.5), 150.0 | 1.12, 1.12 | 6, 6 |",
@@ -83,62 +72,50 @@ def test_every_combination_runs_and_has_its_figures(tmp_path):
     assert result["title"] == "Made up" and len(result["cells"]) == 8
     assert result["cells"][0]["grade"] == {"mean": 0.5, "low": 0.4, "high": 0.625}
     # Again nothing is run, and all is written as before.
-    code, ran, again, _ = made_up(tmp_path)
-    assert (code, ran, again) == (0, [], page)
+    assert made_up(tmp_path)[:3] == (0, [], page)
 
 
 def test_a_command_that_fails_takes_its_combination_alone(tmp_path):
     code, ran, page, result = made_up(tmp_path, fails="--commission")
     assert code == 1 and len(ran) == 2 + 8
-    assert "| one | dear | vecenv train ended with code 2, vecenv train ended with code 2 |" in page
-    assert "| two | free | 50.0 (40.0 … 62.5), 150.0 |" in page
-    assert result["cells"][2] == {
-        "tier": "one",
-        "costs": "dear",
-        "seed": "0",
-        "error": "vecenv train ended with code 2",
-    }
-
-
-def test_figures_that_are_not_there_are_dashes():
+    error = "vecenv train ended with code 2"
+    assert f"| one | dear | {error}, {error} |" in page and "| two | free | 50.0 (40.0 … 62.5), 150.0 |" in page
+    assert result["cells"][2] == {"tier": "one", "costs": "dear", "seed": "0", "error": error}
     column = Column("a/b", interval=False)
     assert column.value([{"a": {"b": 2}}]) == 2 and column.value([{"a": 1}]) is None and column.text(None) == "–"
     assert column.text({"mean": 1.0, "low": 0.0, "high": 2.0}) == "1.00"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
+def test_studies_that_are_none_are_refused(tmp_path, capsys):
+    path = tmp_path / "study.yaml"
+    for old, new, words in (
         ("title: Made up", "name: Made up", "a study has axes, columns, commands, title and together"),
         ("together: seed", "together: day", "together is day, the axes are tier, costs, seed"),
         ("seed: [0, 1]", "seed: 3", "axis seed is neither a list of names nor lists of words by name"),
-    ],
-)
-def test_studies_that_are_none_are_refused(old, new, words, tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_text(STUDY.replace(old, new))
-    with pytest.raises(ValueError, match=words):
-        read_study(path)
+    ):
+        path.write_text(STUDY.replace(old, new))
+        with pytest.raises(ValueError, match=words):
+            read_study(path)
+    assert main(["tea"]) == 2 and main([]) == 2
+    assert "there are exact_gradient, neural_market, order_book_agents" in capsys.readouterr().err
 
 
-def matrices() -> dict[str, list[list[str]]]:
+def matrices() -> list[list[str]]:
     """Return all commands of all matrices, in as many combinations as show each value of each axis."""
-    found = {}
+    found = []
     for name in (name for name, kind in studies().items() if kind == "matrix"):
         study = read_study(FOLDER / f"{name}.yaml")
         places = dict.fromkeys(("folder", "study", "data"), "somewhere") | {"here": str(FOLDER)}
-        count = max(len(values) for values in study.axes.values())
-        cells = [
-            {axis: list(values)[place % len(values)] for axis, values in study.axes.items()} for place in range(count)
-        ]
-        found[name] = [study.words(command, cell, places) for cell in cells for command in study.commands]
+        for place in range(max(len(values) for values in study.axes.values())):
+            cell = {axis: list(values)[place % len(values)] for axis, values in study.axes.items()}
+            found += [study.words(command, cell, places) for command in study.commands]
     return found
 
 
 def test_words_of_all_matrices_are_filled_in():
-    for name, commands in matrices().items():
-        assert commands and not any("{" in word for words in commands for word in words), name
-        assert {words[0] for words in commands} <= {"train", "evaluate"}
+    commands = matrices()
+    assert commands and not any("{" in word for words in commands for word in words)
+    assert {words[0] for words in commands} <= {"train", "evaluate"}
 
 
 @pytest.mark.assembly
@@ -151,7 +128,7 @@ def test_words_of_all_matrices_are_options_of_the_commands():
         return {}
 
     parsed.__annotations__ = get_type_hints(train.main)
-    trainings = {tuple(words[1:]) for commands in matrices().values() for words in commands if words[0] == "train"}
+    trainings = {tuple(words[1:]) for words in matrices() if words[0] == "train"}
     for words in sorted(trainings):
         cli._run(parsed, "train", list(words))
     assert len(asked) == len(trainings) > 20
@@ -159,14 +136,6 @@ def test_words_of_all_matrices_are_options_of_the_commands():
 
 @pytest.mark.parametrize("name", [name for name, kind in studies().items() if kind == "script"])
 def test_scripts_have_a_main_of_settings(name):
-    (kind,) = (
-        hint
-        for key, hint in get_type_hints(import_module(f"vecenv.benchmarks.studies.{name}").main).items()
-        if key != "return"
-    )
+    hints = get_type_hints(import_module(f"vecenv.benchmarks.studies.{name}").main)
+    (kind,) = (hint for key, hint in hints.items() if key != "return")
     assert kind.__doc__ and kind.__module__.startswith("vecenv.benchmarks.studies")
-
-
-def test_a_study_that_is_none_is_told(capsys):
-    assert main(["tea"]) == 2 and main([]) == 2
-    assert "there are exact_gradient, neural_market, order_book_agents" in capsys.readouterr().err

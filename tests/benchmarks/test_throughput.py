@@ -30,6 +30,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
 MARKET = {"num_paths": 2, "num_days": 330}
+CPU = torch.device("cpu")
 
 
 def tier_env(num_envs: int = 4, task: str = "multi_stock_3", **rules) -> VecEnv:
@@ -85,11 +86,11 @@ def test_every_step_that_is_counted_is_live(monkeypatch):
     """Rows whose episodes end go on with the next: a rollout of N rows and T steps pays and advances N x T times."""
     config = BenchConfig(task="multi_stock_3", num_steps=30, num_days=330, max_buffer_gb=1.0)
     made = {}
-    monkeypatch.setattr(
-        throughput,
-        "FusedCollector",
-        lambda env, *given, **named: made.setdefault(env, FusedCollector(env, *given, **named)),
-    )
+
+    def kept(env, *given, **named):
+        return made.setdefault(env, FusedCollector(env, *given, **named))
+
+    monkeypatch.setattr(throughput, "FusedCollector", kept)
     tape = throughput.tape_of_task(config)
     (workload,) = throughput.curve_point(config, lambda: tape, "environment", "eager", 4, copy=1e9).make()
     (collector,) = made.values()
@@ -107,41 +108,35 @@ def test_every_step_that_is_counted_is_live(monkeypatch):
 
 def test_the_plan_has_all_modes_at_one_count_and_no_training_above_its_limit():
     config = BenchConfig(num_envs=(2048, 4), columns=("environment", "training", "text"), largest_training=100)
-    plan = throughput._plan(config, torch.device("cpu"))
     compiled = [("environment", "compiled", 4), ("environment", "compiled", 2048), ("training", "compiled", 4)]
-    assert plan == [*compiled, ("environment", "eager", 2048)]
+    assert throughput._plan(config, CPU) == [*compiled, ("environment", "eager", 2048)]
     on_gpu = throughput._plan(config, torch.device("cuda"))
     assert on_gpu[0] == ("environment", "cuda_graph", 4) and len(on_gpu) == 5
+    # The picture's curve goes through the fastest mode of each size, whichever order they were measured in.
+    rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "policy", 9.0)]
+    found = [{"num_envs": count, "column": column, "per_second": rate} for count, column, rate in rates]
+    assert throughput.curve_of(found, "environment") == [(8, 3.0), (64, 5.0)]
 
 
-def test_typical_texts_are_mostly_valid():
+def test_typical_texts_are_mostly_valid_and_news_differ():
     env = tier_env(12, action="orders")
     actions, valid = TextDoor(env).parse(typical_texts(env.scenario.tape.symbols, 12), range(12))
     assert valid.tolist() == 2 * [True, True, True, True, False, True]
     assert actions[:, :, 0].count_nonzero(-1).tolist() == 2 * [0, 1, 1, 2, 1, 2]
-
-
-def test_news_differ_and_are_drawn_by_a_seed():
     assert news_texts(300, 12) == news_texts(300, 12) != news_texts(300, 12, seed=1)
     texts = news_texts(300, 60)
     assert len(set(texts)) == 300 and 60 <= min(len(text.split()) for text in texts) < 68
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_settings_that_do_not_fit_are_refused():
+    for settings, words in (
         ({"task": "portfolio", "rationing": "by_size"}, "rationing is a setting of stock_trading, not of portfolio"),
         ({"task": "portfolio", "preset": "figure3"}, "preset is a setting of stock_trading"),
         ({"task": "execution", "num_days": 5}, "num_days is a setting of tasks on a market of bars, not of execution"),
         ({"repeats": 4}, "repeats must be at least 5, got 4"),
-    ],
-)
-def test_settings_of_the_curve_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(ValueError, match=words):
-        BenchConfig(**settings)
-
-
-def test_settings_of_a_case_that_do_not_fit_are_refused():
+    ):
+        with pytest.raises(ValueError, match=words):
+            BenchConfig(**settings)
     with pytest.raises(ValueError, match="unknown case 'tea'; there are auction, ensemble"):
         CaseConfig("tea")
     with pytest.raises(ValueError, match="rounds must be at least 3, got 2"):
@@ -149,13 +144,8 @@ def test_settings_of_a_case_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="cannot render 6 of 4 sub-environments"):
         text_points("execution", lambda: None, 4, (2, 6))
     assert CaseConfig("auction", size="gpu").sized(1, 2) == 2 and CaseConfig("auction", size="gpu").sized(1, 2, 3) == 3
-
-
-def test_a_curve_goes_through_the_fastest_mode_of_each_size():
-    """Whichever order they were measured in."""
-    rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "policy", 9.0)]
-    found = [{"num_envs": count, "column": column, "per_second": rate} for count, column, rate in rates]
-    assert throughput.curve_of(found, "environment") == [(8, 3.0), (64, 5.0)]
+    with pytest.raises(RuntimeError, match="did not start"):
+        started_server(["-c", "print('no')"])
 
 
 def test_operations_and_bytes_of_a_stock_day(monkeypatch):
@@ -171,14 +161,9 @@ def test_operations_and_bytes_of_a_stock_day(monkeypatch):
     rates = {"product": float(operations), "copy": 2 * 320 * 4.0}
     monkeypatch.setattr(machine, "product_rate", lambda *size: rates["product"])
     monkeypatch.setattr(machine, "copy_bandwidth", lambda device: rates["copy"])
-    assert worldmodel_rollouts.rollout_limit(network, 2, torch.device("cpu")) == 1.0
+    assert worldmodel_rollouts.rollout_limit(network, 2, CPU) == 1.0
     rates["copy"] = 320.0
-    assert worldmodel_rollouts.rollout_limit(network, 2, torch.device("cpu")) == 0.5
-
-
-def test_a_server_that_does_not_start_is_told():
-    with pytest.raises(RuntimeError, match="did not start"):
-        started_server(["-c", "print('no')"])
+    assert worldmodel_rollouts.rollout_limit(network, 2, CPU) == 0.5
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -209,9 +194,8 @@ def test_curves_are_measured_beside_published_figures(tmp_path, monkeypatch, cap
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
     small = {"modes": ("eager",), "num_steps": 2, "repeats": 5, "output": tmp_path}
     columns = ("environment", "without_observations", "policy", "training", "text")
-    tier = throughput.main(
-        BenchConfig("multi_stock_3", (4,), columns, num_days=330, text_envs=8, text_rows=(2, 6), **small)
-    )
+    texts = {"text_envs": 8, "text_rows": (2, 6)}
+    tier = throughput.main(BenchConfig("multi_stock_3", (4,), columns, num_days=330, **texts, **small))
     (path,) = tmp_path.glob("*.json")
     assert path.name.startswith("throughput-multi-stock-3-") and path.with_suffix(".png").exists()
     assert [figure["column"] for figure in tier["figures"]] == list(columns[:-1])

@@ -55,7 +55,7 @@ REPEATABLE = "worldmodel/network/transformer.py Cache.repeatable"
 
 ALLOWED = (
     # TorchRL's reset looks whether any row is marked, and selects by masks.
-    Allowed(TASK, "reset", "tests/device/task_paths.py task_path", {ITEM: 3}),
+    Allowed(TASK, "reset", "tests/device/task_paths.py _task", {ITEM: 3}),
     Allowed(TASK, "partial reset", "tests/device/task_paths.py _rows", {ITEM: 7, MASK: 3, UP: 4}),
     # What a caller names by number is looked at before it is used.
     Allowed(TASK, "groups", f"{CHECKS} checked_integers", {ITEM: 1}),

@@ -9,8 +9,7 @@ import pytest
 
 from tests.device.allowed import faults
 from tests.device.learner_paths import LEARNER_PATHS, learner_path
-from tests.device.market_paths import MARKETS, market_path, market_text
-from tests.device.task_paths import DONATED, TASKS, TEXT_PATHS, donated_path, draws, task_path
+from tests.device.task_paths import DONATED_PATHS, TASK_PATHS, draws
 from tests.device.trial import on_both
 from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
 
@@ -20,9 +19,8 @@ QUICK = {
 }  # fmt: skip
 """Paths that every gate has; the others are nightly."""
 
-PATHS = {name: task_path(name) for name in TASKS} | TEXT_PATHS | WORLDMODEL_PATHS | {"market text": market_text}
-PATHS |= {name: learner_path(name) for name in LEARNER_PATHS} | {name: market_path(name) for name in MARKETS}
-ALWAYS = {name: donated_path(name) for name in DONATED} | {"draws": draws}
+PATHS = TASK_PATHS | WORLDMODEL_PATHS | {name: learner_path(name) for name in LEARNER_PATHS}
+ALWAYS = DONATED_PATHS | {"draws": draws}
 
 
 @pytest.mark.parametrize(

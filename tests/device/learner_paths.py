@@ -10,20 +10,16 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.ddpg import DDPG, DDPGConfig
-from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
-from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
-from vecenv.learn.sac import SAC, SACConfig
-from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_of
+from vecenv.tasks.commands.train import LEARNERS
+from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 STEPS = 6
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
@@ -36,31 +32,31 @@ ROLLOUTS: dict[str, Any] = {"num_steps": STEPS, "total_frames": 3 * ROWS * STEPS
 EPOCH = {**ROLLOUTS, "minibatches": 2, "epochs": 1}
 REPLAY = {**ROLLOUTS, "minibatches": 2, "minibatch_size": 8, "buffer_size": 100}
 
-UPDATES: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
-    "PPO stock_trading": (PPO, PPOConfig, SHORT, {**EPOCH, "by_reference": False}),
-    "PPO by reference": (PPO, PPOConfig, SHORT, {**EPOCH, "by_reference": True}),
-    "PPO target_kl": (PPO, PPOConfig, SHORT, {**EPOCH, "target_kl": 0.02, "epochs": 2}),
-    "PPO tier": (PPO, PPOConfig, TIER, EPOCH),
-    "PPO curriculum": (PPO, PPOConfig, {"task": "curriculum", "tiers": ("single_stock",)}, EPOCH),
-    "PPO signals": (PPO, PPOConfig, SCORED, {**EPOCH, "by_reference": True}),
-    "PPO dirichlet": (PPO, PPOConfig, WEIGHTS, {**EPOCH, "head": "dirichlet", "policy": "symbol"}),
-    "CPPO stock_trading": (CPPO, CPPOConfig, SHORT, {**EPOCH, "by_reference": False}),
-    "CPPO signals": (CPPO, CPPOConfig, {**SCORED, "risk_form": "trajectory"}, {**EPOCH, "weigh_risk": True}),
-    "CPPO tier": (CPPO, CPPOConfig, TIER, {**EPOCH, "cvar_clip_of": "advantage"}),
-    "CPPO risk": (CPPO, CPPOConfig, {"task": "tails"}, {**EPOCH, "weigh_risk": True}),
-    "A2C stock_trading": (A2C, A2CConfig, SHORT, {**ROLLOUTS, "by_reference": True}),
-    "A2C tier": (A2C, A2CConfig, TIER, {**ROLLOUTS, "minibatches": 2}),
-    "DQN plain": (DQN, DQNConfig, {**BOOKS, "action": "target"}, REPLAY),
-    "DQN variants": (DQN, DQNConfig, {**BOOKS, "action": "target"}, {**REPLAY, "double": True, "duelling": True}),
-    "DDPG": (DDPG, DDPGConfig, WEIGHTS, REPLAY),
-    "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}, REPLAY),
-    "SAC": (SAC, SACConfig, WEIGHTS, REPLAY),
-    "SAC order books": (SAC, SACConfig, {**BOOKS, "action": "continuous"}, REPLAY),
-    "exact shares": (Exact, ExactConfig, SMOOTH, ROLLOUTS),
-    "exact tilt": (Exact, ExactConfig, {**SMOOTH, "action": "tilt"}, {**ROLLOUTS, "policy": "symbol", "worst": 0.5}),
-    "exact dirichlet": (Exact, ExactConfig, {**SMOOTH, "action": "weights"}, {**ROLLOUTS, "head": "dirichlet"}),
+UPDATES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "PPO stock_trading": (SHORT, {**EPOCH, "by_reference": False}),
+    "PPO by reference": (SHORT, {**EPOCH, "by_reference": True}),
+    "PPO target_kl": (SHORT, {**EPOCH, "target_kl": 0.02, "epochs": 2}),
+    "PPO tier": (TIER, EPOCH),
+    "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, EPOCH),
+    "PPO signals": (SCORED, {**EPOCH, "by_reference": True}),
+    "PPO dirichlet": (WEIGHTS, {**EPOCH, "head": "dirichlet", "policy": "symbol"}),
+    "CPPO stock_trading": (SHORT, {**EPOCH, "by_reference": False}),
+    "CPPO signals": ({**SCORED, "risk_form": "trajectory"}, {**EPOCH, "weigh_risk": True}),
+    "CPPO tier": (TIER, {**EPOCH, "cvar_clip_of": "advantage"}),
+    "CPPO risk": ({"task": "tails"}, {**EPOCH, "weigh_risk": True}),
+    "A2C stock_trading": (SHORT, {**ROLLOUTS, "by_reference": True}),
+    "A2C tier": (TIER, {**ROLLOUTS, "minibatches": 2}),
+    "DQN plain": ({**BOOKS, "action": "target"}, REPLAY),
+    "DQN variants": ({**BOOKS, "action": "target"}, {**REPLAY, "double": True, "duelling": True}),
+    "DDPG": (WEIGHTS, REPLAY),
+    "TD3": ({**SHORT, "action": "tilt"}, REPLAY),
+    "SAC": (WEIGHTS, REPLAY),
+    "SAC order books": ({**BOOKS, "action": "continuous"}, REPLAY),
+    "exact shares": (SMOOTH, ROLLOUTS),
+    "exact tilt": ({**SMOOTH, "action": "tilt"}, {**ROLLOUTS, "policy": "symbol", "worst": 0.5}),
+    "exact dirichlet": ({**SMOOTH, "action": "weights"}, {**ROLLOUTS, "head": "dirichlet"}),
 }
-"""Learner, its settings' class, environment and settings."""
+"""Environment and settings of the learner that a path begins with."""
 
 ENSEMBLES: dict[str, dict[str, Any]] = {
     "ensemble flat": {"by_reference": False},
@@ -74,8 +70,10 @@ LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents 
 
 def learner_path(name: str) -> Path:
     if name in UPDATES:
-        learner, config, rules, settings = UPDATES[name]
-        return lambda trial: _updates(trial, learner(_environment(trial, **rules), config(**settings)))
+        rules, settings = UPDATES[name]
+        algorithm = name.split()[0].lower()
+        config = replace(getattr(TrainSettings(env=StockTradingConfig()), algorithm), **settings)
+        return lambda trial: _updates(trial, LEARNERS[algorithm](_environment(trial, **rules), config))
     if name in ENSEMBLES:
         return lambda trial: _ensemble(trial, ENSEMBLES[name])
     kind, _, which = name.partition(" ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
@@ -16,6 +18,8 @@ from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import leaves
+from vecenv.registry import make_spoken, task_named
+from vecenv.tasks.agent_market import native_features, native_tick
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import ToolCall
 from vecenv.text.turns import TextRows, TextRules
@@ -64,7 +68,6 @@ DONATED: dict[str, dict[str, Any]] = {
     for form in ("tensors", "in_place")
     for warm_up in (0, WARM_UP)
 }
-"""Tasks with donated fields, by name: how they are overwritten, and the ticks of the warm-up."""
 
 
 def make(device: str, task: str, **rules: Any) -> VecEnv:
@@ -88,37 +91,34 @@ def actions(env: VecEnv, seed: int) -> Tensor:
     return drawn.to(env.device)
 
 
-def task_path(name: str) -> Path:
-    def path(trial: Trial) -> None:
-        env = make(trial.device, **TASKS[name])
-        trial.keep("market", dict(env.scenario.shared))
-        with trial.part("reset"):
-            trial.keep("reset", env.reset()["observation"])
-        for step in range(2):
-            action = actions(env, step)
-            with trial.part("step"):
-                reward = env.advance(action)
-            trial.keep(f"reward {step}", reward)
-        action = actions(env, 2)
-        with trial.part("TorchRL's step"):
-            stepped = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next"]
-        trial.keep("stepped", [stepped["observation"], stepped["reward"], stepped["done"]])
-        # On the device also in one graph.
-        for part, mode in {"rollout": "eager", "captured rollout": None}.items():
-            collector = FusedCollector(env, num_steps=STEPS, mode=mode)
-            collector.rollout()
-            with trial.part(part):
-                batch = collector.rollout()
-            trial.keep(part, [batch["action"], batch["observation"], batch["next", "reward"], batch["next", "done"]])
-        with trial.part("first grade"):
-            trial.keep("grade", env.grade())
-        with trial.part("outcome"):
-            trial.keep("outcome", {"grade": env.grade(), **env.grades(), **env.info()})
-        _rows(trial, env)
-        if env.scenario.text is not None:
-            _text(trial, env)
-
-    return path
+def _task(trial: Trial, rules: dict[str, Any]) -> None:
+    env = make(trial.device, **rules)
+    trial.keep("market", dict(env.scenario.shared))
+    with trial.part("reset"):
+        trial.keep("reset", env.reset()["observation"])
+    for step in range(2):
+        action = actions(env, step)
+        with trial.part("step"):
+            reward = env.advance(action)
+        trial.keep(f"reward {step}", reward)
+    action = actions(env, 2)
+    with trial.part("TorchRL's step"):
+        stepped = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next"]
+    trial.keep("stepped", [stepped["observation"], stepped["reward"], stepped["done"]])
+    # On the device also in one graph.
+    for part, mode in {"rollout": "eager", "captured rollout": None}.items():
+        collector = FusedCollector(env, num_steps=STEPS, mode=mode)
+        collector.rollout()
+        with trial.part(part):
+            batch = collector.rollout()
+        trial.keep(part, [batch["action"], batch["observation"], batch["next", "reward"], batch["next", "done"]])
+    with trial.part("first grade"):
+        trial.keep("grade", env.grade())
+    with trial.part("outcome"):
+        trial.keep("outcome", {"grade": env.grade(), **env.grades(), **env.info()})
+    _rows(trial, env)
+    if env.scenario.text is not None:
+        _text(trial, env)
 
 
 def draws(trial: Trial) -> None:
@@ -132,20 +132,17 @@ def draws(trial: Trial) -> None:
             trial.keep(name, random_action(placed, key, elapsed))
 
 
-def donated_path(name: str) -> Path:
-    def path(trial: Trial) -> None:
-        env = tally_env(ROWS, compiled=trial.device == "cuda", device=trial.device, **DONATED[name])
-        collector = FusedCollector(env, num_steps=2 * STEPS)
-        for number in range(2):
-            with trial.part("restarting rollout" if env.scenario.warm_up else "captured rollout"):
-                batch = collector.rollout()
-            trial.keep(f"rollout {number}", [batch["action"], batch["observation"], batch["next", "done"]])
-            trial.keep(f"rows {number}", leaves(env.rows))
-        with trial.part("restart"):
-            env.restart(env.rows.done)
-        trial.keep("restarted", leaves(env.rows))
-
-    return path
+def _donated(trial: Trial, options: dict[str, Any]) -> None:
+    env = tally_env(ROWS, compiled=trial.device == "cuda", device=trial.device, **options)
+    collector = FusedCollector(env, num_steps=2 * STEPS)
+    for number in range(2):
+        with trial.part("restarting rollout" if env.scenario.warm_up else "captured rollout"):
+            batch = collector.rollout()
+        trial.keep(f"rollout {number}", [batch["action"], batch["observation"], batch["next", "done"]])
+        trial.keep(f"rows {number}", leaves(env.rows))
+    with trial.part("restart"):
+        env.restart(env.rows.done)
+    trial.keep("restarted", leaves(env.rows))
 
 
 def _rows(trial: Trial, env: VecEnv) -> None:
@@ -170,13 +167,13 @@ def _rows(trial: Trial, env: VecEnv) -> None:
         env.load_state_dict(env.state_dict())
 
 
-def _text(trial: Trial, env: VecEnv) -> None:
+def _text(trial: Trial, env: VecEnv, answer: str = "BUY 0.5") -> None:
     with trial.part("text"):
-        shown = TextDoor(env).render([0, 3])
-        told = TextDoor(env).instructions([0, 3])
-        parsed, valid = TextDoor(env).parse(["BUY 0.5", "nothing of the kind"], [0, 3])
+        door = TextDoor(env)
+        shown = [door.render([0, 3]), door.instructions([0, 3])]
+        parsed, valid = door.parse([answer, "nothing of the kind"], [0, 3])
     assert parsed.device.type == valid.device.type == trial.device
-    trial.keep("text", [shown, told, parsed, valid])
+    trial.keep("text", [*shown, parsed, valid])
 
 
 CALLS = (
@@ -207,4 +204,59 @@ def _tools(trial: Trial) -> None:
         trial.keep("tools", door.tool_results(door.text.tools(["all"]), CALLS, range(len(CALLS))))
 
 
-TEXT_PATHS: dict[str, Path] = {"text turns": _turns, "text tools": _tools}
+SMALL: dict[str, Any] = {
+    "num_value": 5, "num_momentum": 2, "num_noise": 20, "room": 12, "slots": 1, "levels": 2, "max_ticks": 8,
+    "ticks_per_step": 2, "volatility_spread": 0.5,
+}  # fmt: skip
+
+MARKETS: dict[str, dict[str, Any]] = {
+    "market trading": {"task": "agent_market", "action": "limit"},
+    "market execution": {"task": "execution"},
+    "market seats": {"task": "market_making", "seats": 2},
+    "market auction": {"task": "agent_market", "clearing": "auction", "auction_levels": 16},
+}
+
+
+# No form in C++: these are for CPUs, and round features differently.
+_in_pytorch = patch.multiple(native_tick, built_library=lambda _: None)
+_features_in_pytorch = patch.multiple(native_features, built_library=lambda _: None)
+
+
+@_in_pytorch
+@_features_in_pytorch
+def _market(trial: Trial, task: str, **rules: Any) -> None:
+    env = vecenv.make(task, ROWS, seed=3, device=trial.device, compile=trial.device == "cuda", **SMALL, **rules)
+    trial.keep("opened", env.observations())
+    for step in range(STEPS):
+        action = actions(env, step)
+        with trial.part("step"):
+            reward = env.advance(action)
+        trial.keep(f"reward {step}", [reward, env.observations()])
+    with trial.part("outcome"):
+        trial.keep("outcome", {**env.grades(), **env.info()})
+    collector = FusedCollector(env, num_steps=STEPS)
+    for number in range(2):
+        with trial.part("restarting rollout"):
+            batch = collector.rollout()
+        trial.keep(f"rollout {number}", [batch["action"], batch["observation"], batch["next", "reward"]])
+    with trial.part("rows"):
+        state = env.state
+    trial.keep("rows", [state.market.cash, state.market.shares, state.market.key, state.ladder])
+
+
+@_in_pytorch
+@_features_in_pytorch
+def _market_text(trial: Trial) -> None:
+    """Show texts of a market, and read answers."""
+    config = task_named("execution").config(**SMALL)
+    env: VecEnv = make_spoken("execution", ROWS, seed=3, device=trial.device, config=config)
+    _text(trial, env, "BUY 30")
+
+
+TASK_PATHS: dict[str, Path] = {
+    **{name: partial(_task, rules=rules) for name, rules in TASKS.items()},
+    **{name: partial(_market, **rules) for name, rules in MARKETS.items()},
+    **{"text turns": _turns, "text tools": _tools, "market text": _market_text},
+}
+DONATED_PATHS: dict[str, Path] = {name: partial(_donated, options=options) for name, options in DONATED.items()}
+"""Those of donated fields, by how they are overwritten and the ticks of the warm-up."""

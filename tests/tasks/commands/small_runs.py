@@ -27,12 +27,11 @@ SMALL = {"hidden": (8,), "num_steps": 8, "total_frames": 256, "minibatches": 2}
 
 def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
     """A long table of random walks."""
-    random, tables = np.random.default_rng(5), []
+    random, tables, days = np.random.default_rng(5), [], {"date": pd.bdate_range("2020-01-01", periods=num_days)}
     for k in range(num_symbols):
         close = 50 * np.exp(np.cumsum(random.normal(0, 0.01, num_days)))
-        dates = pd.bdate_range("2020-01-01", periods=num_days)
-        table = pd.DataFrame({"date": dates, "symbol": f"S{k}", "open": close, "high": close * 1.01})
-        tables.append(table.assign(low=close * 0.99, close=close, volume=1e6))
+        prices = {"open": close, "high": close * 1.01, "low": close * 0.99, "close": close, "volume": 1e6}
+        tables.append(pd.DataFrame({**days, "symbol": f"S{k}", **prices}))
     return pd.concat(tables)
 
 
