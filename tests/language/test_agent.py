@@ -114,14 +114,10 @@ class Scripted:
         return Written(tokens, torch.zeros(len(active), most), mask)
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    def install(script):
-        stand_in = Scripted(script)
-        monkeypatch.setattr(agent_module, "GenerationContext", stand_in)
-        return stand_in
-
-    return install
+def scripted(monkeypatch, script):
+    stand_in = Scripted(script)
+    monkeypatch.setattr(agent_module, "GenerationContext", stand_in)
+    return stand_in
 
 
 def calls_then(answer, *calls):
@@ -135,7 +131,7 @@ def calls_then(answer, *calls):
     return say
 
 
-def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
+def test_rows_call_what_they_want_and_answer_when_they_like(monkeypatch):
     """One calls and answers, one answers, one calls for ever, one calls what there is not."""
     rows = [
         calls_then("BUY 0.5", PRICES),
@@ -143,7 +139,7 @@ def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
         calls_then(PRICES, PRICES, PLAN),
         calls_then("HOLD", '{"name": "moon"}', PLAN),
     ]
-    model = scripted(lambda row, context: rows[row](context))
+    model = scripted(monkeypatch, lambda row, context: rows[row](context))
     env = signal_env(4, seed=3)
     agent = LanguageAgent(None, CHAT, LONG)
     answers = ["BUY 0.5", "BUY 0.25", PRICES, "HOLD"]
@@ -169,7 +165,7 @@ def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
     assert env.info()["invalid_actions"].tolist() == [0, 0, DAYS, 0]
     # Calls of the other form.
     script = calls_then("Thought: so be it\nFinal Answer: BUY 0.5", "Thought: look\nAction: position")
-    model, env = scripted(lambda row, context: script(context)), signal_env(2)
+    model, env = scripted(monkeypatch, lambda row, context: script(context)), signal_env(2)
     agent = LanguageAgent(None, CHAT, replace(LONG, tool_form="react", tools=("account",)))
     agent.act(env)
     assert agent.said == [" BUY 0.5"] * 2
@@ -178,11 +174,11 @@ def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
 
 
 @pytest.mark.parametrize(("history", "context_tokens"), [(None, 1060), (0, 1200), (1, 1200)])
-def test_budgets_hold_with_tools(scripted, history, context_tokens):
+def test_budgets_hold_with_tools(monkeypatch, history, context_tokens):
     """The day stays in view whatever its tools say, and contexts are what the model reads, whoever begins anew."""
     long = '{"name": "price_history", "arguments": {"days": 30}}'
     rows = [calls_then("BUY 0.5", long, PRICES), calls_then("HOLD"), calls_then("HOLD", PRICES)]
-    model, env = scripted(lambda row, context: rows[row](context)), signal_env(3, seed=3)
+    model, env = scripted(monkeypatch, lambda row, context: rows[row](context)), signal_env(3, seed=3)
     agent = LanguageAgent(None, CHAT, replace(LONG, context_tokens=context_tokens, history_days=history))
     for _ in range(DAYS):
         shown = TextDoor(env).render(range(3))
@@ -199,9 +195,9 @@ def test_budgets_hold_with_tools(scripted, history, context_tokens):
         assert drawn == sorted(drawn) and set(drawn) == set(range(one.turns))
 
 
-def test_what_does_not_fit_beside_the_day_is_said_so(scripted):
+def test_what_does_not_fit_beside_the_day_is_said_so(monkeypatch):
     script = calls_then("HOLD", '{"name": "price_history", "arguments": {"days": 60}}')
-    model = scripted(lambda row, context: "HOLD" if NO_ROOM in context else script(context))
+    model = scripted(monkeypatch, lambda row, context: "HOLD" if NO_ROOM in context else script(context))
     env = signal_env(1)
     (system,), tools = TextDoor(env).instructions([0]), TextDoor(env).text.tools(["all"]).instructions("json", 2)
     (opening,) = CHAT.openings([f"{system}\n{tools}"], TextDoor(env).render([0]))

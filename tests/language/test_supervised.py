@@ -29,12 +29,11 @@ def said(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-@pytest.mark.parametrize("config", [ALONE, GROWING])
-def test_contexts_are_those_that_a_model_would_have_answered_in(config):
+def test_contexts_are_those_that_a_model_would_have_answered_in():
     """Conversations of unequal length, with instructions or without, each as it grows by itself."""
     env = signal_env(4)
     conversations = [[said("system", text)] for text in TextDoor(env).instructions(range(3))] + [[]]
-    own = [Conversation(CHAT, config, messages[0]["content"] if messages else "") for messages in conversations]
+    own = [Conversation(CHAT, GROWING, messages[0]["content"] if messages else "") for messages in conversations]
     for day in range(DAYS):
         for row, text in enumerate(TextDoor(env).render(range(4))):
             if day < DAYS - row:
@@ -44,22 +43,19 @@ def test_contexts_are_those_that_a_model_would_have_answered_in(config):
                 (tokens,) = CHAT.answers([answer])
                 own[row].answered(tokens, [0.0] * len(tokens))
         env.advance(env.action_spec.zero())
-    assert segments_of(conversations, CHAT, config) == [conversation.segments for conversation in own]
+    assert segments_of(conversations, CHAT, GROWING) == [conversation.segments for conversation in own]
     assert any(len(conversation.segments) > 1 for conversation in own)
 
 
-def signal_segments():
-    """Return contexts whose answer is BUY where the signal is positive and SELL where it is not."""
-    env = signal_env(48)
-    shown = TextDoor(env).render(range(48))
-    right = ["BUY" if "signal 1" in text else "SELL" for text in shown]
-    assert 10 < right.count("BUY") < 38
-    conversations = [[said("user", text), said("assistant", answer)] for text, answer in zip(shown, right, strict=True)]
-    return segments_of(conversations, CHAT, ALONE)
+def day_segments(count: int):
+    """Return the contexts of days that are answered by BUY and SELL in turn."""
+    shown = TextDoor(signal_env(count)).render(range(count))
+    answered = zip(shown, ("BUY", "SELL") * count, strict=False)
+    return segments_of([[said("user", text), said("assistant", answer)] for text, answer in answered], CHAT, ALONE)
 
 
 def test_the_same_seed_gives_the_same_weights_and_parts_the_gradients_of_the_whole():
-    segments, steps = signal_segments()[:9], []
+    segments, steps = day_segments(9), []
     config = SupervisedConfig(epochs=2, batch_size=3, learning_rate=5e-3, held_out=0.25)
     found, losses = [], []
     for seed, at_once in ((0, 10**6), (0, 10**6), (0, 600), (1, 10**6)):
@@ -78,7 +74,7 @@ def test_the_same_seed_gives_the_same_weights_and_parts_the_gradients_of_the_who
 def test_steps_on_the_answers_alone_are_those_of_adamw_at_a_falling_rate():
     """On one context, beside a plain loop: gradients of a step are its own, clipped, and weights do not decay."""
     model, _ = small_model()
-    plain, segment = deepcopy(model), signal_segments()[0][0]
+    plain, segment = deepcopy(model), day_segments(1)[0][0]
     config = SupervisedConfig(epochs=3, batch_size=1, learning_rate=1e-3, held_out=0.0)
     shown = []
     told = fine_tune(model, [[segment]], CHAT.pad, config, on_step=lambda *given: shown.append(given))

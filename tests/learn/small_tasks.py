@@ -32,12 +32,9 @@ class ChainState(TensorClass):
 
 
 class Chain(Scenario[ChainState]):
-    """A walk on the places 0 … 5: left, stay or right.
+    """A walk on the places 0 … 5: left, stay (which may be forbidden) or right.
 
     Reaching the last one is worth 1, and terminates; the seventh step truncates.
-
-    Args:
-        forbid: whether staying is masked.
     """
 
     name, version = "chain", "1"
@@ -59,9 +56,7 @@ class Chain(Scenario[ChainState]):
     def observation(self, state: ChainState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
         return ((state.place == torch.arange(PLACES)).float(),)
 
-    def reward(
-        self, state: ChainState, action: Tensor, next_state: ChainState, params: Mapping, shared: Mapping
-    ) -> Tensor:
+    def reward(self, state: ChainState, action, next_state, params, shared) -> Tensor:
         return (next_state.place == PLACES - 1).float()
 
     def terminated(self, state: ChainState, params: Mapping, shared: Mapping) -> Tensor:
@@ -99,21 +94,12 @@ def same(left: list[Tensor], right: list[Tensor]) -> bool:
 
 
 HORIZON = 20
-RULES = {
-    "features": ("signal",),
-    "initial_cash": 1_000.0,
-    "commission": 0.0,
-    "whole_shares": False,
-    "episode_length": HORIZON,
-    "feature_scale": 1.0,
-    "compile": False,
-}
+RULES = {"features": ("signal",), "initial_cash": 1_000.0, "commission": 0.0, "whole_shares": False}
+RULES |= {"episode_length": HORIZON, "feature_scale": 1.0, "compile": False}
 SMALL_PPO = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8))
 
 
-def planted_env(
-    num_envs: int = 16, market_seed: int = 0, seed: int = 0, num_symbols: int = 1, **overrides: object
-) -> VecEnv:
+def planted_env(num_envs=16, market_seed=0, seed=0, num_symbols=1, **overrides: object) -> VecEnv:
     tape = MarketTape.from_bars(planted_bars(32, 200, num_symbols, seed=market_seed), features=("signal",))
     return vecenv.make("stock_trading", num_envs, market=tape, seed=seed, **(RULES | overrides))
 

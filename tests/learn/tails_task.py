@@ -29,13 +29,7 @@ class TailsState(TensorClass):
 
 
 class Tails(Scenario[TailsState]):
-    """The safe choice pays 1; the risky one -6 or 2, whose mean is 1 too.
-
-    Args:
-        longest: steps of the longest episode; each has a random number of them.
-        shortest: steps of the shortest.
-        ends: how they end, terminated or truncated.
-    """
+    """The safe choice pays 1; the risky one -6 or 2, whose mean is 1 too; episodes have a random number of steps."""
 
     name, version = "tails", "1"
 
@@ -58,9 +52,7 @@ class Tails(Scenario[TailsState]):
     def observation(self, state: TailsState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
         return (state.paid.new_ones(1),)
 
-    def reward(
-        self, state: TailsState, action: Tensor, next_state: TailsState, params: Mapping, shared: Mapping
-    ) -> Tensor:
+    def reward(self, state: TailsState, action, next_state, params, shared) -> Tensor:
         return torch.where(action == RISKY, next_state.paid, 1.0)
 
     def terminated(self, state: TailsState, params: Mapping, shared: Mapping) -> Tensor:

@@ -43,12 +43,6 @@ class Watched(CPPO):
         return learned
 
 
-def weighed(reward: float, place: int, length: int, choice: int) -> float:
-    """Return a reward by the risk levels of `RatedTails`."""
-    level = 1 + (place + 1) / length if choice == SAFE else 2.0
-    return reward / level if reward > 0 else reward * level
-
-
 def episodes_of(seen: list[tuple[float, bool, int]]) -> list[tuple[int, int, bool]]:
     """Return first and last step of each episode of a row, and whether it ended."""
     found, first = [], 0
@@ -73,7 +67,9 @@ def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]
             for step in range(first, last + 1):
                 reward, _, choice = seen[step]
                 if lengths is not None:
-                    reward = weighed(reward, step - first, int(lengths[row, number]), choice)
+                    # The risk levels of `RatedTails`.
+                    level = 1 + (step - first + 1) / int(lengths[row, number]) if choice == SAFE else 2.0
+                    reward = reward / level if reward > 0 else reward * level
                 total += config.reward_unit * reward
             if not ended:
                 total += unit * float(next_values[-1, row])
@@ -85,16 +81,31 @@ def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]
     return learned, returns
 
 
+class DonatedTails(RatedTails):
+    donated = frozenset({"pays"})
+
+
 @pytest.mark.parametrize(
-    ("gamma", "ends", "cap"),
-    [(0.0, "truncated", ("value", 0.5)), (0.9, "terminated", ("advantage", 0.9)), (0.9, "truncated", ("value", 1e6))],
+    ("gamma", "ends", "cap", "risk"),
+    [
+        (0.0, "truncated", ("value", 0.5), False),
+        (0.9, "terminated", ("advantage", 0.9), False),
+        (0.9, "truncated", ("value", 1e6), False),
+        (0.99, "terminated", ("value", 1e6), True),
+    ],
 )
-def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, cap: tuple[str, float]) -> None:
-    config = replace(SMALL, gamma=gamma, cvar_clip_of=cap[0], cvar_clip_ratio=cap[1], reward_unit=2.0)
-    learner = Watched(tails_env(16, 0, Tails(7, 1, ends)), config)
+def test_each_step_is_charged_with_its_own_trajectory(gamma, ends, cap, risk) -> None:
+    """And rewards are weighed by the risk of what was held, if asked for."""
+    env, lengths = tails_env(16, 0, DonatedTails(7, 1, ends)), None
+    if risk:
+        started = env.engine.bound().of_rows(torch.arange(16).repeat_interleave(20))
+        rows = started.start(env.seed_tensor, env.start_ids.repeat_interleave(20), torch.arange(20).repeat(16))
+        lengths = rows.state.length.view(16, 20)
+    config = replace(SMALL, gamma=gamma, cvar_clip_of=cap[0], cvar_clip_ratio=cap[1], reward_unit=2.0, weigh_risk=risk)
+    learner = Watched(env, config)
     for number in range(3):
         metrics = learner.update()
-        learned, returns = expected(learner, None)
+        learned, returns = expected(learner, lengths)
         torch.testing.assert_close(learner.seen[3].T, torch.tensor(learned), rtol=1e-4, atol=1e-5)
         assert metrics["trajectory_return"] == pytest.approx(sum(returns) / len(returns), rel=1e-4)
         short = [value < learner.seen[4][0] for value in returns]
@@ -160,34 +171,11 @@ def test_a_reset_between_rollouts_begins_new_sums() -> None:
     torch.testing.assert_close(learner.so_far, learner.collector.reward.cumsum(0))
 
 
-class DonatedTails(RatedTails):
-    """The same with a state whose memory the step overwrites."""
-
-    donated = frozenset({"pays"})
-
-
-def test_rewards_are_weighed_by_the_risk_of_what_was_held() -> None:
-    env = tails_env(16, 0, DonatedTails(7))
-    lengths = env.engine.bound().of_rows(torch.arange(16).repeat_interleave(20))
-    rows = lengths.start(env.seed_tensor, env.start_ids.repeat_interleave(20), torch.arange(20).repeat(16))
-    learner = Watched(env, replace(SMALL, weigh_risk=True, cvar_clip_ratio=1e6))
-    for _ in range(3):
-        metrics = learner.update()
-        learned, returns = expected(learner, rows.state.length.view(16, 20))
-        torch.testing.assert_close(learner.seen[3].T, torch.tensor(learned), rtol=1e-4, atol=1e-5)
-        assert metrics["trajectory_return"] == pytest.approx(sum(returns) / len(returns), rel=1e-4)
-
-
 def test_risk_that_the_task_does_not_have_is_refused() -> None:
-    class Warm(RatedTails):
-        warm_up = 1
-
-        def warmed(self, state: object, params: object, shared: object) -> object:
-            return state
-
+    warm = type("Warm", (RatedTails,), {"warm_up": 1, "warmed": lambda self, state, params, shared: state})()
     for scenario, told in (
         (Tails(), "weigh_risk needs the risk level of what is held, which task 'tails' "),
-        (Warm(), "weigh_risk is for tasks without a warm-up, which task 'rated_tails' has"),
+        (warm, "weigh_risk is for tasks without a warm-up, which task 'rated_tails' has"),
     ):
         with pytest.raises(ValueError, match=told):
             CPPO(tails_env(16, 0, scenario), replace(SMALL, weigh_risk=True))

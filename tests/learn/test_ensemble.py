@@ -47,8 +47,6 @@ def checkpoints(tmp_path_factory):
 
 
 class Says:
-    """A policy that always says the same."""
-
     def __init__(self, action):
         self.parameters, self.extras, self.action = [action], {}, action
 
@@ -135,7 +133,7 @@ def policies_of(env, biases):
     return policies
 
 
-def test_numbers_differ_by_sign_distance_and_divergence():
+def test_numbers_differ_by_sign_distance_and_divergence_and_choices_by_their_share():
     env = market_env(4, episode_length=5)
     policies = policies_of(env, (0.5, -0.5, 3.0))
     told = diversity(policies, policies[0], env, 0, 3)
@@ -152,9 +150,7 @@ def test_numbers_differ_by_sign_distance_and_divergence():
     # Nothing is no opposite of something.
     (nothing,) = policies_of(env, (0.0,))
     assert diversity([policies[0], nothing], policies[0], env, 0, 2).disagreement == 0.0
-
-
-def test_choices_differ_by_their_share():
+    # Choices differ by their share.
     env = vecenv.make("crypto_lob", 4, compile=False, synthetic_hours=1.0, episode_steps=5)
     learner = PPO(env, PPOConfig(num_steps=2, minibatches=1, hidden=(4,)))
     size, policies = learner.network.head.size, []

@@ -94,38 +94,36 @@ def validated(frames, excesses, width=1.0, attainable=NAN):
     return history(frames=frames, validation_excess_percent=excesses, **bounds, samples_per_second=speed)
 
 
-HISTORY = history(frames=[1e3, 2e3], samples_per_second=[2e6, 3e6], return_percent=[NAN, 1.5], grade=[0.4, 0.5])
-
-
 def test_a_learning_curve_leaves_gaps_out():
-    figure = learning_curve_figure([HISTORY], "a task")
+    speed, percent = [2e6, 3e6], [NAN, 1.5]
+    rows = history(frames=[1e3, 2e3], samples_per_second=speed, return_percent=percent, grade=[0.4, 0.5])
+    figure = learning_curve_figure([rows], "a task")
     returns, grade, speed = figure.axes
     assert speed.get_ylim() == (0.0, pytest.approx(3.3e6))
     assert speed.get_xlabel() == "Steps of all sub-environments together"
     assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
     assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
     assert "a task" in figure.get_suptitle()
+
+
+def test_validations_are_drawn_with_their_interval_beside_what_is_attainable():
+    """Not where the best rule earns less than buy and hold, as that of the best Sharpe ratio may."""
+    for attainable in (3.5, -1.0, NAN):
+        rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
+        rows = [row | {"grade": 0.5, "validation_grade": 0.1, "samples_per_second": 9.0} for row in rows]
+        figure = learning_curve_figure([rows], "a task")
+        labels = ["Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s"]
+        assert [axis.get_ylabel() for axis in figure.axes] == labels
+        excess = figure.axes[0]
+        lines = {line.get_label(): set(line.get_ydata()) for line in excess.lines}
+        assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and lines["buy and hold"] == {0.0}
+        assert lines.get("best attainable") == ({attainable} if attainable > 0 else None)
+        assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
     rewards = {"validation_reward": [0.5, NAN, 1.5], "validation_reference_reward": [2.0, NAN, 4.0]}
     (axis,) = learning_curve_figure([history(frames=[1, 2, 3], **rewards)], "a task").axes
     assert axis.get_ylabel() == "Held-out episodes:\nreward"
     assert [set(line.get_ydata()) for line in axis.lines] == [{0.5, 1.5}, {3.0}]
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["reference agent"]
-
-
-@pytest.mark.parametrize("attainable", [3.5, -1.0, NAN])
-def test_validations_are_drawn_with_their_interval_beside_what_is_attainable(attainable):
-    """Not where the best rule earns less than buy and hold, as that of the best Sharpe ratio may."""
-    rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
-    rows = [row | {"grade": 0.5, "validation_grade": 0.1, "validation_reward": 7.0} for row in rows]
-    rows[1]["samples_per_second"] = 9.0
-    figure = learning_curve_figure([rows], "a task")
-    labels = ["Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s"]
-    assert [axis.get_ylabel() for axis in figure.axes] == labels
-    excess = figure.axes[0]
-    lines = {line.get_label(): set(line.get_ydata()) for line in excess.lines}
-    assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and lines["buy and hold"] == {0.0}
-    assert lines.get("best attainable") == ({attainable} if attainable > 0 else None)
-    assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
 
 
 def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():

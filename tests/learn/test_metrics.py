@@ -14,7 +14,6 @@ from torch import Tensor
 from vecenv.learn.metrics import (
     EpisodeCurves,
     Summary,
-    drawdowns,
     episode_metrics,
     independent_groups,
     student_quantile,
@@ -108,8 +107,7 @@ def test_metrics_by_hand():
     assert episode_metrics(curves)["cash_share"].tolist() == pytest.approx([(0.25 + 1.5 + 1.0) / 3, 0.0])
     nothing = episode_metrics(curves, torch.zeros(3, 2, dtype=torch.bool))
     assert all(math.isnan(float(value[0])) for value in nothing.values())
-    equity = torch.tensor([[100.0], [120.0], [90.0], [120.0], [150.0]], dtype=torch.float64)
-    assert drawdowns(equity).squeeze(1).tolist() == [0.0, 0.0, 0.25, 0.0, 0.0]
+    assert episode_metrics(episodes([100.0, 120.0, 90.0, 120.0, 150.0]))["max_drawdown"].tolist() == [0.25]
 
 
 def test_groups_are_blocks_of_the_calendar_of_a_path_or_one_of_many_paths():

@@ -12,16 +12,14 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-import vecenv
 from tests.learn.small_tasks import GAMMA, PLACES, SMALL_DQN, VARIANTS, chain_env, chain_values, planted_env, same
 from tests.learn.tails_task import tails_env
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousLearner, critic_losses
 from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, train
-from vecenv.learn.dqn_objective import dqn_losses, duelling_values, one_step_targets
+from vecenv.learn.dqn_objective import dqn_losses
 from vecenv.learn.initial_policy import start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
@@ -45,26 +43,10 @@ def made(name: str, env: VecEnv | None = None, **settings: Any) -> ContinuousLea
     return kind(weights_env() if env is None else env, config(**(NUMBERS | settings)))
 
 
-def test_targets_and_losses_by_hand() -> None:
-    """A mask, a termination and, in the last row, a step whose episode goes on or was truncated, which is the same."""
-    reward, terminated = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, True, False])
-    following = torch.tensor([[1.0, 5.0, 2.0], [9.0, 9.0, 9.0], [-1.0, -2.0, -3.0]])
-    learned = torch.tensor([[7.0, 0.0, 1.0], [0.0, 0.0, 0.0], [-9.0, -8.0, -7.0]])
-    allowed = torch.tensor([[True, False, True], [True, True, True], [False, True, True]])
-    for judged, mask, expected in (
-        (following, None, [1 + 2.5, 2.0, 3 - 0.5]),
-        (learned, None, [1 + 0.5, 2.0, 3 - 1.5]),
-        (following, allowed, [1 + 1.0, 2.0, 3 - 1.0]),
-        (learned, allowed, [1 + 0.5, 2.0, 3 - 1.5]),
-    ):
-        assert one_step_targets(reward, terminated, following, judged, mask, 0.5).tolist() == expected
+def test_losses_by_hand() -> None:
     losses = dqn_losses(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), torch.tensor([[1], [0]]), torch.tensor([1.5, 0.0]))
     # Huber: half the square of 0.5, and 3 - 0.5.
     assert [float(term) for term in losses] == [(0.125 + 2.5) / 2, (0.5 + 3) / 2, 2.5, 0.75]
-    # Duelling subtracts the mean of the advantages.
-    values = duelling_values(torch.tensor([10.0, -1.0]), torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]))
-    assert values.tolist() == [[8.0, 9.0, 13.0], [-2.0, -2.0, 1.0]]
-    assert bootstrapped(reward, terminated, torch.tensor([4.0, 9.0, 1.0]), 0.5).tolist() == [3.0, 2.0, 3.5]
     losses = critic_losses([torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0])], torch.tensor([0.0, 3.0]))
     assert [float(term) for term in losses] == [(1 + 1) / 2 + (0 + 1) / 2, 3 / 4, 7 / 4, 1.5]
 
@@ -203,13 +185,9 @@ def test_the_actor_of_td3_moves_with_every_other_step_and_its_noise_is_clipped()
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
-def test_the_temperature_of_sac_holds_the_entropy_and_gradients_are_clipped_apart() -> None:
-    """It rises while the entropy is below its target, and falls while it is above; actor and critics are groups."""
-    for target, sign in ((3.0, 1), (-30.0, -1)):
-        learner = made("sac", target_entropy=target, initial_std=0.5, max_grad_norm=1e-3, minibatches=1)
-        before = float(learner.critic[-1])
-        learner.update()
-        assert sign * (float(learner.critic[-1]) - before) > 0
+def test_gradients_of_actor_critics_and_temperature_are_clipped_apart() -> None:
+    learner = made("sac", max_grad_norm=1e-3, minibatches=1)
+    learner.update()
     groups, first = [], 0
     for count in learner.clipped_together():
         groups.append(torch.cat([tensor.grad.flatten() for tensor in learner.parameters[first : first + count]]))
@@ -257,9 +235,8 @@ def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_n
         with pytest.raises(ValueError, match=rf"DQN learns .* an action of 'any' here is {told}"):
             check_one_choice(spec, "any")
     check_one_choice(Categorical(3), "any")
-    env = vecenv.make("crypto_lob", 2, compile=False, synthetic_hours=1.0, episode_steps=50, action="limit")
-    with pytest.raises(ValueError, match="an action of 'crypto_lob' here is MultiCategorical"):
-        DQN(env, SMALL_DQN)
+    with pytest.raises(ValueError, match="an action of 'stock_trading' here is Bounded"):
+        DQN(weights_env(), SMALL_DQN)
     with pytest.raises(ValueError, match=r"buffer_size must be at least a rollout, num_steps 4 x num_envs 16, got 63"):
         DQN(chain_env(), replace(SMALL_DQN, buffer_size=63))
     assert DQN(chain_env(), replace(SMALL_DQN, buffer_size=64)).config.buffer_size == 64

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.small_tasks import SMALL_PPO, chain_env, planted_env
+from tests.learn.small_tasks import SMALL_PPO, planted_env
 from tests.small_env import make_env, same_bits, small_tape
 from vecenv import VecEnv
 from vecenv.learn.a2c import a2c_losses
@@ -88,7 +88,7 @@ def test_the_divergence_from_the_benchmark_is_a_term_of_the_loss() -> None:
     learner.collect()
     seen, actions = (part.flatten(0, 1) for part in (learner.collector.seen[0], learner.collector.actions))
     log_prob = learner.collector.extras["log_prob"].flatten()
-    given = (learner.parameters, seen, None, actions, log_prob, log_prob, log_prob)
+    given = (learner.parameters, seen, None, actions, log_prob, 0 * log_prob, 0 * log_prob)
     loss, metrics = learner.objective(*given)
     learner.config = replace(learner.config, benchmark_kl=0.0)
     without, others = learner.objective(*given)
@@ -172,15 +172,12 @@ def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
     train(planted_env(), short, tmp_path)
     with pytest.raises(ValueError, match=r"checkpoint\.pt: the checkpoint was trained with other gamma$"):
         train(planted_env(), replace(short, gamma=0.5), tmp_path, resume=True)
-    with pytest.raises(ValueError, match="another market"):
-        train(planted_env(market_seed=3), short, tmp_path, resume=True)
     with pytest.raises(ValueError, match="resume needs the folder of the run"):
         train(planted_env(), short, resume=True)
     with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
         PPO(planted_env(), replace(SMALL_PPO, minibatches=7))
-    for env, words in ((chain_env(2), "not for"), (planted_env(2, num_symbols=3), "other sizes")):
-        with pytest.raises(ValueError, match=words):
-            load_policy(tmp_path / CHECKPOINT, env)
+    with pytest.raises(ValueError, match="other sizes"):
+        load_policy(tmp_path / CHECKPOINT, planted_env(2, num_symbols=3))
     pytest.importorskip("tensorboard")
     train(planted_env(), replace(short, tensorboard=True), tmp_path / "events")
     assert list((tmp_path / "events").glob("events.out.tfevents.*"))

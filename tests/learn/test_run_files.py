@@ -28,8 +28,6 @@ WEIGHTS = 20_000
 
 
 class Counter:
-    """A learner that counts."""
-
     def __init__(self, updates: int, checkpoint_every: int = 1) -> None:
         self.env = SimpleNamespace(device=CPU)
         self.config = SimpleNamespace(checkpoint_every=checkpoint_every, tensorboard=False)
@@ -69,14 +67,11 @@ def logged(folder: Path) -> list[float]:
 
 
 @contextmanager
-def largest_file(size: int | None = None):
-    """Let no file of this process grow beyond a size, or beyond one that is set meanwhile."""
+def file_sizes():
+    """Give a function that lets no file of this process grow beyond a size, until the end of the context."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    set_to = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))  # noqa: E731
     try:
-        if size is not None:
-            set_to(size)
-        yield set_to
+        yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -121,7 +116,7 @@ def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(t
 
 def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path):
     """The checkpoint of the third update does not fit; of another run, not even the log."""
-    with largest_file() as set_to, pytest.raises(RunStoppedError) as told:
+    with file_sizes() as set_to, pytest.raises(RunStoppedError) as told:
         run(Counter(5), tmp_path, on_update=lambda metrics: metrics["update"] == 2 and set_to(WEIGHTS * 2))
     kept = f"the checkpoint of update 2, {tmp_path / CHECKPOINT}, is kept"
     assert str(told.value) == f"{tmp_path}: it cannot be written (File too large); {kept}"
@@ -131,7 +126,8 @@ def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path
     run(resumed := Counter(5), tmp_path, resume=True)
     assert resumed.update_number == update_of(tmp_path) == 5
     assert logged(tmp_path) == [1, 2, 3, 4, 5]
-    with largest_file(10), pytest.raises(RunStoppedError, match="no checkpoint has been written yet"):
+    with file_sizes() as set_to, pytest.raises(RunStoppedError, match="no checkpoint has been written yet"):
+        set_to(10)
         run(Counter(5), tmp_path / "other")
     assert CHECKPOINT not in names(tmp_path / "other")
 
@@ -143,11 +139,8 @@ def test_a_second_interruption_waits_for_the_checkpoint(tmp_path, monkeypatch, c
         os.kill(os.getpid(), signal.SIGINT)
         save(state, path)
 
-    def on_update(metrics):
-        if metrics["update"] == 2:
-            monkeypatch.setattr(run_files, "save_checkpoint", interrupted)
-            os.kill(os.getpid(), signal.SIGINT)
-
+    monkeypatch.setattr(run_files, "save_checkpoint", interrupted)
+    on_update = lambda metrics: metrics["update"] == 2 and os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     # A shell that starts the tests in the background makes them ignore Ctrl+C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -236,7 +229,7 @@ def test_what_is_no_checkpoint_or_a_damaged_one_is_refused(tmp_path):
         update_of(tmp_path)
 
 
-def test_a_second_run_into_a_folder_is_refused_until_the_first_has_ended_or_was_killed(tmp_path):
+def test_a_second_run_into_a_folder_is_refused_until_the_first_has_ended_or_was_killed(tmp_path, monkeypatch):
     folder, today, learner = tmp_path / "runs" / "one", time.strftime("%Y-"), Counter(2)
     with WriteLock(folder):
         with pytest.raises(BlockingIOError) as told:
@@ -244,21 +237,12 @@ def test_a_second_run_into_a_folder_is_refused_until_the_first_has_ended_or_was_
         words = f"{folder} is already being written, by process {os.getpid()} on "
         assert str(told.value).startswith(words) and f" since {today}" in str(told.value)
         assert learner.update_number == 0 and names(folder) == {".lock"}
-    # Of a process that was killed the file is still there, and the lock has gone with the process.
+    # Nothing is left behind; of a process that was killed it is the file, and the lock has gone with the process.
+    assert names(tmp_path) == set()
     folder.mkdir(parents=True)
     (folder / ".lock").write_text("process 1")
     run(learner, folder)
     assert names(folder) == {CHECKPOINT, "metrics.csv"}
-
-
-def test_a_lock_leaves_nothing_behind_and_keeps_out_this_process_too(tmp_path, monkeypatch):
-    folder = tmp_path / "runs" / "one"
-    with WriteLock(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "), WriteLock(folder):
-        pass
-    assert names(tmp_path) == set()
-    with WriteLock(folder):
-        (folder / "kept").write_text("")
-    assert names(folder) == {"kept"}
     with WriteLock.beside(tmp_path / "file") as lock:
         assert lock.file == tmp_path / "file.lock"
     assert names(tmp_path) == {"runs"}
