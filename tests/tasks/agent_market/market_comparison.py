@@ -129,17 +129,15 @@ def seat_order(random: Random, market: MarketOracle) -> Words:
         # The same price and a smaller quantity, which keeps its place.
         target, price, quantity = order.id, order.price, max(1, order.quantity - random.randint(-1, 2))
     kind = random.choices(list(KINDS), list(KINDS.values()))[0]
-    words = [int(kind), random.choice((BUY, SELL)), price, quantity, seat, target]
+    words, most = [int(kind), random.choice((BUY, SELL)), price, quantity, seat, target], max_quantity(layout.room)
     if random.random() < 0.06:
         column = random.randrange(1, 6)
-        most = max_quantity(layout.room)
         wrong = ((2, -1), (0, -7, MAX_PRICE, MAX_PRICE + 1), (0, -3, most + 1, 2**31 - 1), (-1, layout.owners), (-5, 0))
         words[column] = random.choice(wrong[column - 1])
     elif random.random() < 0.04:
         # A message is carried out for whoever is named as its owner.
         words[4] = random.randrange(layout.owners)
-    kind, side, price, quantity, owner, target = words
-    return kind, side, price, quantity, owner, target
+    return tuple(words)
 
 
 Tick = Callable[[Market, Message, Rules, Layout], tuple[Market, Report]]
@@ -153,9 +151,6 @@ def native(market: Market, orders: Message, rules: Rules, layout: Layout) -> tup
 
 FORMS: list[Tick] = [ticked, native]
 """All forms of the tick; without a compiler both are PyTorch's."""
-
-BOOK = ("key", "quantity", "owner", "id")
-"""Fields that are compared as lists of orders."""
 
 
 def batched(tick: Tick, markets: Markets, state: Market, orders: Message) -> tuple[Market, Report]:
@@ -173,22 +168,21 @@ def fields_of(state: Market) -> dict[str, Tensor]:
     return {name: getattr(state, name) for name in Market.__annotations__ if name != "batch_size"}
 
 
+def rows_of(columns: dict[str, Tensor]) -> list[dict[str, Any]]:
+    lists = (tensor.tolist() for tensor in columns.values())
+    return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+
+
 def states_of(state: Market) -> list[dict[str, Any]]:
     """Each market in the words of the oracle."""
-    listed = {name: tensor.tolist() for name, tensor in fields_of(state).items()}
-    book = [listed.pop(name) for name in BOOK]
-    rows = [dict(zip(listed, values, strict=True)) for values in zip(*listed.values(), strict=True)]
-    for number, row in enumerate(rows):
+    rows = rows_of(fields_of(state))
+    for row in rows:
+        book = [row.pop(name) for name in ("key", "quantity", "owner", "id")]
         row["orders"] = [
-            [(abs(key), *told) for key, *told in zip(*(part[number][side] for part in book), strict=True) if told[0]]
+            [(abs(key), *told) for key, *told in zip(*(part[side] for part in book), strict=True) if told[0]]
             for side in (BUY, SELL)
         ]
     return rows
-
-
-def reports_of(report: Report) -> list[dict[str, Any]]:
-    columns = [column.tolist() for column in report]
-    return [dict(zip(Report._fields, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def check_laws(state: Market) -> None:
@@ -196,8 +190,7 @@ def check_laws(state: Market) -> None:
     assert not bool(state.cash.sum(-1).any()) and not bool(state.shares.sum(-1).any())
     assert bool((state.key[..., 1:] >= state.key[..., :-1]).all())
     best = torch.where(state.quantity > 0, state.key, 2**31 - 1).amin(-1).to(torch.int64)
-    bid, ask = -best[..., BUY], best[..., SELL]
-    assert bool((bid < ask).all())
+    assert bool((-best[..., BUY] < best[..., SELL]).all())
 
 
 def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]], when: object) -> None:
@@ -210,7 +203,7 @@ def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]], when
 
 def same(one: tuple[Market, Report], other: tuple[Market, Report]) -> bool:
     """Whether markets and reports are those of others bit for bit, holes of the books included."""
-    pairs = [(tensor, fields_of(other[0])[name]) for name, tensor in fields_of(one[0]).items()]
+    pairs = [*zip(*(fields_of(state).values() for state, _ in (one, other)), strict=True)]
     pairs += zip(one[1], other[1], strict=True)
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
@@ -226,6 +219,6 @@ def play(forms: list[Tick], markets: Markets, ticks: int, messages: int, seed: i
         assert all(same(batched(form, markets, before, sent), (state, report)) for form in forms[1:]), number
         check_laws(state)
         told = [oracle.tick(sent) for oracle, sent in zip(oracles, orders, strict=True)]
-        check_same(reports_of(report), told, number)
+        check_same(rows_of(report._asdict()), told, number)
         check_same(states_of(state), [oracle.state() for oracle in oracles], number)
     return sum((oracle.seen for oracle in oracles), Counter())

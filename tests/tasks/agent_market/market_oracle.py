@@ -48,10 +48,6 @@ class View(NamedTuple):
     def both(self) -> bool:
         return self.bid > 0 and self.ask > 0
 
-    @property
-    def mid(self) -> int:
-        return (self.bid + self.ask) >> 1
-
 
 class Flow:
     """What was traded in a tick."""
@@ -124,8 +120,6 @@ class MarketOracle:
     def _normal(self, word: int) -> int:
         return self.normal[word >> 20]
 
-    # 1. to 3.
-
     def _move_fundamental(self) -> None:
         word, n = self._words(MarketStream.FUNDAMENTAL, self.t), self.n
         back = (n["mean_price"] << 16) - self.fundamental
@@ -170,8 +164,6 @@ class MarketOracle:
             self.backlog[kind] += sum(threshold <= word[kind] for threshold in self.arrivals[kind])
         self.backlog[NOISE] += self.noise_wakes.count(self.t)
 
-    # Messages and their trades
-
     def _carry_out(self, words: Words) -> Status:
         told, owner = self.book.process(*words), words[4]
         self.counts["messages"] += told.status == Status.DONE
@@ -202,8 +194,6 @@ class MarketOracle:
         self.seen["spread too wide"] += view.both and view.ask - view.bid > self.n["max_spread"]
         return view
 
-    # 5.
-
     def _maker(self) -> None:
         if not self.backlog[MAKER]:
             return
@@ -216,7 +206,7 @@ class MarketOracle:
         if seen.both:
             self.spreads[number] += ((self._spread(seen) * 256 - self.spreads[number]) * n["spread_alpha"]) >> 8
             if seen.ask - seen.bid <= n["max_spread"]:
-                mid = seen.mid
+                mid = (seen.bid + seen.ask) >> 1
         spread, (bought, sold) = self.spreads[number], self.volumes
         both = bought + sold
         centre = mid + (towards_zero((bought - sold) * n["price_skew"], both) if both else 0)
@@ -234,8 +224,6 @@ class MarketOracle:
         self.seen["requotes"] += 1
         self.seen["evicted by a requote"] += evicted
         self.seen["unplaced"] += 2 * self.layout.levels - placed
-
-    # 6.
 
     def _slot(self, slot: int) -> None:
         waiting = sum(self.backlog[VALUE:])
@@ -257,12 +245,7 @@ class MarketOracle:
         else:
             number = fraction(word[1], count)
         view, buys, size = self._view(kind), word[3] % 2 == 0, self.sizes[word[2] >> 20]
-        if kind == VALUE:
-            asked = self._value(view, buys, price_word)
-        elif kind == MOMENTUM:
-            asked = self._momentum(view)
-        else:
-            asked = self._noise(view, buys)
+        asked = self._value(view, buys, price_word) if kind == VALUE else self._at_once(kind, view, buys)
         self.seen[f"{CLASSES[kind]} messages"] += 1
         if asked is None:
             self.seen[f"{CLASSES[kind]} does nothing"] += 1
@@ -284,33 +267,20 @@ class MarketOracle:
         self.seen["value aggressive" if aggressive else "value mispriced" if mispriced else "value inside"] += 1
         distance = fraction(word[0], self.n["depth_spread"] * self._spread(view))
         distance = 0 if aggressive or mispriced else distance
-        return (SELL, view.bid + distance) if observed < view.mid else (BUY, view.ask - distance)
+        return (SELL, view.bid + distance) if observed < (view.bid + view.ask) >> 1 else (BUY, view.ask - distance)
 
     def _spread(self, view: View) -> int:
         """The spread as it counts."""
         return min(view.ask - view.bid, self.n["max_spread"])
 
-    def _momentum(self, view: View) -> tuple[int, int] | None:
-        """Side and price of a momentum trader."""
-        if not self._narrow(view):
+    def _at_once(self, kind: int, view: View, buys: bool) -> tuple[int, int] | None:
+        """Side and price of a momentum or a noise trader, who trades at what it sees if that is narrow."""
+        if not view.both or view.ask - view.bid > self.n["take_spread"]:
             return None
-        rises = 5 * sum(self.samples[-SHORT_SAMPLES:]) >= 2 * sum(self.samples)
-        self.seen["momentum buys" if rises else "momentum sells"] += 1
-        return (BUY, view.ask) if rises else (SELL, view.bid)
-
-    def _noise(self, view: View, buys: bool) -> tuple[int, int] | None:
-        """Side and price of a noise trader."""
-        if not self._narrow(view):
-            return None
+        if kind == MOMENTUM:
+            buys = 5 * sum(self.samples[-SHORT_SAMPLES:]) >= 2 * sum(self.samples)
+            self.seen["momentum buys" if buys else "momentum sells"] += 1
         return (BUY, view.ask) if buys else (SELL, view.bid)
-
-    def _narrow(self, view: View) -> bool:
-        """Whether momentum and noise traders trade at what they see."""
-        if not view.both:
-            return False
-        return view.ask - view.bid <= self.n["take_spread"]
-
-    # 7.
 
     def _close(self) -> None:
         bid, ask = self._best()
@@ -330,8 +300,6 @@ class MarketOracle:
         self.views = [View(bid, ask, self.fundamental), *self.views[:-1]]
         self._add_candle()
         self.t += 1
-
-    # 8.
 
     def _add_candle(self) -> None:
         marks = [self.doubled_mid, *(2 * price for price in self.flow.prices)]

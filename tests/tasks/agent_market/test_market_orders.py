@@ -1,27 +1,33 @@
-"""Lists of orders: the messages are those of the rules, limits hold, and actions are the lists they stand for."""
+"""Lists of orders are the messages of the rules and keep the limits, also of several learners in one market."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import Tensor
 
 import vecenv
+from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
+from vecenv.core.rows import hollow, leaf_names, leaves
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind
+from vecenv.registry import make_spoken, task_named
+from vecenv.tasks.agent_market.market import Market, joined
 from vecenv.tasks.agent_market.orders import Order, order_messages
+from vecenv.tasks.agent_market.records import MarketRecorder
+from vecenv.tasks.agent_market.seat_state import own_orders
+from vecenv.tasks.agent_market.trading import HOLDS
+from vecenv.testing import check_task
 
 # The limit is reached within a few steps.
-TRADING = {"max_position": 250, "order_size": 100, "max_ticks": 15}
 TASKS = {
-    "discrete": ("agent_market", {"action": "discrete", **TRADING}),
-    "continuous": ("agent_market", {"action": "continuous", **TRADING}),
-    "limit": ("agent_market", {"action": "limit", **TRADING}),
-    "execution": ("execution", {"max_ticks": 40, "ticks_per_step": 4}),
-    "market_making": ("market_making", {"max_inventory": 250, "quote_size": 100, "max_ticks": 75}),
+    "agent_market": {"action": "limit", "max_position": 250, "order_size": 100, "max_ticks": 20},
+    "execution": {"max_ticks": 60, "ticks_per_step": 4},
+    "market_making": {"max_inventory": 250, "quote_size": 100, "max_ticks": 100},
 }
 
 SIDES = dict.fromkeys((Order.BUY, Order.BUY_LIMIT, Order.BID), BUY)
@@ -125,34 +131,102 @@ def test_the_messages_are_those_of_the_rules():
     assert min(seen.values()) >= 20, seen
 
 
-@pytest.mark.parametrize("lists", [False, True])
-@pytest.mark.parametrize("kind", TASKS)
-def test_positions_stay_within_the_limits_with_open_orders_and_episodes_end(kind, lists):
-    """By random actions or random lists; and all shares and cash of a market add up to nothing."""
-    task, config = TASKS[kind]
-    env = vecenv.make(task, 32, seed=5, compile=False, **config)
-    config, most = env.scenario.config, 1_000 if kind == "execution" else 250
-    draw, reached = torch.Generator().manual_seed(1), 0
+@pytest.mark.parametrize("task", TASKS)
+def test_positions_stay_within_the_limits_with_open_orders(task):
+    """By random actions or random lists in turns; an execution's other side is closed."""
+    env = vecenv.make(task, 32, seed=5, compile=False, **TASKS[task])
+    draw, most, reached = torch.Generator().manual_seed(1), 1_000 if task == "execution" else 250, 0
     while not bool(env.rows.done.all()):
         action = random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
-        wrong = torch.zeros(32, dtype=torch.bool)
-        if lists:
+        if int(env.rows.elapsed.max()) % 2:
             ranges = ((0, 10), (-3, 4), (0, 300))
             kinds, away, sizes = (torch.randint(low, high, (32, 4), generator=draw) for low, high in ranges)
             action = torch.stack([kinds, (env.state.doubled_mid >> 1).unsqueeze(-1) + away, sizes], -1)
-            closed = (env.state.tick + config.ticks_per_step >= config.max_ticks) & (kind == "execution")
-            wrong = (kinds == Order.INVALID).any(1) & ~closed & ~env.rows.done
-        invalid = env.state.invalid.clone()
         env.advance(action)
-        rows, state = env.rows, env.state
+        state = env.state
         bids, asks = state.own[:, 0].long().unbind(1)
         long, short = state.shares + bids, asks - state.shares
-        if kind == "execution":
-            # The other side is closed.
+        if task == "execution":
             assert bool((torch.where(state.parent[:, 0] > 0, short, long) <= 0).all())
         assert bool((long <= most).all()) and bool((short <= most).all())
         assert not bool(state.market.cash.sum(-1).any()) and not bool(state.market.shares.sum(-1).any())
-        assert torch.equal(state.invalid - invalid, wrong.long())
-        assert torch.equal(rows.truncated, state.tick >= config.max_ticks)
         reached = max(reached, int(state.shares.abs().max()))
     assert reached > most // 2
+
+
+SEATED = {
+    "agent_market": {"action": "limit", "max_ticks": 60},
+    "execution": {"max_ticks": 60, "ticks_per_step": 6},
+    "market_making": {"max_ticks": 60, "ticks_per_step": 6},
+}
+
+
+def made(task: str, seats: int, markets: int = 4, **changes) -> VecEnv:
+    return vecenv.make(task, seats * markets, seed=2, compile=False, seats=seats, **SEATED[task] | changes)
+
+
+def market_of(env: VecEnv, number: int) -> Market:
+    """Return a market of two seats as one."""
+    return joined(env.state.market[2 * number : 2 * number + 2], env.scenario.layout)
+
+
+def asked(env: VecEnv, *rows: list[tuple[int, int, int]]) -> Tensor:
+    """Return lists of orders (kind, price, shares) of the rows, which are filled up with nothing."""
+    most = env.scenario.config.max_orders
+    return torch.tensor([[*orders, *[(Order.NONE, 1, 0)] * most][:most] for orders in rows])
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("name", "seats"), [("agent_market", 3), ("execution", 2), ("market_making", 3)])
+@pytest.mark.assembly
+def test_markets_with_seats_conform(name, compiled, seats):
+    task = task_named(name)
+    config = SEATED[name] | {"seats": seats}
+    check_task(replace(task, config=lambda: task.config(**config)), steps=4, compiled=compiled)
+
+
+def test_a_seat_that_does_nothing_changes_nothing():
+    """The owners of the others have other numbers, the market is else the same."""
+    alone, pair = made("agent_market", 1), made("agent_market", 2)
+    idle = torch.tensor([[HOLDS, 0, 0, 0]] * 4)
+    for _ in range(8):
+        action = random_action(alone.scenario.action_spec, alone.episode_keys, alone.rows.elapsed)
+        alone.advance(action)
+        pair.advance(torch.stack([action, idle], 1).flatten(0, 1))
+    own = hollow(pair.rows[::2], {"market"})
+    for name, one, other in zip(leaf_names(own), leaves(hollow(alone.rows, {"market"})), leaves(own), strict=True):
+        assert torch.equal(one, other), name
+    assert (pair.state.shares[1::2] == 0).all() and alone.state.traded.sum() > 0
+    for number in range(4):
+        one, other = alone.state.market[number], market_of(pair, number)
+        assert torch.equal(one.quantity, other.quantity) and torch.equal(one.cash[0], other.cash[0])
+
+
+def test_seats_trade_with_each_other_and_take_turns_to_be_first():
+    """The second sells all that waits at the best bid, and 40 of what the first has put behind it."""
+    env = made("agent_market", 2, 1, max_position=5_000)
+    before = env.state.cash[0]
+    price, waiting = (int(part) for part in env.state.ladder[0, :, BUY, 0])
+    env.advance(asked(env, [(Order.BUY_LIMIT, price, 60)], [(Order.SELL, 1, waiting + 40)]))
+    assert env.state.last_traded.tolist()[1] == [0, waiting + 40]
+    assert env.state.shares[0] in (40, 60), "background traders may meet the rest"
+    assert (env.state.cash - before).tolist() == [-int(env.state.shares[0]) * price, (waiting + 40) * price]
+    market = market_of(env, 0)
+    assert torch.equal(market.shares[:2], env.state.shares) and market.cash.sum() == market.shares.sum() == 0
+    # Both ask at one price: the first of a step has nobody of them before it.
+    env = made("agent_market", 2, 1)
+    far = int(env.state.touch[0, 1]) + 40
+    for step in range(4):
+        own = [[(Order.CANCEL, 1, 0), (Order.SELL_LIMIT, far + 10 * step, 50 + row)] for row in range(2)]
+        env.advance(asked(env, *own))
+        ahead, first = own_orders(env.state, SELL).ahead.tolist(), step % 2
+        assert ahead[1 - first] - ahead[first] == 50 + first
+
+
+def test_seats_have_sides_of_their_own_and_worlds_are_whole():
+    parents = made("execution", 2, 8).state.parent[:, 0].view(8, 2)
+    assert (parents[:, 0] != parents[:, 1]).any(), "all seats of a market have the same side"
+    with pytest.raises(ValueError, match="num_envs must be a multiple of 2, the agents of one world of agent_market"):
+        vecenv.make("agent_market", 3, seats=2, compile=False)
+    with pytest.raises(ValueError, match="an episode is recorded alone, but 2 agents share a world"):
+        MarketRecorder(make_spoken("execution", 2, seats=2), [0, 1])

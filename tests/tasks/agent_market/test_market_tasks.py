@@ -80,13 +80,6 @@ def test_the_tasks_conform(kind, compiled):
     check_task(replace(task, config=lambda: task.config(**config)), steps=6, compiled=compiled)
 
 
-def test_a_seat_is_bankrupt_when_its_equity_is_gone():
-    """With 10 shares sold short, at a doubled mid of 2,001 price ticks."""
-    for kind, (cash, ends) in ((kind, case) for kind in TASKS for case in ((-1, True), (0, True), (1, False))):
-        scenario, state = seat(kind, {}, shares=-10, cash=10_005 + cash, doubled_mid=2_001)
-        assert bool(scenario.terminated(state, {}, {})) == ends, (kind, cash)
-
-
 def test_the_reward_is_the_known_profit():
     """7 shares bought at 1,003 ticks, and a mid from 1,000 to 1,010.5: 52.5 + 31.5 ticks less 42, at 0.25."""
     for kind, penalty in (("discrete", 0.0), ("limit", 0.0), ("market_making", 0.5 * 0.1**2)):
@@ -153,6 +146,10 @@ def test_what_is_told_shown_and_graded_of_an_account():
     maker, state = seat("market_making", **HELD)
     assert float(maker.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 500)))
     assert maker.observation(state, {}, {})[1][0].item() == pytest.approx(0.1)
+    # A seat is bankrupt when its equity is gone.
+    for kind, (cash, ends) in ((kind, case) for kind in TASKS for case in ((-1, True), (0, True), (1, False))):
+        scenario, state = seat(kind, {}, shares=-10, cash=10_005 + cash, doubled_mid=2_001)
+        assert bool(scenario.terminated(state, {}, {})) == ends, (kind, cash)
 
 
 def test_the_cost_of_a_position_is_at_average_cost():
@@ -168,22 +165,22 @@ def orders(scenario: MarketScenario, state: SeatState, action: list[float]) -> l
 
 
 def test_actions_of_trading_are_these_orders():
-    scenario, state = seat("discrete")
-    assert [orders(scenario, state, [choice]) for choice in (SELLS, HOLDS, BUYS)] == [
-        [[Order.SELL, 1, 100]], [[Order.NONE, 1, 0]], [[Order.BUY, 1, 100]],
-    ]  # fmt: skip
-    scenario, state = seat("continuous")
-    assert [orders(scenario, state, [part]) for part in (0.42, -3.0, math.nan)] == [
-        [[Order.BUY, 1, 42]], [[Order.SELL, 1, 100]], [[Order.NONE, 1, 0]],
-    ]  # fmt: skip
+    for kind, action, order in (
+        ("discrete", [SELLS], [Order.SELL, 1, 100]),
+        ("discrete", [HOLDS], [Order.NONE, 1, 0]),
+        ("discrete", [BUYS], [Order.BUY, 1, 100]),
+        ("continuous", [0.42], [Order.BUY, 1, 42]),
+        ("continuous", [-3.0], [Order.SELL, 1, 100]),
+        ("continuous", [math.nan], [Order.NONE, 1, 0]),
+    ):
+        assert orders(*seat(kind), action) == [order]
     scenario, state = seat("limit", touch=[1_000, 1_003], doubled_mid=2_021)
     assert orders(scenario, state, [BUYS, 3, 1, 1]) == [[Order.CANCEL, 1, 0], [Order.BUY_LIMIT, 998, 50]]
     assert orders(scenario, state, [SELLS, 0, 2, 0]) == [[Order.NONE, 1, 0], [Order.SELL_LIMIT, 1_002, 100]]
     assert orders(scenario, state, [HOLDS, 0, 2, 1])[1][0] == Order.NONE
     alone = changed(state, touch=[0, 0])
-    assert [orders(scenario, alone, [side, 4, 0, 0])[1] for side in (BUYS, SELLS)] == [
-        [Order.BUY_LIMIT, 1_005, 25], [Order.SELL_LIMIT, 1_015, 25],
-    ]  # fmt: skip
+    for side, order in ((BUYS, [Order.BUY_LIMIT, 1_005, 25]), (SELLS, [Order.SELL_LIMIT, 1_015, 25])):
+        assert orders(scenario, alone, [side, 4, 0, 0])[1] == order
     assert [part.item() for part in scenario.room(changed(state, shares=70))] == [430, 570]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tests.tasks.stock_trading.oracle import Account, Market, Rules
 
 
-@dataclass
+@dataclass(frozen=True)
 class SignalRules(Rules):
     """The page's settings under its names."""
 

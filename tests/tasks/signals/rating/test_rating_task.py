@@ -1,7 +1,8 @@
-"""The task conforms, is the page's, which the oracle has in plain Python, and shows nothing of later days."""
+"""The task is the page's, which the oracle has in plain Python, and its agents know what they say they know."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,17 +10,22 @@ import pytest
 import torch
 from oracle import Oracle
 from rating_tapes import holed_tape, news_tape
+from scipy.stats import spearmanr
 
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
-from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.signals.rating.agents import AGENTS
+from vecenv.learn.evaluation import evaluate, play
+from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.registry import task_named
+from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, read_belief, sized_signal, told_by
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
+from vecenv.tasks.signals.rating.information import information
+from vecenv.tasks.signals.rating.observation import daily_returns
+from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.task import NEWS_SIGNALS, shortened
 from vecenv.testing import check_task
-from vecenv.text.door import TextDoor
 
 
 @pytest.mark.parametrize(
@@ -48,20 +54,15 @@ RULES = (
 TOLD = {"cash": "cash", "value": "portfolio_value", "traded": "traded", "costs": "costs"}
 
 
-def oracle_of(scenario: NewsSignals, start: int) -> Oracle:
-    """Return the oracle of the only path."""
-    close, bar = scenario.tape.price_ticks()[0].tolist(), scenario.tape.tradable[0].tolist()
-    config = asdict(scenario.config)
-    return Oracle(config, close, bar, start, config["initial_cash"] / scenario.tape.tick_size)
-
-
 @pytest.mark.parametrize(("rules", "action"), RULES)
 def test_an_episode_is_the_oracles(rules, action):
     draw, spoken = np.random.default_rng(len(action)), action == "signals"
     config = NewsSignalsConfig(**rules, episode_length=12, recent_days=2, action="levels" if spoken else action)
-    scenario = NewsSignals(holed_tape(3), config)
+    scenario, tick = NewsSignals(holed_tape(3), config), 0.1
     env = VecEnv(scenario, 6, seed=8, compiled=False)
-    oracles = [oracle_of(scenario, start) for start in env.state.start_day.tolist()]
+    market = scenario.tape.price_ticks()[0].tolist(), scenario.tape.tradable[0].tolist()
+    starts = env.state.start_day.tolist()
+    oracles = [Oracle(asdict(config), *market, start, config.initial_cash / tick) for start in starts]
     for step in range(12):
         # Few different signals, so that there are ties.
         signals = draw.choice([-10, -7, -4, -1, 0, 0, 2, 6, 10], (6, 5))
@@ -70,16 +71,14 @@ def test_an_episode_is_the_oracles(rules, action):
             signals[1, 2] = 11
         given = torch.from_numpy(signals)
         actions = {"levels": given + 10, "continuous": given.float() / 10, "signals": given.unsqueeze(-1)}[action]
-        rewards = env.advance(actions)
         expected = [oracle.step(row.tolist()) for oracle, row in zip(oracles, signals, strict=True)]
-        assert rewards.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert env.advance(actions).tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
         info, outcomes = env.info(), [oracle.outcomes() for oracle in oracles]
         for name in outcomes[0]:
             assert info[name].tolist() == pytest.approx([told[name] for told in outcomes], abs=1e-9), (name, step)
         assert env.grade().tolist() == pytest.approx([oracle.grade() for oracle in oracles], abs=1e-6)
         for name, told in TOLD.items():
-            found = (info[told] / scenario.tape.tick_size).tolist()
-            assert found == pytest.approx([getattr(one, name) for one in oracles], rel=1e-9)
+            assert info[told].tolist() == pytest.approx([getattr(one, name) * tick for one in oracles], rel=1e-9)
     assert env.state.invalid_actions.tolist() == [oracle.invalid for oracle in oracles]
     assert bool(env.rows.truncated.all())
 
@@ -92,35 +91,28 @@ def test_a_ruined_portfolio_ends_the_episode():
     assert bool(env.rows.terminated) and env.grade().isfinite().all()
 
 
-def with_another_future(tape, day):
-    """Return a tape that is the same up to a day; later days have other prices and other news."""
+def test_nothing_that_is_shown_knows_the_future():
+    """Observation, outcomes and what reader, filter and list of words say; the rewards part."""
+    day, length, horizon, tape, differ = 22, 8, 5, news_tape(1), False
     later, panels = (torch.arange(tape.num_days) > day)[:, None], tape.panels
     scores = torch.where(later.unsqueeze(-1), 6 - panels.scores, panels.scores)
     text = torch.where(later, (panels.text + 41) % len(panels.texts), panels.text)
     ohlcv = torch.where(later.unsqueeze(-1), tape.ohlcv * 1.5, tape.ohlcv)
-    return replace(tape, ohlcv=ohlcv, panels=replace(panels, scores=scores, text=text))
-
-
-def test_nothing_that_is_shown_knows_the_future():
-    """Observation, text, outcomes and what reader, filter and list of words say; the rewards part."""
-    day, length, horizon, differ = 22, 8, 5, False
-    tapes = [news_tape(1), with_another_future(news_tape(1), day)]
-    config = {"horizon": horizon, "episode_length": length, "recent_days": 3}
-    envs = [make_spoken("news_signals", 9, market=tape, seed=1, **config) for tape in tapes]
+    other = replace(tape, ohlcv=ohlcv, panels=replace(panels, scores=scores, text=text))
+    config = NewsSignalsConfig(horizon=horizon, episode_length=length, recent_days=3)
+    envs = [VecEnv(NewsSignals(market, config), 9, seed=1, compiled=False) for market in (tape, other)]
+    start = torch.arange(9) + 12
     for env in envs:
-        start = torch.arange(9) + 12
         env.rows = env.rows.replace(state=env.state.replace(day=start, start_day=start, end_day=start + length))
     knowing = [[AGENTS[name]() for name in ("lexicon", "reader", "filter")] for _ in envs]
     for _ in range(length):
-        ids = (envs[0].state.day <= day).nonzero().squeeze(-1).tolist()
-        running = ~envs[0].rows.done[ids]
-        one, other = (
-            [env.observations()[ids], *(agent.act(env)[ids] for agent in agents)]
-            + [env.info()[name][ids][running] for name in env.scenario.outcomes]
+        known, running = envs[0].state.day <= day, ~envs[0].rows.done
+        one, two = (
+            [env.observations()[known], *(agent.act(env)[known] for agent in agents)]
+            + [env.info()[name][known & running] for name in env.scenario.outcomes]
             for env, agents in zip(envs, knowing, strict=True)
         )
-        assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
-        assert TextDoor(envs[0]).render(ids) == TextDoor(envs[1]).render(ids)
+        assert all(torch.equal(left, right) for left, right in zip(one, two, strict=True))
         action = random_action(envs[0].scenario.action_spec, envs[0].episode_keys, envs[0].rows.elapsed)
         rewards = [env.advance(action) for env in envs]
         past = envs[0].state.day - 1 + horizon <= day
@@ -184,3 +176,112 @@ def test_items_are_the_symbols_features():
     before, now = (close[torch.arange(3), state.day - back] for back in (1, 0))
     shown = items.features[..., scenario.item_features.index("return_1")].double()
     assert torch.allclose(shown, 100 * (now / before - 1), atol=1e-3)
+
+
+LAW = {"strength": 0.01, "accuracy": 0.5, "flip": 0.2, "coverage": 0.7}
+
+
+def market(num_days: int, num_paths: int):
+    tape = news_tape(num_paths, num_days, **LAW)
+    return tape, daily_returns(tape.price_ticks().double(), tape.tradable)
+
+
+def test_a_belief_is_the_accuracy_of_a_headline_and_the_mean_move():
+    """P(up | good) = (a + (1 - a) / 3) / (a + 2 (1 - a) / 3); neutral and missing news tell nothing.
+
+    Moves are over one and five days, within three standard errors, where the belief is strong.
+    """
+    tape, returns = market(400, 12)
+    belief, (tone, _, there) = read_belief(tape.law, returns, tape.panels, 0), told_by(tape.panels)
+    certain = LAW["accuracy"] / (LAW["accuracy"] + 2 * (1 - LAW["accuracy"]) / 3)
+    assert torch.allclose(belief, torch.where(there, tone, 0).double() * certain, atol=1e-12)
+    close = tape.price_ticks().double()
+    for horizon in (1, 5):
+        move, good = close[:, horizon:] / close[:, :-horizon] - 1, belief[:, :-horizon] > 0.1
+        expected = LAW["strength"] * certain * sum((1 - 2 * LAW["flip"]) ** day for day in range(horizon))
+        error = float(move[good].std()) / math.sqrt(int(good.sum()) / horizon)
+        assert abs(float(move[good].mean()) - expected) < 3 * error and expected > 5 * error
+
+
+def test_the_filter_knows_all_that_was_shown_so_far():
+    """On the second day it has the first one's news too, and all returns; other texts are not understood."""
+    tape, returns = market(5, 2)
+    one = replace(tape.panels, text=torch.where(torch.arange(5)[:, None] == 4, tape.panels.text, -1))
+    found, last = filtered_belief(tape.law, returns, one), read_belief(tape.law, returns, tape.panels, 4)
+    assert torch.allclose(found[:, 4], last[:, 4], atol=1e-12)
+    assert not torch.allclose(filtered_belief(tape.law, returns, tape.panels)[:, 4], last[:, 4])
+    with pytest.raises(ValueError, match="synthetic headlines alone"):
+        told_by(replace(tape.panels, texts=("other",)))
+
+
+def test_agents_stand_in_the_order_of_what_they_know_and_shares_are_of_the_attainable():
+    env = vecenv.make("news_signals", 64, market=news_tape(20, 80, strength=0.02), compile=False, recent_days=0)
+    evaluation = evaluate(env, {name: make() for name, make in AGENTS.items()}, 3)
+    means = {name: told["rank_ic"].mean for name, told in evaluation.outcomes.items()}
+    assert means["silent"] == 0 and abs(means["random"]) < 0.06
+    assert 0.15 < means["lexicon"] < means["reader"] < means["filter"] < means["hindsight"] <= 1
+    assert evaluation.outcomes["hindsight"]["hit_share"].mean == 1.0
+    found = evaluation.to_json()["agents"]["reader"]
+    assert found["rank_ic"]["mean"] == means["reader"] and found["sharpe"]["mean"] > 0
+    headers = [str(column.header) for column in evaluation_table(evaluation).columns]
+    assert "Rank\nic" in headers and "Sharpe" in headers
+    told = information(env, {name: AGENTS[name]() for name in ("silent", "lexicon", "reader", "filter")}, 1)
+    assert tuple(told["reader"].attained) == (1.0, 1.0, 1.0)
+    assert tuple(told["silent"].attained) == (0.0, 0.0, 0.0) and told["silent"].sharpe.mean == 0.0
+    assert 0.6 < told["lexicon"].attained.low < told["lexicon"].attained.high < 1.1
+    assert told["filter"].attained.low > 1.0
+    assert told["reader"].rank_ic.low < told["reader"].rank_ic.mean < told["reader"].rank_ic.high
+    # Of shuffled news nobody who reads alone knows anything: over many days, as a shuffle keeps a symbol's mean tone.
+    tape = news_tape(10, 1000, strength=0.02)
+    env = vecenv.make("news_signals", 128, market=tape, compile=False, recent_days=0, shuffled=True)
+    shuffled = evaluate(env, {name: AGENTS[name]() for name in ("lexicon", "reader", "hindsight")}, 3).outcomes
+    assert all(abs(shuffled[name]["rank_ic"].mean) < 0.06 for name in ("lexicon", "reader"))
+    assert shuffled["hindsight"]["rank_ic"].mean > 0.9
+
+
+def test_agents_without_a_law_or_texts_are_silent_and_hindsight_says_ten_from_two_deviations_on():
+    env, loud = (
+        vecenv.make("news_signals", 3, market=holed_tape(1), compile=False, episode_length=5, action=action)
+        for action in ("levels", "continuous")
+    )
+    for name in ("lexicon", "reader", "filter"):
+        assert bool((AGENTS[name]().act(env) == 10).all())
+    strength = torch.tensor([0.0, 0.01, -0.04, 0.26, -1.0, 1.2])
+    assert sized_signal(strength).tolist() == [0, 1, -1, 3, -10, 10]
+    assert AGENTS["silent"]().act(loud).tolist() == [[0.0] * 5] * 3
+    numbers, said = AGENTS["hindsight"]().act(loud), AGENTS["hindsight"]().act(env) - 10
+    assert numbers.dtype == torch.float32 and (10 * numbers).round().tolist() == said.tolist()
+    move = env.scenario.shared["move"]
+    deviation = move[env.scenario.shared["tradable"]].square().mean().sqrt()
+    now = move[env.state.path * env.scenario.tape.num_days + env.state.day]
+    assert said.tolist() == sized_signal((now / (2 * deviation)).clamp(-1, 1)).tolist()
+
+
+def test_ranks_and_correlations_are_scipys():
+    generator = torch.Generator().manual_seed(3)
+    first, second = (torch.randint(-size, size, (6, 20), generator=generator).double() for size in (3, 9))
+    known = torch.rand(6, 20, generator=generator) < 0.7
+    found = rank_correlation(first, second, known)
+    for row in range(6):
+        x, y = (values[row][known[row]] for values in (first, second))
+        assert float(found[row]) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+    ranks = mean_ranks(torch.tensor([4.0, 1.0, 4.0, 9.0]), torch.tensor([True, True, True, False]))
+    assert ranks[:3].tolist() == [1.5, 0.0, 1.5]
+    assert float(rank_correlation(torch.ones(1, 5), second[:1, :5], torch.ones(1, 5, dtype=torch.bool))) == 0.0
+
+
+def test_coefficients_are_those_of_the_outcomes():
+    """On a market of few bars: the mean of the episodes' own coefficients where all have as many days."""
+    env = vecenv.make("news_signals", 12, market=holed_tape(2), compile=False, episode_length=6, random_start=True)
+    agent = AGENTS["random"]()
+    told, record = information(env, {"random": agent}, 4)["random"], play(env, agent, 4)
+    assert told.rank_ic.mean == pytest.approx(float(record.outcomes["rank_ic"].mean()))
+    assert told.total_return.mean == pytest.approx(float(record.outcomes["total_return"].mean()))
+    # Nothing is attainable without a law.
+    assert math.isnan(told.attained.mean) and told.to_json()["attained"] == dict.fromkeys(("mean", "low", "high"))
+    shared, state = env.scenario.shared, env.state
+    days = state.start_day.unsqueeze(1) + torch.arange(6)
+    usable = shared["tradable"][days]
+    assert told.pooled_ic.mean == pytest.approx(spearmanr(state.said[usable], shared["move"][days][usable]).statistic)
+    returns = record.curves.returns
+    assert told.sharpe.mean == pytest.approx(math.sqrt(252) * float(returns.mean() / returns.std(correction=0)))
