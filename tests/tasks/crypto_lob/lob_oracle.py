@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
@@ -12,6 +11,7 @@ from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 ASKS, BIDS = 0, 1
 HOLD, TRADE, TARGET, INVALID = range(4)
 KEEP = -1
+KEPT = {BIDS: (KEEP, 0), ASKS: (KEEP, 0)}
 UNITS = 10**9
 
 
@@ -57,8 +57,7 @@ class Oracle:
         self.lost = self.traded = self.costs = self.exposed = self.unfilled = self.invalid = self.peak = self.step = 0
         self.drawdown, self.liquidated, self.filled = 0.0, False, [0, 0]
         self.resting: dict[int, Resting | None] = {BIDS: None, ASKS: None}
-        nothing = (HOLD, 0, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)})
-        self.waiting: list[Any] = [nothing] * max(rules.latency - 1, 0)
+        self.waiting: list[Any] = [(HOLD, 0, KEPT)] * max(rules.latency - 1, 0)
 
     @property
     def done(self) -> bool:
@@ -69,39 +68,29 @@ class Oracle:
         return self.unit * self.rules.max_position
 
     def choice(self, action: list[Any]) -> Any:
-        rules, keep = self.rules, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)}
+        rules = self.rules
         if rules.action == "continuous":
-            share = action[0]
-            if not math.isfinite(share):
-                return (INVALID, 0, keep)
-            lots = math.floor(max(-1.0, min(1.0, share)) * self.most + 0.5)
-            return (TARGET, lots, keep)
+            if not math.isfinite(action[0]):
+                return INVALID, 0, KEPT
+            return TARGET, math.floor(max(-1.0, min(1.0, action[0])) * self.most + 0.5), KEPT
         if rules.action == "target":
-            return (TARGET, (action[0] - rules.max_position) * self.unit, keep)
-        market = (TRADE, (action[0] - 1) * self.unit)
-        if rules.action == "step":
-            return (*market, keep)
-        quotes = {}
-        for side, away, choice in ((BIDS, -1, action[1]), (ASKS, 1, action[2])):
+            return TARGET, (action[0] - rules.max_position) * self.unit, KEPT
+        quotes = KEPT if rules.action == "step" else {}
+        for side, away, choice in zip((BIDS, ASKS), (-1, 1), action[1:], strict=False):
             offset = rules.limit_offsets[choice - 1] if choice else 0
             quotes[side] = (self.book.price[self.row][side][0] + away * offset, self.unit if choice else 0)
-        return (*market, quotes)
+        return TRADE, (action[0] - 1) * self.unit, quotes
 
     def advance(self, action: list[Any]) -> None:
-        rules = self.rules
         self.step += 1
         self.filled = [0, 0]
-        choice = self.choice(action)
-        if choice[0] == INVALID:
-            self.invalid += 1
-        self.waiting.append(choice)
-        heard = self.waiting.pop(0)
-        last = self.step == rules.episode_steps
-        if rules.latency == 0:
+        self.waiting.append(self.choice(action))
+        self.invalid += self.waiting[-1][0] == INVALID
+        heard, last = self.waiting.pop(0), self.step == self.rules.episode_steps
+        if self.rules.latency == 0:
             self.orders(heard, last)
-            self.time()
-        else:
-            self.time()
+        self.time()
+        if self.rules.latency:
             self.orders(heard, last)
         mid = self.book.mid(self.row)
         self.equity = self.cash + self.position * mid
@@ -116,16 +105,12 @@ class Oracle:
             order = self.resting[side]
             if order is None or not book.open[row]:
                 continue
-            sign = 1 if side == BIDS else -1
-            touch = book.price[row][1 - side][0]
-            reaching = 0
+            sign, reaching = 1 if side == BIDS else -1, 0
             if book.open[before]:
                 better = sum(s for p, s in book.levels(before, side) if sign * p > sign * order.price)
                 reaching = max(book.taken[row][side] - better, 0)
-            if sign * touch <= sign * order.price:
-                fill = order.left
-            else:
-                fill = min(order.left, max(reaching - order.ahead, 0))
+            crossed = sign * book.price[row][1 - side][0] <= sign * order.price
+            fill = order.left if crossed else min(order.left, max(reaching - order.ahead, 0))
             order.ahead = min(max(order.ahead - reaching, 0), book.shown(row, side, order.price))
             order.left -= fill
             value = 2 * order.price * fill
@@ -142,18 +127,15 @@ class Oracle:
 
     def orders(self, heard: Any, last: bool) -> None:
         rules, book, row = self.rules, self.book, self.row
-        mid, is_open = book.mid(row), book.open[row]
-        held = self.position
-        closes = last
+        mid, held, closes = book.mid(row), self.position, last
         if held:
             self.age += 1
             self.best = max(self.best, mid) if held > 0 else min(self.best, mid)
-            if self.rates["stop_loss"] and abs(self.best - mid) * UNITS > self.rates["stop_loss"] * self.entry:
-                closes = True
-            if rules.max_holding and self.age > rules.max_holding:
-                closes = True
+            stop = self.rates["stop_loss"]
+            closes |= bool(stop) and abs(self.best - mid) * UNITS > stop * self.entry
+            closes |= 0 < rules.max_holding < self.age
             worth = self.cash + self.initial + held * mid
-            self.liquidated = is_open and worth * 10**4 < self.rates["maintenance_margin"] * abs(held) * mid
+            self.liquidated = book.open[row] and worth * 10**4 < self.rates["maintenance_margin"] * abs(held) * mid
         kind, lots, quotes = heard
         target = {HOLD: held, TRADE: held + lots, TARGET: lots, INVALID: held}[kind]
         stops = closes or self.liquidated
@@ -220,35 +202,18 @@ class Oracle:
         self.lost += cost > 0
 
     def place(self, side: int, quote: tuple[int, int], stops: bool) -> None:
-        book, row = self.book, self.row
-        room = self.most - self.position if side == BIDS else self.most + self.position
-        price, lots = quote
-        old = self.resting[side]
+        book, row, sign, old = self.book, self.row, 1 if side == BIDS else -1, self.resting[side]
+        (price, lots), room = quote, self.most - sign * self.position
         if stops:
-            self.resting[side] = None
-            return
-        if price == KEEP or not book.open[row]:
+            old = None
+        elif price == KEEP or not book.open[row]:
             if old is not None:
                 old.left = min(old.left, max(room, 0))
-                if old.left == 0:
-                    self.resting[side] = None
-            return
-        lots = max(min(lots, room), 0)
-        sign = 1 if side == BIDS else -1
-        deepest = book.levels(row, side)[-1][0]
-        if sign * price >= sign * book.price[row][1 - side][0] or sign * price < sign * deepest:
-            lots = 0
-        if lots == 0:
-            self.resting[side] = None
-        elif old is not None and old.price == price and lots <= old.left:
-            old.left = lots
         else:
-            self.resting[side] = Resting(price, lots, book.shown(row, side, price))
-
-
-def sharpe(changes: list[float]) -> float:
-    """Return mean over standard deviation of numbers; 0 if they do not vary."""
-    exact = [Fraction(change) for change in changes]
-    mean = sum(exact) / len(exact)
-    variance = sum((change - mean) ** 2 for change in exact) / len(exact)
-    return float(mean) / math.sqrt(variance) if variance else 0.0
+            touch, deepest = book.price[row][1 - side][0], book.levels(row, side)[-1][0]
+            lots = max(min(lots, room), 0) if sign * deepest <= sign * price < sign * touch else 0
+            if old is not None and old.price == price and lots <= old.left:
+                old.left = lots
+            else:
+                old = Resting(price, lots, book.shown(row, side, price))
+        self.resting[side] = old if old is not None and old.left else None

@@ -218,10 +218,8 @@ def test_costs_rise_with_the_episodes_of_a_training():
     ramp, again = (env.scenario.schedule(4) for _ in range(2))
     assert ramp.params()["taker_fee"].tolist() == [0] * 4
     assert ramp.update(None, torch.arange(4).repeat(5), None) == {"cost_share": 0.5}
-    assert {name: cost.tolist() for name, cost in ramp.params().items()} == {
-        "taker_fee": [100_000] * 4,
-        "slippage": [25_000] * 4,
-    }
+    told = {name: cost.tolist() for name, cost in ramp.params().items()}
+    assert told == {"taker_fee": [100_000] * 4, "slippage": [25_000] * 4}
     again.load_state_dict(ramp.state_dict())
     again.update(None, torch.arange(400) % 4, None)
     assert again.params()["taker_fee"].tolist() == [200_000] * 4
