@@ -19,8 +19,6 @@ LOSS, GAIN = -6.0, 2.0
 
 
 class TailsState(TensorClass):
-    """What the risky choice would pay at the next steps, and paid at the last one; steps taken, and to take."""
-
     pays: Tensor
     paid: Tensor
     choice: Tensor

@@ -160,9 +160,7 @@ def test_without_an_active_constraint_it_is_ppo_and_the_unit_of_rewards_does_not
         learner.update(), learner.update()
     assert same(learners[0].parameters, learners[1].parameters)
     assert float(learners[1].nu) == 4 * float(learners[0].nu)
-
-
-def test_a_reset_between_rollouts_begins_new_sums() -> None:
+    # A reset between rollouts begins new sums.
     learner = Watched(tails_env(16, 0, Tails(7, 7)), SMALL)
     learner.update()
     assert learner.carried_return.abs().min() > 0

@@ -94,19 +94,7 @@ def validated(frames, excesses, width=1.0, attainable=NAN):
     return history(frames=frames, validation_excess_percent=excesses, **bounds, samples_per_second=speed)
 
 
-def test_a_learning_curve_leaves_gaps_out():
-    speed, percent = [2e6, 3e6], [NAN, 1.5]
-    rows = history(frames=[1e3, 2e3], samples_per_second=speed, return_percent=percent, grade=[0.4, 0.5])
-    figure = learning_curve_figure([rows], "a task")
-    returns, grade, speed = figure.axes
-    assert speed.get_ylim() == (0.0, pytest.approx(3.3e6))
-    assert speed.get_xlabel() == "Steps of all sub-environments together"
-    assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
-    assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
-    assert "a task" in figure.get_suptitle()
-
-
-def test_validations_are_drawn_with_their_interval_beside_what_is_attainable():
+def test_a_learning_curve_leaves_gaps_out_and_shows_validations_beside_what_is_attainable():
     """Not where the best rule earns less than buy and hold, as that of the best Sharpe ratio may."""
     for attainable in (3.5, -1.0, NAN):
         rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
@@ -119,6 +107,16 @@ def test_validations_are_drawn_with_their_interval_beside_what_is_attainable():
         assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and lines["buy and hold"] == {0.0}
         assert lines.get("best attainable") == ({attainable} if attainable > 0 else None)
         assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
+    speed, percent = [2e6, 3e6], [NAN, 1.5]
+    rows = history(frames=[1e3, 2e3], samples_per_second=speed, return_percent=percent, grade=[0.4, 0.5])
+    figure = learning_curve_figure([rows], "a task")
+    returns, grade, speed = figure.axes
+    assert speed.get_ylim() == (0.0, pytest.approx(3.3e6))
+    assert speed.get_xlabel() == "Steps of all sub-environments together"
+    assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
+    assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
+    assert "a task" in figure.get_suptitle()
+    # Rewards stand beside those of the reference agent.
     rewards = {"validation_reward": [0.5, NAN, 1.5], "validation_reference_reward": [2.0, NAN, 4.0]}
     (axis,) = learning_curve_figure([history(frames=[1, 2, 3], **rewards)], "a task").axes
     assert axis.get_ylabel() == "Held-out episodes:\nreward"

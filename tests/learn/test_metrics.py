@@ -126,10 +126,7 @@ def test_groups_are_blocks_of_the_calendar_of_a_path_or_one_of_many_paths():
 
 
 def test_intervals_by_hand():
-    """Cumulative returns of 0.32, 0.2 and 0.6; without the first day of the first, without the second group, or third.
-
-    Without a group's days 0.2, 0.2 and 0.6 are left, 0.1 and 0.6, or 0.32 and 0.2.
-    """
+    """Returns of 0.32, 0.2 and 0.6; without a group's days 0.2, 0.2 and 0.6 are left, 0.1 and 0.6, or 0.32 and 0.2."""
     curves, groups = episodes([100.0, 110.0, 132.0], [100.0, 120.0], [100.0, 160.0]), [[0, 1, 2], [1, 1, 2]]
     summary = summarise(curves, torch.tensor(groups))
     assert summary.mean["cumulative_return"] == pytest.approx(1.12 / 3)
@@ -181,6 +178,17 @@ def test_groups_count_by_their_values_and_days_once():
     assert 13 * 9 / (13 * 9 + 7) <= interval.high <= 15 * 9 / (15 * 9 + 5)
     few = bootstrap_interval(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 0, 4]))
     assert few.mean == 3.0 and math.isnan(few.low) and math.isnan(few.high)
+    # Of correlations of sums.
+    x, y = torch.tensor([1.0, 2.0, 3.0, 4.0]).double(), torch.tensor([2.0, 1.0, 4.0, 5.0]).double()
+    ones = torch.ones_like(x)
+    sums = torch.stack([ones, x, y, x * x, y * y, x * y], dim=-1).sum(0)
+    assert float(correlation_of_sums(sums)) == pytest.approx(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
+    flat = torch.stack([ones, x, ones, x * x, ones, x], dim=-1).sum(0)
+    assert float(correlation_of_sums(flat)) == 0.0
+    # Two groups are too few, three are not.
+    assert math.isnan(bootstrap_of_sums(sums.expand(2, 6), correlation_of_sums).low)
+    told = bootstrap_of_sums(torch.stack([sums, sums, sums]), correlation_of_sums)
+    assert told.low == pytest.approx(told.high) == pytest.approx(told.mean)
     # Days of a path count once: two episodes of path 0 share day 11, of which the second ends after one day.
     path, start_day = torch.tensor([0, 0, 1]), torch.tensor([10, 11, 10])
     returns = torch.tensor([[0.01, 0.04, 0.10], [0.02, 9.0, 0.20]])
@@ -222,16 +230,3 @@ def test_deflated_ratios_worked_by_hand():
     assert deflated_sharpe({"alone": shifted})["alone"] == pytest.approx(expected, abs=1e-9)
     assert deflated_sharpe({}) == {}
     assert math.isnan(deflated_sharpe({"one day": torch.tensor([0.1])})["one day"])
-
-
-def test_correlations_of_sums_by_hand():
-    x, y = torch.tensor([1.0, 2.0, 3.0, 4.0]).double(), torch.tensor([2.0, 1.0, 4.0, 5.0]).double()
-    ones = torch.ones_like(x)
-    sums = torch.stack([ones, x, y, x * x, y * y, x * y], dim=-1).sum(0)
-    assert float(correlation_of_sums(sums)) == pytest.approx(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
-    flat = torch.stack([ones, x, ones, x * x, ones, x], dim=-1).sum(0)
-    assert float(correlation_of_sums(flat)) == 0.0
-    # Two groups are too few, three are not.
-    assert math.isnan(bootstrap_of_sums(sums.expand(2, 6), correlation_of_sums).low)
-    told = bootstrap_of_sums(torch.stack([sums, sums, sums]), correlation_of_sums)
-    assert told.low == pytest.approx(told.high) == pytest.approx(told.mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -267,15 +268,21 @@ def test_where_no_candidate_is_accepted_the_number_is_near_the_mode(monkeypatch:
     torch.testing.assert_close(head.mode(corner), torch.eye(5)[2:3])
 
 
-def test_other_actions_and_a_divergence_from_the_benchmark_are_refused() -> None:
+def test_what_a_head_or_a_network_cannot_be_for_is_refused() -> None:
     config, options = PPOConfig(num_steps=8, minibatches=2, head="dirichlet"), {"num_paths": 2, "num_days": 330}
-    for task, action in (("stock_trading", "tilt"), ("portfolio", "weights")):
-        env = vecenv.make(task, 16, market_options=options, compile=False, action=action)
+    portfolio = vecenv.make("portfolio", 16, market_options=options, compile=False, action="weights")
+    for env, task in ((market_env(3, 16), "stock_trading"), (portfolio, "portfolio")):
         with pytest.raises(ValueError, match=f"head 'dirichlet' needs actions that are target weights.*{task}"):
             PPO(env, config)
     with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
-        env = vecenv.make("stock_trading", 16, market_options=options, compile=False, action="weights")
-        PPO(env, PPOConfig(num_steps=8, minibatches=2, head="dirichlet", benchmark_kl=0.1))
+        PPO(market_env(3, 16, "weights"), replace(config, benchmark_kl=0.1))
+    # Policies of items need a task with items, and an action for each.
+    with pytest.raises(ValueError, match="policy 'symbol' needs a task with items"):
+        PPO(vecenv.make(REACH_ZERO, 4, compile=False), PPOConfig(policy="symbol", minibatches=1))
+    env = market_env(5)
+    head, items = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True), env.scenario.items(env.observations())
+    with pytest.raises(ValueError, match=r"one action per item, 4, or one more; there are 6"):
+        ItemNetwork(env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, False, None)
 
 
 def market_env(num_symbols: int, num_envs: int = 6, action: str = "tilt", **config) -> VecEnv:
@@ -337,15 +344,6 @@ def test_scores_are_those_of_one_symbol_after_the_other():
     samples = network.samples(env.observations())
     assert samples.shape == (2 * 3, len(FEATURES) + 2)
     assert torch.equal(samples[5], torch.cat([features[1, 2], shared[1]]))
-
-
-def test_tasks_without_symbols_and_other_actions_are_refused():
-    with pytest.raises(ValueError, match="policy 'symbol' needs a task with items"):
-        PPO(vecenv.make(REACH_ZERO, 4, compile=False), PPOConfig(policy="symbol", minibatches=1))
-    env = market_env(5)
-    head, items = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True), env.scenario.items(env.observations())
-    with pytest.raises(ValueError, match=r"one action per item, 4, or one more; there are 6"):
-        ItemNetwork(env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, False, None)
 
 
 def test_the_tanh_of_networks_is_the_librarys_with_its_gradient():

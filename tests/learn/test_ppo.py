@@ -83,7 +83,7 @@ def test_next_values_see_the_observation_before_the_reset_and_first_ratios_are_o
         assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == metrics["benchmark_kl"] == 0.0
 
 
-def test_the_divergence_from_the_benchmark_is_a_term_of_the_loss() -> None:
+def test_the_divergence_from_the_benchmark_and_the_explained_variance() -> None:
     learner = PPO(planted_env(), replace(SMALL_PPO, benchmark_kl=0.3))
     learner.collect()
     seen, actions = (part.flatten(0, 1) for part in (learner.collector.seen[0], learner.collector.actions))
@@ -98,12 +98,7 @@ def test_the_divergence_from_the_benchmark_is_a_term_of_the_loss() -> None:
     assert float(told["benchmark_kl"]) == pytest.approx(expected, rel=1e-5) and expected > 0
     assert float(loss - without) == pytest.approx(0.3 * expected, rel=1e-4)
     assert torch.equal(metrics[:-1], others[:-1]) and others[-1] == 0
-
-
-def test_the_explained_variance_by_hand() -> None:
-    """Values that are half of their targets leave a quarter of the variance."""
-    learner = PPO(planted_env(), SMALL_PPO)
-    learner.collect()
+    # Values that are half of their targets leave a quarter of the variance.
     learner.seed_shuffles()
     targets = torch.arange(128.0).view(8, 16)
     learner.advantages = lambda: (targets / 2, torch.zeros(8, 16), targets)
