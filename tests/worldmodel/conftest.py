@@ -56,6 +56,5 @@ def validated_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def ends(validated_file) -> tuple[str, str]:
-    """The last day of training and of validation."""
     dates = read_bars(validated_file).dates
     return str(dates[TRAIN - 1]), str(dates[TRAIN + VALIDATION - 1])

@@ -58,7 +58,6 @@ def small_network() -> MarketNetwork:
 
 
 def tiny_network(settings: NetworkSettings = TINY) -> MarketNetwork:
-    """Random weights as they are before training."""
     torch.manual_seed(0)
     return MarketNetwork(settings).requires_grad_(False).eval()
 
@@ -92,7 +91,6 @@ def write_market(path: Path, bars: Bars) -> Path:
 
 
 def extended(history: Bars, ohlcv: Tensor) -> Bars:
-    """Append days to a history of one path. Shape: (1, days, K, 5)."""
     dates = np.concatenate([history.dates, history.dates[-1] + np.arange(1, ohlcv.shape[1] + 1)])
     return replace(history, dates=dates, ohlcv=torch.cat([history.ohlcv, ohlcv], dim=1))
 

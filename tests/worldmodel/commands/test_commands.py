@@ -7,7 +7,6 @@ import json
 import math
 import re
 import signal
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,21 +18,19 @@ from rich.console import Console
 
 from tests.worldmodel.neural_market import KNOWN, TEST, TINY, save_judged_model, tiny_network, write_market
 from vecenv.market.sources import read_bars
-from vecenv.market.synthetic import business_days, synthetic_bars
+from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.commands import fit as fit_command
 from vecenv.worldmodel.commands import train as train_command
 from vecenv.worldmodel.commands import validate as validate_command
 from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_market, tell_result, tell_seen
-from vecenv.worldmodel.commands.generate import GenerateSettings, _weights
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
 from vecenv.worldmodel.metrics import discriminator_classifiers
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, NetworkSettings
-from vecenv.worldmodel.sampling import blocks, splitting, stationary
+from vecenv.worldmodel.sampling import blocks, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
-from vecenv.worldmodel.sampling.splitting import Level, Trajectories
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
@@ -47,7 +44,6 @@ RECORD = {"sources": {"m": {"sha256": "0"}}, "settings": {"steps": 4}, "embargo"
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory) -> Path:
-    """340 days, of which fitting validates on the last sixty."""
     bars = replace(synthetic_bars(1, 340, (*KNOWN, "DD", "EE"), seed=0), currency="EUR")
     return write_market(tmp_path_factory.mktemp("market") / "mine.parquet", bars)
 
@@ -70,16 +66,11 @@ def test_training_writes_a_network_with_its_data_and_split(history, tmp_path):
     told, record, bars = json.loads(result.read_text()), load_network(out).record, read_bars(history)
     assert [entry["step"] for entry in told["history"]] == [2, 4]
     assert [entry["step"] for entry in told["bar_history"]] == [0, 2]
-    source = told["sources"]["mine"]
-    assert source.pop("sha256") and source == {
-        "file": "mine.parquet",
-        "symbols": list(bars.symbols),
-        "first_day": str(bars.dates[0]),
-        "train_end": str(bars.dates[237]),
-        "validation_end": str(bars.dates[271]),
-        "currency": "EUR",
-    }
-    assert record["starts"] == {"mine": list(bars.symbols)} and record["label"] == "tried"
+    source, symbols = told["sources"]["mine"], list(bars.symbols)
+    dates = [str(bars.dates[day]) for day in (0, 237, 271)]
+    assert [source[name] for name in ("first_day", "train_end", "validation_end")] == dates
+    assert (source["file"], source["symbols"], source["currency"]) == ("mine.parquet", symbols, "EUR")
+    assert record["starts"] == {"mine": symbols} and record["label"] == "tried" and source["sha256"]
     assert record["embargo"] == 20 and record["settings"]["steps"] == 4 and record["bars"]["steps"] == 2
 
 
@@ -108,9 +99,6 @@ def test_a_run_that_goes_on_from_its_file_repeats_one_that_was_not_interrupted(m
     assert _progress(state) == _progress(whole) and state.step == 4
     for one, other in ((state.network.state_dict(), whole.network.state_dict()), (_extra(state), _extra(whole))):
         assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_a_run_goes_on_with_its_own_settings_data_and_tensors_alone(market, tmp_path):
     running, state = tmp_path / "run.safetensors", trained(market, new_state(SETTINGS, TRAINING), 2)
     record, extra = RECORD | _progress(state), _extra(state)
     average = next(name for name in extra if name.startswith("average."))
@@ -119,14 +107,11 @@ def test_a_run_goes_on_with_its_own_settings_data_and_tensors_alone(market, tmp_
         ({"settings": {"steps": 6}}, {}, "its settings are not those of this command"),
         ({"sources": {}}, {}, "its sources are not those of this command"),
         ({}, {average: torch.zeros(3)}, f"its state.{average} is float32 of shape (3,) instead of"),
-        ({}, {average: None}, f"its state lacks {average}"),
         ({}, {moment: torch.zeros(3)}, "its optimiser.state.0.exp_avg is float32 of shape (3,) instead of"),
         ({}, {"optimizer.x": torch.zeros(3)}, "its optimiser.state also has x"),
-        ({"step": "two"}, {}, "its record.step is str instead of a number"),
         ({"history": None}, {}, "its record.history is nothing instead of list"),
     ):
-        changed = {name: tensor for name, tensor in (extra | tensors).items() if tensor is not None}
-        save_network(running, state.network, record | change, changed)
+        save_network(running, state.network, record | change, extra | tensors)
         with pytest.raises(ValueError) as error:
             _restore(new_state(SETTINGS, TRAINING), running, RECORD)
         assert str(error.value).startswith(f"{running}: {told}")
@@ -172,11 +157,6 @@ def initial(history, tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture
-def uncalibrated(monkeypatch) -> None:
-    monkeypatch.setattr(fit_command, "calibrate", lambda *_: ({}, {}))
-
-
 def fitted(market: Path, out: Path, *words: object) -> dict:
     result = out.with_suffix(".json")
     assert run("fit", "--market", market, "--out", out, *words, "--json", result) == 0
@@ -190,34 +170,29 @@ def test_weights_are_fine_tuned_from_the_nearest_market(history, initial, tmp_pa
     monkeypatch.setattr(coupling, "PATHS", 2)
     out = tmp_path / "m.safetensors"
     result = fitted(history, out, "--init", initial, "--steps", 30, "--evaluate-every", 10, "--learning-rate", 0.003)
-    zero_shot, first = result["init"]["zero_shot"], result["history"][0]
-    nearest = result["init"]["market"]
-    assert first["step"] == 0 and first["loss"] is None and first["mine"] == zero_shot[nearest]
-    losses = {name: Validation(**score).loss(TrainingSettings()) for name, score in zero_shot.items()}
+    scores, nearest, entries = result["init"]["zero_shot"], result["init"]["market"], result["history"]
+    losses = {name: Validation(**score).loss(TrainingSettings()) for name, score in scores.items()}
     assert set(losses) == {"one", "two"} and losses[nearest] == min(losses.values())
-    assert [entry["step"] for entry in result["history"]] == [0, 10, 20, 30] and result["kept_step"] > 0
-    kept = next(entry for entry in result["history"] if entry["step"] == result["kept_step"])
-    assert kept["mine"]["joint"] <= first["mine"]["joint"] and kept["mine"]["alone"] <= first["mine"]["alone"]
+    assert entries[0] == {"step": 0, "loss": None, "mine": scores[nearest]}
+    assert [entry["step"] for entry in entries] == [0, 10, 20, 30] and result["kept_step"] > 0
+    kept = next(entry["mine"] for entry in entries if entry["step"] == result["kept_step"])
+    assert all(kept[name] <= entries[0]["mine"][name] for name in ("alone", "joint"))
     saved, bars = load_network(out), read_bars(history)
     assert saved.network.settings.markets == ("mine",) and saved.record["starts"] == {"mine": list(bars.symbols)}
     source, last = saved.record["sources"]["mine"], str(bars.dates[-1])
     assert source["train_end"] == str(bars.dates[279]) and source["validation_end"] == last
     assert saved.known_days() == dict.fromkeys(bars.symbols, last) | {KNOWN[0]: "2030-01-01", "X": "2000-01-03"}
-    assert not best_path(out).exists()
+    assert not best_path(out).exists() and run("describe", "--model", out) == 0
     told = capsys.readouterr().out
-    assert f"starts from {nearest}" in told and f"those after step {result['kept_step']}" in told
+    assert all(each in told for each in (f"starts from {nearest}", source["sha256"], f"market {nearest}"))
     for part in ("reading", "zero-shot", "training", "mine: coupling", "mine: drift", "mine: starts"):
         assert re.search(rf"{part} +\S+ +100%", told), part
-    assert run("describe", "--model", out) == 0
-    told = capsys.readouterr().out
-    assert source["sha256"] in told and str(bars.dates[0]) in told and f"market {nearest}" in told
 
 
 @pytest.mark.assembly
-def test_an_interrupted_training_of_random_weights(history, tmp_path, uncalibrated, monkeypatch, capsys):
-    """Before any step nothing is written; the step of a first Ctrl+C is validated, and then what follows is run."""
-    monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(TINY.trunk, 16, markets))
-    out, handler = tmp_path / "m.safetensors", signal.getsignal(signal.SIGINT)
+def test_what_is_kept_after_interruptions(history, initial, tmp_path, monkeypatch, capsys):
+    """Before any step nothing; in the calibration the best weights; a first Ctrl+C in training is as an end of it."""
+    out, handler, calibrations = tmp_path / "m.safetensors", signal.getsignal(signal.SIGINT), []
 
     def interrupted(state, markets, settings, on_step, on_validation, stopped):
         def step(state, loss):
@@ -226,10 +201,22 @@ def test_an_interrupted_training_of_random_weights(history, tmp_path, uncalibrat
 
         train_network(state, markets, settings, step, on_validation, stopped)
 
+    def calibrate(*_):
+        calibrations.append(1)
+        if len(calibrations) == 1:
+            raise KeyboardInterrupt
+        return {}, {}
+
+    monkeypatch.setattr(fit_command, "calibrate", calibrate)
+    words = ("fit", "--market", history, "--out", out, "--init", initial, "--steps", 10, "--learning-rate", 0.003)
     with monkeypatch.context() as patch:
         patch.setattr(fit_command, "train_network", lambda *given: train_network(*given[:-1], lambda: True))
-        assert run("fit", "--market", history, "--out", out, "--init", "none") == INTERRUPTED and not out.exists()
+        assert run(*words) == INTERRUPTED and not out.exists()
     assert "nothing is kept" in " ".join(capsys.readouterr().out.split())
+    assert run(*words, "--evaluate-every", 5) == INTERRUPTED and not out.exists()
+    assert f"--init {best_path(out)} goes on from them" in " ".join(capsys.readouterr().out.split())
+    assert fitted(history, out, "--init", best_path(out), "--steps", 1)["init"]["market"] == "mine"
+    monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(TINY.trunk, 16, markets))
     monkeypatch.setattr(fit_command, "train_network", interrupted)
     result = fitted(history, out, "--init", "none", "--evaluate-every", 50)
     assert result["interrupted"] and [entry["step"] for entry in result["history"]] == [1]
@@ -237,23 +224,6 @@ def test_an_interrupted_training_of_random_weights(history, tmp_path, uncalibrat
     assert result["init"] == {"weights": "none"} and result["settings"]["learning_rate"] == 1e-3
     told = capsys.readouterr().out
     assert "zero-shot" not in told and "Ended by Ctrl+C" in told
-
-
-@pytest.mark.assembly
-def test_an_interrupted_calibration_tells_what_is_kept(history, initial, tmp_path, uncalibrated, monkeypatch, capsys):
-    out = tmp_path / "m.safetensors"
-
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit_command, "calibrate", stop)
-        words = ("--init", initial, "--steps", 10, "--evaluate-every", 5, "--learning-rate", 0.003)
-        assert run("fit", "--market", history, "--out", out, *words) == INTERRUPTED
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"--init {best_path(out)} goes on from them" in told and not out.exists()
-    result = fitted(history, out, "--init", best_path(out), "--steps", 1)
-    assert result["init"]["market"] == "mine" and out.exists() and not best_path(out).exists()
 
 
 def test_what_is_told_of_a_fit(tmp_path):
@@ -266,128 +236,86 @@ def test_what_is_told_of_a_fit(tmp_path):
         market.encoded.valid[0, :80, :1], market.encoded.valid[0, :81, 4:] = False, False
         tell_market(console, market, bars, ("a", "b"))
         told.append(console.export_text().splitlines())
-    assert told[0] == [
-        "m: 1 symbol, 200 days to train on until a, 90 to validate on until b, none held out for a test",
-        "One symbol: the joint part of the model has nothing to learn, it stays as it was",
-    ]
-    stays = "symbols with nearly all days: the coupling of the market's moves needs 5 symbols with nearly all days"
-    assert told[1][1:] == [f"3 {stays}: it stays 1"] and told[2][1].startswith("3 symbols with nearly")
-    few = "Symbols with fewer than 120 returns in training, no paths without a history"
-    assert told[2][2:] == [f"{few}: {bars.symbols[4]}"]
+    assert told[0][0].startswith("m: 1 symbol, 200 days to train on until a, 90 to validate on until b, none held")
+    assert told[0][1].startswith("One symbol: the joint part") and len(told[0]) == 2
+    assert told[1][1].startswith("3 symbols with nearly all days: the coupling") and len(told[1]) == 2
+    assert told[2][1].startswith("3 symbols") and told[2][2].endswith(
+        f"120 returns in training, no paths without a history: {bars.symbols[4]}"
+    )
     for last in ("2010-06-01", None, "2010-06-02"):
         sources = {"one": {"validation_end": last}, "two": {"validation_end": "2030"}}
         tell_seen(console, "mine", SimpleNamespace(record={"sources": sources}), "one", "2010-06-01")
-    tell_kept(console, tmp_path / "none")
     (tmp_path / "best").touch()
-    tell_kept(console, tmp_path / "best")
+    for kept in ("none", "best"):
+        tell_kept(console, tmp_path / kept)
     seen, nothing, best = console.export_text().splitlines()
     assert seen.startswith("mine has learned from days of one up to 2010-06-02, validation begins after 2010-06-01")
-    assert nothing == "Interrupted: nothing is kept, no validation was better than the start"
-    assert best.endswith(f"without calibration; --init {tmp_path / 'best'} goes on from them")
-    record = {"kept_step": 8, "interrupted": False, "init": {"weights": "none"}}
-    record["calibrated"] = {"alone": -2.5, "joint": -2.75}
+    assert "nothing is kept" in nothing and f"--init {tmp_path / 'best'} goes on" in best
+    record = {"kept_step": 8, "interrupted": False, "init": {}, "calibrated": {"alone": -2.5, "joint": -2.75}}
     tell_result(console, Path("m"), record, "mine")
     record |= {"kept_step": 0, "interrupted": True, "init": {"market": "one"}}
-    record["history"] = [{"mine": {"alone": -2.0, "joint": -2.25}}]
-    tell_result(console, Path("m"), record, "mine")
-    written = "Written to m, after the calibration on the validation days -2.5000 alone, -2.7500 joint"
-    assert console.export_text().splitlines() == [
-        "The weights that are kept are those after step 8.",
-        written,
-        "Ended by Ctrl+C. The weights that are kept are those that it started with: no validation was better.",
-        f"{written}, zero-shot -2.0000 and -2.2500",
-    ]
+    tell_result(console, Path("m"), record | {"history": [{"mine": {"alone": -2.0, "joint": -2.25}}]}, "mine")
+    first, written, second, last = console.export_text().splitlines()
+    assert first.endswith("kept are those after step 8.") and written.endswith(" -2.5000 alone, -2.7500 joint")
+    assert second.startswith("Ended by Ctrl+C. The weights that are kept are those that it started with")
+    assert last == f"{written}, zero-shot -2.0000 and -2.2500"
 
 
-@pytest.mark.parametrize(
-    ("words", "label", "ends"),
-    [((), "shipped", ("2024-08-30", "2022-08-31")), (("--model", "judged"), "judged", ("2021-12-31", "2017-12-31"))],
-)
-def test_named_weights_are_described_with_the_hash_of_their_data(capsys, words, label, ends):
-    assert run("describe", *words) == 0
-    told = capsys.readouterr().out
-    assert f"labelled {label}" in told and all(f"trained until {end}" in told for end in ends)
-    assert re.search(r"bars [0-9a-f]{16}\n", told)
-
-
-def generate(model: Path, out: Path, *words: object) -> None:
-    assert run("generate", "--model", model, "--out", out, *words) == 0
+def test_named_weights_are_described_with_the_hash_of_their_data(capsys):
+    for words, *told in (((), "shipped", "2024-08-30", "2022-08-31"), (("--model", "judged"), "judged", "2021-12-31")):
+        assert run("describe", *words) == 0
+        shown = capsys.readouterr().out
+        assert all(each in shown for each in told) and re.search(r"bars [0-9a-f]{16}\n", shown)
 
 
 @pytest.mark.filterwarnings("ignore:.*emulates bfloat16")
 def test_generated_paths_are_markets_that_go_on_from_the_history(started_model, history, tmp_path, capsys):
-    out = tmp_path / "paths"
-    words = ("--history", history, "--market", "one", "--symbols", *KNOWN, "--start", "2010-12-31")
-    words += ("--paths", 2, "--days", 15, "--keep", 30)
-    generate(started_model, out, *words)
-    past = read_bars(history, KNOWN, end="2010-12-31")
-    first, second = (read_bars(file) for file in sorted(out.iterdir()))
+    past, files = read_bars(history, KNOWN, end="2010-12-31"), {}
+    common = ("generate", "--model", started_model, "--paths", 2, "--keep", 30)
+    after = ("--history", history, "--market", "one", "--symbols", *KNOWN, "--start", "2010-12-31", "--days", 15)
+    nothing = ("--symbols", "CC", "AA", "--days", 3)
+    for name, words in (("paths", after), ("halved", (*after, "--bf16")), ("nothing", nothing)):
+        assert run(*common, "--out", tmp_path / name, *words) == 0
+        files[name] = sorted((tmp_path / name).iterdir())
+    first, second, halved = (read_bars(file) for file in (*files["paths"], files["halved"][0]))
     assert first.currency == "EUR" and len(first.dates) == 45 and first.dates[29] == past.dates[-1]
     assert str(first.dates[30]) == "2011-01-03"
     assert bool((first.ohlcv[0, :30] == past.ohlcv[0, -30:]).all())
     assert bool((first.ohlcv[0, 30:] != second.ohlcv[0, 30:]).any())
     assert float((first.ohlcv[0, 30, :, 3] / past.ohlcv[0, -1, :, 3]).log().abs().max()) < 0.5
-    assert "2 paths of 15 days of 3 symbols after 2010-12-31" in " ".join(capsys.readouterr().out.split())
-    generate(started_model, tmp_path / "halved", *words, "--bf16")
-    halved = read_bars(tmp_path / "halved" / "path_0000.parquet").ohlcv
-    assert torch.equal(halved[:, :30], first.ohlcv[:, :30])
-    assert 0 < float((halved[0, 30, :, 3] / first.ohlcv[0, 30, :, 3]).log().abs().max()) < 0.005
-
-
-def test_generated_paths_need_no_history(started_model, tmp_path):
-    generate(started_model, tmp_path / "paths", "--symbols", "CC", "AA", "--paths", 2, "--days", 3, "--keep", 30)
+    assert torch.equal(halved.ohlcv[:, :30], first.ohlcv[:, :30])
+    assert 0 < float((halved.ohlcv[0, 30, :, 3] / first.ohlcv[0, 30, :, 3]).log().abs().max()) < 0.005
     generated = draw_paths(started_model, PathOptions(2, 255, ["CC", "AA"]))
-    for path, file in enumerate(sorted((tmp_path / "paths").iterdir())):
+    for path, file in enumerate(files["nothing"]):
         assert bool((read_bars(file, ["CC", "AA"]).ohlcv[0] == generated.ohlcv[path, -33:]).all())
+    assert "2 paths of 15 days of 3 symbols after 2010-12-31" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
 @pytest.mark.parametrize("after", [True, False])
 def test_stress_paths_fall_as_far_and_have_weights(started_model, history, tmp_path, capsys, after):
-    """After a history and without one."""
     out = tmp_path / "paths"
     words = ["--drawdown", "6%", "--paths", 20, "--days", 15, "--keep", 30, "--market", "one", "--symbols", *KNOWN]
-    generate(started_model, out, *words, *(("--history", history, "--start", "2010-12-31") if after else ()))
-    weights = json.loads((out / "weights.json").read_text())
-    assert list(weights["paths"]) == sorted(file.name for file in out.glob("*.parquet")) and len(weights["paths"]) == 20
-    for name, path in weights["paths"].items():
+    words += ["--history", history, "--start", "2010-12-31"] if after else []
+    assert run("generate", "--model", started_model, "--out", out, *words) == 0
+    told = json.loads((out / "weights.json").read_text())
+    weight, (low, high), error = told["probability"] / 20, told["interval_95"], told["relative_standard_error"]
+    assert math.log(told["probability"] / low) == pytest.approx(1.96 * error) and low < told["probability"] < high
+    assert (told["drawdown"], told["days"]) == (0.06, 15) and told["levels"][-1]["drawdown"] == 0.06
+    assert list(told["paths"]) == sorted(file.name for file in out.glob("*.parquet")) and len(told["paths"]) == 20
+    for name, path in told["paths"].items():
         bars = read_bars(out / name)
         level = bars.ohlcv[0, 29:, :, 3].log().mean(-1)
         falls = 1 - (level - level.cummax(0).values).exp()
         assert len(bars.dates) == 45 and str(bars.dates[29 + int((falls >= 0.06).long().argmax())]) == path["reached"]
-        assert float(falls.max()) >= 0.06
+        assert float(falls.max()) >= 0.06 and path["weight"] == weight
     told = capsys.readouterr().out
     assert "6.0% drawdown: reached by" in told and "6.0% drawdown within 15 days: probability" in told
     assert read_bars(out / name).currency == ("EUR" if after else None)
 
 
-def test_the_file_of_weights_by_hand():
-    scores = torch.tensor([[0.0, 0.1, 0.3], [0.0, 0.2, 0.1]])
-    paths = Trajectories(scores, scores, torch.zeros(2).long(), torch.zeros(2).long())
-    found = splitting.Split(0.125, 0.5, (Level(0.1, 1, 2), Level(0.2, 1, 4)), paths)
-    settings = GenerateSettings(Path(), days=3)
-    told = _weights(settings, found, business_days(3), ["a", "b"])
-    factor = 2.718281828 ** (1.96 * 0.5)
-    assert told.pop("interval_95") == pytest.approx([0.125 / factor, 0.125 * factor])
-    assert told == {
-        "drawdown": 0.2,
-        "days": 3,
-        "probability": 0.125,
-        "relative_standard_error": 0.5,
-        "levels": [{"drawdown": 0.1, "reached": 1, "paths": 2}, {"drawdown": 0.2, "reached": 1, "paths": 4}],
-        "paths": {
-            "a": {"weight": 0.0625, "reached": str(business_days(3)[2])},
-            "b": {"weight": 0.0625, "reached": str(business_days(3)[1])},
-        },
-    }
-
-
-QUICK = ("--paths", 8, "--draws", 199, "--every", 20, "--forecast-every", 60, "--memory", 251)
-
-
 @pytest.mark.assembly
-def test_a_run_has_every_figure_of_every_model(validated_file, ends, tmp_path, monkeypatch):
-    """Two weights of one architecture, another one beside them, and baselines; paths are drawn in small blocks."""
+def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_path, monkeypatch):
     monkeypatch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(32, 2, 32, 32, 1, 1))
     for name, few in (("GRU_STEPS", 5), ("LSTM_EPOCHS", 1), ("TREES", 10)):
         monkeypatch.setattr(discriminator_classifiers, name, few)
@@ -398,43 +326,26 @@ def test_a_run_has_every_figure_of_every_model(validated_file, ends, tmp_path, m
     models = [save_judged_model(tmp_path / f"{seed}.safetensors", ends, seed=seed) for seed in (0, 1)]
     chain = save_judged_model(tmp_path / "c.safetensors", ends, "running mean")
     words = ["--history", validated_file, "--out", out, "--model", *models, "--beside", chain, "--market", "a"]
-    words += ["--long-days", 80, "--temperatures", 0.5, "--discriminator-seeds", 1, *QUICK]
+    words += ["--paths", 8, "--draws", 199, "--every", 20, "--forecast-every", 60, "--memory", 251]
+    words += ["--long-days", 80, "--temperatures", 0.5, "--discriminator-seeds", 1]
     assert run("validate", *words, "--json", file) == 0
     result = json.loads(file.read_text())
     assert sorted(path.name for path in out.iterdir()) == ["validation.json", "validation.md", "validation.png"]
     assert json.loads((out / "validation.json").read_text()) == result
-    assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
     assert list(result["models"]) == ["neural", RUNNING_MEAN_CHAIN, "GBM", LAST_YEAR_BOOTSTRAP]
     keys = {row.key for row in rows(80)}
     for name, figures in result["models"].items():
         lacking = {"nll", "joint_nll"} if name == LAST_YEAR_BOOTSTRAP else set()
         assert keys - set(figures) == lacking and set(figures) <= keys, name
         assert all(math.isfinite(figure["mean"]) for figure in figures.values())
-        assert figures["invalid_bars"]["mean"] == 0.0
     assert result["symbols"] == ["S0", "S1", "S2", "S3"] and result["left_out"] == ["S4", "S5"]
     assert result["test"]["days"] == TEST and result["origins"] == 4 and result["forecast_days"] == 2
     assert result["judged"] == "neural" and list(result["temperatures"]) == ["0.5"]
-    assert result["settings"]["model"] == [str(model) for model in models]
     # Without an interval of its own a figure shows its range over the weights.
     drift = result["models"]["neural"]["drift"]
-    assert drift["low"] < drift["mean"] < drift["high"]
-    assert drift["mean"] == pytest.approx((drift["low"] + drift["high"]) / 2)
+    assert drift["low"] < drift["high"] and drift["mean"] == pytest.approx((drift["low"] + drift["high"]) / 2)
     means = {name: figures["crps"]["mean"] for name, figures in result["models"].items()}
     assert set(result["differences"]["energy_score"]) == set(means) - {"neural"}
     for name, less in result["differences"]["crps"].items():
         assert less["mean"] == pytest.approx(means["neural"] - means[name], abs=1e-4)
-    assert result["bars"]["joint_nll"]["met"] is not None
     assert "neural: means over 2 weights" in (out / "validation.md").read_text()
-
-
-@pytest.mark.assembly
-def test_without_models_and_discriminators_scikit_learn_is_not_needed(validated_file, ends, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
-    monkeypatch.setattr(validate_command, "FilteredHistoricalSimulation", GeometricBrownianMotion)
-    monkeypatch.setattr(validate_command, "real_figures", partial(real_figures, draws=20))
-    words = ["--history", validated_file, "--out", tmp_path, "--train-end", ends[0], "--validation-end", ends[1]]
-    assert run("validate", *words, *QUICK, "--discriminator-seeds", 0) == 0
-    result = json.loads((tmp_path / "validation.json").read_text())
-    assert "gru_score" not in result["models"]["GBM"] and "gru_score" not in result["real"]
-    assert "bars" not in result and result["temperatures"] == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,14 +12,7 @@ from torch import Tensor
 from tests.worldmodel.neural_market import assert_valid_bars
 from vecenv.market.bars import CLOSE, OPEN, VOLUME
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.data.bar_moves import (
-    INITIAL_VOLATILITY,
-    Move,
-    MoveState,
-    bounded_moves,
-    decode_bars,
-    encode_bars,
-)
+from vecenv.worldmodel.data.bar_moves import Move, MoveState, bounded_moves, decode_bars, encode_bars
 from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.data.correlation import DECAY, CorrelationState, positive_definite
 from vecenv.worldmodel.data.features import FEATURES, initial_state, observe_day, observe_history
@@ -28,10 +22,10 @@ NAN = float("nan")
 
 def state_of(num_paths: int, num_symbols: int) -> MoveState:
     close = torch.full((num_paths, num_symbols), math.log(100.0), dtype=torch.float64)
-    return MoveState(close, close * 2, torch.full_like(close, INITIAL_VOLATILITY**2))
+    return MoveState(close, close * 2, torch.full_like(close, 0.02**2))
 
 
-def test_a_bar_by_hand():
+def test_a_bar_and_rounded_gaps_by_hand():
     bars = torch.tensor([[100, 100, 100, 100, 1000.0], [110, 120, 90, 99, 2000.0]], dtype=torch.float64)
     encoded = encode_bars(bars[None, :, None])
     expected = [math.log(1.1), math.log(99 / 110), math.log(120 / 110), math.log(99 / 90), math.log(2)]
@@ -39,45 +33,7 @@ def test_a_bar_by_hand():
     assert encoded.valid[0, :, 0].tolist() == [False, True]
     assert float(encoded.last.variance) == pytest.approx(0.94 * 0.02**2 + 0.06 * math.log(0.99) ** 2)
     assert float(encoded.last.volume_level) == pytest.approx(math.log(1000) + 2 / 21 * math.log(2))
-
-
-def test_moves_make_the_bars_that_they_came_from_and_a_state_knows_nothing_of_its_day():
-    bars = synthetic_bars(2, 60, 5, seed=3).ohlcv
-    encoded, changed = encode_bars(bars), bars.clone()
-    state = MoveState(*(part[:, 1] for part in encoded.before))
-    assert torch.allclose(decode_bars(state, encoded.moves[:, 1:]), bars[:, 1:], rtol=1e-9)
-    changed[:, 40:] *= 1.5
-    for one, other in zip(encoded.before, encode_bars(changed).before, strict=True):
-        assert torch.equal(one[:, :41], other[:, :41]) and not torch.equal(one[:, 41:], other[:, 41:])
-
-
-def test_a_missing_day_is_skipped():
-    ohlcv = synthetic_bars(1, 30, 2, seed=2).ohlcv
-    holed = ohlcv.clone()
-    holed[0, 10, 0] = holed[0, :5, 1] = NAN
-    encoded = encode_bars(holed)
-    assert encoded.valid[0, :, 0].tolist() == [day not in (0, 10) for day in range(30)]
-    assert encoded.valid[0, :, 1].tolist() == [day > 5 for day in range(30)]
-    assert torch.isclose(encoded.moves[0, 11, 0, 0], torch.log(ohlcv[0, 11, 0, OPEN] / ohlcv[0, 9, 0, CLOSE]))
-    without = encode_bars(torch.cat([ohlcv[:, :10, :1], ohlcv[:, 11:, :1]], dim=1))
-    assert torch.equal(encoded.last.variance[:, :1], without.last.variance)
-
-
-def test_wild_moves_still_make_valid_bars():
-    """Moves of any size, over many days; a wild gap does not change the return."""
-    moves = torch.randn(20, 400, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
-    assert_valid_bars(decode_bars(state_of(20, 3), moves))
-    falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
-    falling[..., 1] = -100.0
-    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) == pytest.approx(0.01)
-    assert float(decode_bars(state_of(1, 1), -falling)[..., :VOLUME].max()) == pytest.approx(1e6)
-    move = torch.tensor([[[5.0, -4.98, -0.1, 2.0, -99.0]]], dtype=torch.float64)
-    expected = [0.7, 0.02 - 0.7, 0.0, 0.7, -2 * math.log(100)]
-    assert bounded_moves(state_of(1, 1), move)[0, 0].tolist() == pytest.approx(expected)
-
-
-def test_gaps_of_rounded_prices_are_none_and_open_at_exactly_the_last_close():
-    """A millionth above the last close is none and leaves the return; ten millionths are a gap."""
+    # A millionth above the last close is none and leaves the return; ten millionths are a gap.
     ohlcv = torch.tensor([[[100.0, 101.0, 99.0, 100.0, 1e6]], [[100.0001, 103.0, 100.0, 102.0, 1e6]]])[None].double()
     for opened, gap in ((100.0001, 0.0), (100.001, 1e-5)):
         ohlcv[0, 1, 0, OPEN] = opened
@@ -88,6 +44,37 @@ def test_gaps_of_rounded_prices_are_none_and_open_at_exactly_the_last_close():
     days[0, 0, :, :2] = 0.03 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     bars = decode_bars(state_of(1, 200), days)
     assert torch.equal(bars[0, 1, :, OPEN], bars[0, 0, :, CLOSE])
+
+
+def test_moves_make_the_bars_that_they_came_from():
+    bars = synthetic_bars(2, 60, 5, seed=3).ohlcv
+    encoded, changed = encode_bars(bars), bars.clone()
+    state = MoveState(*(part[:, 1] for part in encoded.before))
+    assert torch.allclose(decode_bars(state, encoded.moves[:, 1:]), bars[:, 1:], rtol=1e-9)
+    changed[:, 40:] *= 1.5
+    for one, other in zip(encoded.before, encode_bars(changed).before, strict=True):
+        assert torch.equal(one[:, :41], other[:, :41]) and not torch.equal(one[:, 41:], other[:, 41:])
+    ohlcv = synthetic_bars(1, 30, 2, seed=2).ohlcv
+    holed = ohlcv.clone()
+    holed[0, 10, 0] = holed[0, :5, 1] = NAN
+    encoded, without = encode_bars(holed), encode_bars(torch.cat([ohlcv[:, :10, :1], ohlcv[:, 11:, :1]], dim=1))
+    assert encoded.valid[0, :, 0].tolist() == [day not in (0, 10) for day in range(30)]
+    assert encoded.valid[0, :, 1].tolist() == [day > 5 for day in range(30)]
+    assert torch.isclose(encoded.moves[0, 11, 0, 0], torch.log(ohlcv[0, 11, 0, OPEN] / ohlcv[0, 9, 0, CLOSE]))
+    assert torch.equal(encoded.last.variance[:, :1], without.last.variance)
+
+
+def test_wild_moves_still_make_valid_bars():
+    moves = torch.randn(20, 400, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
+    assert_valid_bars(decode_bars(state_of(20, 3), moves))
+    falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
+    falling[..., 1] = -100.0
+    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) == pytest.approx(0.01)
+    assert float(decode_bars(state_of(1, 1), -falling)[..., :VOLUME].max()) == pytest.approx(1e6)
+    # A wild gap does not change the return.
+    move = torch.tensor([[[5.0, -4.98, -0.1, 2.0, -99.0]]], dtype=torch.float64)
+    expected = [0.7, 0.02 - 0.7, 0.0, 0.7, -2 * math.log(100)]
+    assert bounded_moves(state_of(1, 1), move)[0, 0].tolist() == pytest.approx(expected)
 
 
 def limited(number, bound=4.0):
@@ -118,83 +105,61 @@ def test_scales_by_plain_numbers():
     assert [float(part[0]) for part in scales] == pytest.approx([1e-4, math.log(0.05), 1e-4, 1.0], rel=1e-6)
 
 
-class ReferenceMarket:
-    """What scales the next day of three symbols, kept as plain numbers."""
+def plain_features(moves, valid):
+    """Features of each day and symbol by the definitions of `FEATURES`, and what scales the day after the last."""
+    variances, slow, market, days = np.full(3, 0.02**2), np.full(3, 0.02**2), 0.02**2 / 2, []
+    for day, here in zip(moves, valid, strict=True):
 
-    def __init__(self) -> None:
-        self.variances, self.slow = [0.02**2] * 3, [0.02**2] * 3
-        self.market = 0.02**2 / 2
+        def mean(values, here=here):
+            return values[here].mean() if here.any() else 0.0
 
-    def features(self, moves: list[list[float]], valid: list[bool]) -> list[list[float]]:
-        """Observe a day; return the features of each symbol by the definitions of `FEATURES`."""
-        here = [k for k, some in enumerate(valid) if some]
-        volatility = [max(math.sqrt(variance), 1e-3) for variance in self.variances]
-        scaled = [[0.0] * 5 for _ in valid]
-        for k in here:
-            scaled[k] = [*(number / volatility[k] for number in moves[k][:4]), moves[k][4]]
-        returns = [day[0] + day[1] for day in scaled]
-        volumes = [limited(day[4], 6.0) for day in scaled]
-
-        def mean(values: list[float]) -> float:
-            return sum(values[k] for k in here) / max(len(here), 1)
-
-        for k in here:
-            square = (moves[k][0] + moves[k][1]) ** 2
-            self.variances[k] = 0.94 * self.variances[k] + 0.06 * square
-            self.slow[k] = 0.99 * self.slow[k] + 0.01 * square
-        if here:
-            self.market = 0.94 * self.market + 0.06 * mean([move[0] + move[1] for move in moves]) ** 2
-        logs = [math.log(max(math.sqrt(variance), 1e-3)) for variance in self.variances]
-        level, market = mean(logs) if here else sum(logs) / len(logs), mean(returns)
-        shared = {
-            "market_return": math.asinh(market),
-            "market_activity": mean([abs(number) for number in returns]) - 0.75,
-            "market_spread": math.sqrt(mean([(number - market) ** 2 for number in returns])) - 0.9,
-            "market_volume": mean(volumes),
-            "market_volatility": math.log(math.sqrt(self.market)) - level,
-            "mean_volatility": level - math.log(0.02),
+        units = np.stack([*[np.maximum(np.sqrt(variances), 1e-3)] * 4, np.ones(3)], axis=1)
+        gap, body, upper, lower, volume = (day / units * here[:, None]).T
+        returns, volume, squares = gap + body, np.clip(volume, -6.0, 6.0), (day[:, 0] + day[:, 1]) ** 2
+        variances = np.where(here, 0.94 * variances + 0.06 * squares, variances)
+        slow = np.where(here, 0.99 * slow + 0.01 * squares, slow)
+        market = 0.94 * market + 0.06 * mean(day[:, 0] + day[:, 1]) ** 2 if here.any() else market
+        logs = np.log(np.maximum(np.sqrt(variances), 1e-3))
+        level = logs[here].mean() if here.any() else logs.mean()
+        known = {
+            "market_return": np.arcsinh(mean(returns)),
+            "market_activity": mean(np.abs(returns)) - 0.75,
+            "market_spread": np.sqrt(mean((returns - mean(returns)) ** 2)) - 0.9,
+            "market_volume": mean(volume),
+            "market_volatility": np.log(np.sqrt(market)) - level,
+            "mean_volatility": level - np.log(0.02),
+            "return": np.arcsinh(returns),
+            "gap": np.arcsinh(gap),
+            "body": np.arcsinh(body),
+            "upper": np.arcsinh(upper),
+            "lower": np.arcsinh(lower),
+            "volume": volume,
+            "volatility": logs - np.log(0.02),
+            "slow_volatility": np.log(np.sqrt(slow)) - logs,
+            "relative_return": np.arcsinh(returns - mean(returns)) * here,
+            "valid": here,
         }
-        rows = []
-        for k, day in enumerate(scaled):
-            own = {
-                "return": math.asinh(returns[k]),
-                "gap": math.asinh(day[0]),
-                "body": math.asinh(day[1]),
-                "upper": math.asinh(day[2]),
-                "lower": math.asinh(day[3]),
-                "volume": volumes[k],
-                "volatility": logs[k] - math.log(0.02),
-                "slow_volatility": math.log(math.sqrt(self.slow[k])) - logs[k],
-                "relative_return": math.asinh(returns[k] - market) * valid[k],
-                "valid": float(valid[k]),
-            }
-            rows.append([{**shared, **own}[name] for name in FEATURES])
-        return rows
+        days.append(np.stack([np.broadcast_to(known[name], 3) for name in FEATURES], axis=1))
+    return np.stack(days), variances, slow, market
 
 
 def test_features_by_plain_numbers():
-    """Five days of three symbols: one misses two days, one's volume is far from its level, no one has a fourth day."""
-    generator = torch.Generator().manual_seed(1)
-    moves = 0.03 * torch.randn(5, 3, 5, generator=generator, dtype=torch.float64)
+    moves = 0.03 * torch.randn(5, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     moves[..., Move.UPPER : Move.VOLUME] = moves[..., Move.UPPER : Move.VOLUME].abs()
     moves[..., Move.VOLUME] *= 40
     moves[2, 1, Move.VOLUME] = -9.0
     valid = torch.ones(5, 3, dtype=torch.bool)
     valid[1:3, 0] = valid[3] = False
-    zero = torch.zeros(3, dtype=torch.float64)
-    state = initial_state(MoveState(zero, zero, zero))
-    reference = ReferenceMarket()
+    state = initial_state(MoveState(*torch.zeros(3, 3, dtype=torch.float64)))
+    expected, *after = plain_features(moves.numpy(), valid.numpy())
     for day in range(5):
         features, state = observe_day(state, moves[day], valid[day])
-        expected = reference.features(moves[day].tolist(), valid[day].tolist())
-        assert torch.allclose(features, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
-    assert state.moves.variance.tolist() == pytest.approx(reference.variances)
-    assert state.slow_variance.tolist() == pytest.approx(reference.slow)
-    assert state.market_variance.item() == pytest.approx(reference.market)
+        assert np.allclose(features, expected[day], rtol=0, atol=1e-12)
+    for found, number in zip((state.moves.variance, state.slow_variance, state.market_variance), after, strict=True):
+        assert np.allclose(found, number)
 
 
 def test_history_is_observed_day_by_day():
-    """So no day sees a later one; the first bar of a symbol sets its close and its volume level."""
     history = synthetic_bars(1, 60, 4, seed=5)
     ohlcv = history.ohlcv
     ohlcv[0, 10, 1] = ohlcv[0, 30:33, 1] = ohlcv[0, :20, 2] = ohlcv[0, 50:, 3] = NAN
@@ -237,7 +202,6 @@ def state_after(returns: Tensor, valid: Tensor | None = None) -> CorrelationStat
 @pytest.mark.parametrize("together", [1, 7, 40])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_sums_are_those_of_a_plain_loop(missing, together, decay):
-    """Weighted sums over the days that two symbols share, of returns limited to four; days before decay."""
     returns = 2.0 * normal_returns(40, constant(3, 0.4))
     assert bool((returns.abs() > 4.0).any()) and DECAY == 0.995
     valid = torch.rand(40, 3, generator=torch.Generator().manual_seed(1)) >= missing
@@ -280,17 +244,15 @@ def test_shrinkage_by_plain_numbers(shrinkage, symbols, trust):
 
 def test_every_case_gives_a_positive_definite_matrix():
     """Any sizes, ragged days, symbols that are equal and opposite, and sums that contradict one another."""
-    sizes = [(days, symbols) for days in (1, 2, 30, 400) for symbols in (1, 2, 40)]
+    sizes = [(days, symbols) for days in (1, 30, 400) for symbols in (1, 2, 40)]
     states = [state_after(normal_returns(days, constant(symbols, 0.5))) for days, symbols in sizes]
     valid = torch.rand(600, 20, generator=torch.Generator().manual_seed(4)) > 0.4
     # Two symbols never share a day, and one never has a return.
     valid[300:, 0] = valid[:300, 1] = valid[:, 2] = False
     states.append(state_after(normal_returns(600, constant(20, 0.9), seed=3) * valid, valid))
-    opposite = normal_returns(2000, constant(1, 0.0)).expand(-1, 8) * torch.tensor([1.0, -1.0] * 4)
-    states.append(state_after(opposite))
     signs = torch.tensor([[1.0, 1.0, -1.0], [1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]], dtype=torch.float64)
-    days = torch.full((3, 3), 200.0, dtype=torch.float64)
-    states.append(CorrelationState(200.0 * signs, days, days))
+    states += [state_after(normal_returns(2000, constant(1, 0.0)) * signs[0])]
+    states += [CorrelationState(200.0 * signs, *[torch.full((3, 3), 200.0, dtype=torch.float64)] * 2)]
     for state in states:
         matrix = state.correlation()
         assert bool(matrix.isfinite().all()) and torch.allclose(matrix, matrix.T, atol=1e-14)

@@ -25,7 +25,6 @@ def windows_of(returns: Tensor, scale: float = 1.0) -> Windows:
 
 
 def with_gaps(returns: Tensor) -> Tensor:
-    """Return a copy without some days, at the same places on all paths."""
     returns = returns.clone()
     returns[1, :, 2, 0] = NAN
     returns[0, :, :, 1] = NAN

@@ -11,24 +11,10 @@ from scipy import stats
 from simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.metrics.bar_statistics import (
-    bar_distances,
-    gap_kurtosis,
-    gap_statistics,
-    invalid_share,
-    log_range_ratio,
-    log_volume_ratio,
-    volume_statistics,
-)
+from vecenv.worldmodel.metrics import bar_statistics
+from vecenv.worldmodel.metrics import windows as module
 from vecenv.worldmodel.metrics.intervals import block_bootstrap, drawn_origins
-from vecenv.worldmodel.metrics.windows import (
-    Windows,
-    align_windows,
-    deviation,
-    return_scale,
-    standardise,
-    stock_moments,
-)
+from vecenv.worldmodel.metrics.windows import Windows, align_windows
 
 ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 3, 12, 2, 25
 SCALE = torch.tensor([0.02, 0.05], dtype=torch.float64)
@@ -58,15 +44,11 @@ def test_returns_start_from_the_close_of_the_origin_and_both_sides_have_the_real
         assert torch.equal(side.bars.isnan().any(-1), bars[:, None].expand(shape))
         assert torch.equal(side.returns.isnan(), returns[:, None].expand(shape))
     assert torch.equal(synthetic, before)
-
-
-def test_generated_bars_must_be_finite_where_the_real_ones_are():
     context, real, synthetic = parts()
     synthetic[1, 2, 3, 0, HIGH] = NAN
     with pytest.raises(ValueError, match=r"origin 1, path 2, day 3, stock 0 is \["):
         align_windows(context, real, synthetic, SCALE)
     real[1, 3, 0] = NAN
-    align_windows(context, real, synthetic, SCALE)
     synthetic[0, 0, 0, 1, CLOSE] = 0.0
     with pytest.raises(ValueError, match="origin 0, path 0, day 0, stock 1"):
         align_windows(context, real, synthetic, SCALE)
@@ -74,24 +56,19 @@ def test_generated_bars_must_be_finite_where_the_real_ones_are():
         align_windows(context, real, synthetic[:2], SCALE)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(returns=normal(2, 3, 4)), r"returns need the shape \(O, M, H, N\)"),
-        (dict(scale=torch.ones(3)), "one number for each of 2 stocks"),
-        (dict(scale=torch.tensor([1.0, NAN])), r"stocks \[1\]"),
-        (dict(scale=torch.tensor([0.0, 1.0])), r"stocks \[0\]"),
-        (dict(bars=normal(ORIGINS, PATHS, DAYS, STOCKS, 4)), "bars"),
-        (dict(context=normal(ORIGINS - 1, CONTEXT, STOCKS, 5)), "context"),
-        (dict(context=normal(ORIGINS, CONTEXT, STOCKS, 4)), "context"),
-    ],
-)
-def test_parts_that_do_not_fit(change, message):
-    with pytest.raises(ValueError, match=message):
-        Windows(**(dict(returns=normal(ORIGINS, PATHS, DAYS, STOCKS), scale=torch.ones(STOCKS)) | change))
-
-
-def test_selections_of_origins_and_days():
+def test_parts_of_windows_and_selections():
+    for part, wrong, told in (
+        ("returns", normal(2, 3, 4), r"returns need the shape \(O, M, H, N\)"),
+        ("scale", torch.ones(3), "one number for each of 2 stocks"),
+        ("scale", torch.tensor([1.0, NAN]), r"stocks \[1\]"),
+        ("scale", torch.tensor([0.0, 1.0]), r"stocks \[0\]"),
+        ("bars", normal(ORIGINS, PATHS, DAYS, STOCKS, 4), "bars"),
+        ("context", normal(ORIGINS - 1, CONTEXT, STOCKS, 5), "context"),
+        ("context", normal(ORIGINS, CONTEXT, STOCKS, 4), "context"),
+    ):
+        fitting = {"returns": normal(ORIGINS, PATHS, DAYS, STOCKS), "scale": torch.ones(STOCKS)}
+        with pytest.raises(ValueError, match=told):
+            Windows(**(fitting | {part: wrong}))
     windows = align_windows(*parts(), SCALE)[1]
     chosen = windows.select(torch.tensor([2, 2]))
     assert torch.equal(chosen.returns[1], windows.returns[2]) and torch.equal(chosen.bars[0], windows.bars[2])
@@ -106,7 +83,6 @@ def test_selections_of_origins_and_days():
 
 
 def test_sums_market_and_moments_by_their_definitions():
-    """Sums do not overlap and are missing with a day; moments are of all windows of a stock."""
     returns = with_gaps(normal(2, 3, 7, 2) * torch.tensor([1.0, 5.0]) + 3.0)
     sums, market = windows_of(returns, scale=0.5).sums(3), windows_of(returns).market
     assert sums.shape == (2, 3, 2, 2)
@@ -114,17 +90,17 @@ def test_sums_market_and_moments_by_their_definitions():
     assert sums[1, :, 0, 0].isnan().all() and not sums[1, :, 1, 0].isnan().any()
     assert float(market[1, 0, 0]) == pytest.approx(float(returns[1, 0, 0].mean()))
     assert float(market[0, 1, 5]) == float(returns[0, 1, 5, 0])
-    mean, spread = stock_moments(returns)
+    mean, spread = module.stock_moments(returns)
     for stock in range(2):
         pooled = returns[..., stock][~returns[..., stock].isnan()]
         centre, width = float(pooled.mean()), float(pooled.std(correction=0))
         assert float(mean[stock]) == pytest.approx(centre) and float(spread[stock]) == pytest.approx(width)
         z = (float(returns[1, 1, 6, stock]) - centre) / width
-        assert float(standardise(returns)[1, 1, 6, stock]) == pytest.approx(z)
+        assert float(module.standardise(returns)[1, 1, 6, stock]) == pytest.approx(z)
     close = torch.tensor([[100.0, 110.0, NAN, 500.0, 505.0, 490.0]], dtype=torch.float64).T
     without = torch.tensor([1.1, 505 / 500, 490 / 505], dtype=torch.float64).log()
-    assert float(return_scale(close)) == pytest.approx(float(without.std(correction=0)))
-    assert deviation(returns) == pytest.approx(float(returns[~returns.isnan()].std(correction=0)))
+    assert float(module.return_scale(close)) == pytest.approx(float(without.std(correction=0)))
+    assert module.deviation(returns) == pytest.approx(float(returns[~returns.isnan()].std(correction=0)))
 
 
 def test_intervals_hold_95_percent_of_the_draws_of_runs_of_neighbours():
@@ -142,14 +118,13 @@ def test_intervals_hold_95_percent_of_the_draws_of_runs_of_neighbours():
     interval = block_bootstrap(spread, 30, block=2, draws=999)
     bounds = np.quantile(found[1:], (0.025, 0.975)).tolist()
     assert interval == pytest.approx((float(values.std()), *bounds)) and len(found) == 1000
-    assert interval == block_bootstrap(spread, 30, block=2, draws=999)
     assert interval != block_bootstrap(spread, 30, block=2, draws=999, seed=1)
     few = block_bootstrap(lambda at: 1.0, 8)
     assert few.mean == 1.0 and math.isnan(few.low) and math.isnan(few.high)
     assert block_bootstrap(lambda at: 1.0, 9) == (1.0, 1.0, 1.0)
-    for count in ("num_origins", "block", "draws"):
+    for counts in ((0, 1, 5), (9, 0, 5), (9, 1, 0)):
         with pytest.raises(ValueError, match="must be at least 1"):
-            block_bootstrap(lambda at: 1.0, **(dict(num_origins=9, block=1, draws=5) | {count: 0}))
+            block_bootstrap(lambda at: 1.0, *counts)
 
 
 @pytest.fixture(params=[torch.float64, torch.float32])
@@ -165,8 +140,8 @@ def test_volume_and_range_are_compared_with_the_twenty_days_before(windows):
     """In logarithms; less than a share counts as one, and a bar of one price as a basis point."""
     for side in windows:
         for metric, measure in (
-            (log_volume_ratio, lambda bar: math.log(max(bar[VOLUME], 1.0))),
-            (log_range_ratio, lambda bar: math.log(max(math.log(bar[HIGH] / bar[LOW]), 1e-4))),
+            (bar_statistics.log_volume_ratio, lambda bar: math.log(max(bar[VOLUME], 1.0))),
+            (bar_statistics.log_range_ratio, lambda bar: math.log(max(math.log(bar[HIGH] / bar[LOW]), 1e-4))),
         ):
             ratio, expected = metric(side), []
             for o, m, t, i in np.ndindex(*ratio.shape):
@@ -177,15 +152,12 @@ def test_volume_and_range_are_compared_with_the_twenty_days_before(windows):
             assert 0 < int(ratio.isnan().sum()) < ratio.numel()
     short = align_windows(windows[0].context[:, -19:], windows[0].bars[:, 0], windows[1].bars, SCALE)[1]
     with pytest.raises(ValueError, match="20 days of context, got 19"):
-        log_volume_ratio(short)
-
-
-def test_volume_statistics_by_their_definitions(windows):
+        bar_statistics.log_volume_ratio(short)
     for side in windows:
-        ratio = log_volume_ratio(side).double().numpy()
+        ratio = bar_statistics.log_volume_ratio(side).double().numpy()
         size = np.abs(side.returns.double().numpy() / SCALE.numpy())
         both = ~(np.isnan(ratio) | np.isnan(size))
-        found = volume_statistics(side)
+        found = bar_statistics.volume_statistics(side)
         assert found.correlation == pytest.approx(np.corrcoef(size[both], ratio[both])[0, 1], abs=1e-5)
         pooled = ratio.reshape(-1, STOCKS)
         z = (ratio - np.nanmean(pooled, axis=0)) / np.nanstd(pooled, axis=0)
@@ -204,17 +176,23 @@ def test_distances_of_gaps_bodies_and_ranges(windows):
     expected = [stats.ks_2samp(*sides).statistic for sides in zip(*parts, strict=True)]
     # Float32 may move a value across one of the real sample's.
     tolerance = 0.01 if windows[1].bars.dtype is torch.float32 else 1e-12
-    assert bar_distances(*windows) == pytest.approx(expected, abs=tolerance)
+    assert bar_statistics.bar_distances(*windows) == pytest.approx(expected, abs=tolerance)
 
 
 def test_each_way_in_which_a_bar_is_invalid(windows):
-    """One without a range is valid."""
     real, synthetic = windows
-    assert invalid_share(real) == invalid_share(synthetic) == 0.0
+    assert bar_statistics.invalid_share(real) == bar_statistics.invalid_share(synthetic) == 0.0
     for prices in ((100, 99, 95, 98), (98, 99, 95, 100), (96, 110, 97, 98), (98, 110, 97, 96)):
         synthetic.bars[0, 1, 3, 0, :VOLUME] = torch.tensor(prices, dtype=synthetic.bars.dtype)
-        assert invalid_share(synthetic) == 1 / int((~synthetic.bars[..., CLOSE].isnan()).sum())
-    for metric in (log_volume_ratio, log_range_ratio, volume_statistics, invalid_share, gap_statistics, gap_kurtosis):
+        assert bar_statistics.invalid_share(synthetic) == 1 / int((~synthetic.bars[..., CLOSE].isnan()).sum())
+    for metric in (
+        bar_statistics.log_volume_ratio,
+        bar_statistics.log_range_ratio,
+        bar_statistics.volume_statistics,
+        bar_statistics.invalid_share,
+        bar_statistics.gap_statistics,
+        bar_statistics.gap_kurtosis,
+    ):
         with pytest.raises(ValueError, match="needs bars"):
             metric(windows_of(normal(2, 1, 5, 3)))
 
@@ -238,15 +216,15 @@ def test_gaps_of_zero_and_the_size_and_kurtosis_of_gaps():
     side = moved(tiny, body)
     for dtype in (torch.float64, torch.float32):
         cast = Windows(side.returns.to(dtype), SCALE, side.bars.to(dtype), side.context.to(dtype))
-        assert gap_statistics(cast).zero_share == pytest.approx(0.25)
+        assert bar_statistics.gap_statistics(cast).zero_share == pytest.approx(0.25)
     side = moved(gap, body)
     side.bars[1, 0, 3, 1] = NAN
     gaps, bodies = ((kind / SCALE).numpy().copy() for kind in (gap, body))
     gaps[1, 0, 3:5, 1] = bodies[1, 0, 3, 1] = np.nan
-    assert gap_statistics(side).body_ratio == pytest.approx(np.nanstd(gaps) / np.nanstd(bodies))
+    assert bar_statistics.gap_statistics(side).body_ratio == pytest.approx(np.nanstd(gaps) / np.nanstd(bodies))
     # A path of a hundredth of the size leaves the mean over paths as it is; pooling would not.
     gap = 0.01 * normal(4, 3, DAYS, STOCKS)
     gap[:, 2] *= 0.01
     columns = gap.permute(1, 3, 0, 2).reshape(3 * STOCKS, -1).numpy()
     expected = np.mean([stats.kurtosis(column) for column in columns])
-    assert gap_kurtosis(moved(gap, torch.zeros_like(gap))) == pytest.approx(expected)
+    assert bar_statistics.gap_kurtosis(moved(gap, torch.zeros_like(gap))) == pytest.approx(expected)

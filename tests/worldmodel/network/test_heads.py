@@ -1,4 +1,4 @@
-"""Heads: returns of one day, symbol after symbol, and bars given returns: by plain numbers, drawn as dense."""
+"""Heads and their distributions: those of torch or by hand, normalised, drawn as they are dense, tied by a copula."""
 
 from __future__ import annotations
 
@@ -8,19 +8,215 @@ from typing import get_args
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal, Normal, StudentT
 
 from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.network.bar_heads import BarHeads, BarNoise, day_summary
-from vecenv.worldmodel.network.mixture import GaussianMixture, StudentTMixture
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
+from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
 from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
 from vecenv.worldmodel.network.return_draw import ReturnDraws
+from vecenv.worldmodel.network.sinh_arcsinh import Scored, SinhArcsinh, ZeroInflated
+
+
+@pytest.fixture(params=[StudentTMixture, GaussianMixture])
+def signed(request) -> SignedMixture:
+    size = request.param.num_parameters(3)
+    parameters = torch.randn(4, size, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    parameters[..., 9:] -= 4.0
+    return request.param(parameters)
+
+
+def law_of(signed: SignedMixture) -> MixtureSameFamily:
+    weight, location, log_scale, *rest = signed.parameters.unflatten(-1, (-1, 3)).unbind(-2)
+    freedom, scale = [2.1 + torch.log1p((raw + 4.0).exp()) for raw in rest], log_scale.clamp(-5.0, 4.0).exp()
+    part = StudentT(*freedom, location, scale) if freedom else Normal(location, scale)
+    return MixtureSameFamily(Categorical(weight.softmax(-1)), part)
+
+
+def test_densities_and_means_are_those_of_torch(signed):
+    x = torch.linspace(-4.6, 4.6, 101, dtype=torch.float64).sinh()[:, None]
+    assert torch.allclose(signed.log_prob(x), law_of(signed).log_prob(x), atol=1e-10)
+    assert torch.allclose(signed.mean(), law_of(signed).mean)
+    location = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64)
+    log_scale = torch.tensor([-0.5, 0.4, 0.0, 1.0], dtype=torch.float64)
+    moved = Stretched(signed, location, log_scale)
+    assert torch.allclose(moved.log_prob(location + log_scale.exp() * x), signed.log_prob(x) - log_scale)
+    assert torch.allclose(moved.mean(), location + log_scale.exp() * signed.mean())
+    choice, radial, angular = (torch.tensor(number, dtype=torch.float64).expand(4) for number in (0.4, 0.2, 0.7))
+    noise = signed.noise(radial, angular)
+    assert torch.allclose(moved.draw(choice, *noise), location + log_scale.exp() * signed.draw(choice, *noise))
+
+
+def test_draws_follow_the_density(signed):
+    """Of the second law: the distance from the distribution is below one that a thousandth of samples exceed."""
+    draws, generator = 50_000, torch.Generator().manual_seed(4)
+    law = type(signed)(signed.parameters[1].expand(draws, -1))
+    choice, radial, angular = (torch.rand(draws, generator=generator, dtype=torch.float64) for _ in range(3))
+    drawn = law.draw(choice, *law.noise(radial, angular)).sort().values
+    u = torch.linspace(-10.0, 10.0, 4001, dtype=torch.float64)
+    mass = type(signed)(signed.parameters[1]).log_prob(u.sinh()).exp() * u.cosh() * (u[1] - u[0])
+    share = torch.searchsorted(drawn, u.sinh(), right=True) / draws
+    assert float((share - (mass.cumsum(0) - 0.5 * mass)).abs().max()) < 1.95 / math.sqrt(draws)
+
+
+def test_any_parameters_give_a_law_with_finite_variance_and_finite_draws(signed):
+    """More than two degrees of freedom, and scales within bounds; single precision rounds the largest words to one."""
+    for size in (-1e4, -50.0, 0.0, 50.0, 1e4):
+        law = StudentTMixture(torch.tensor([[size, 0.0, *[size] * 6]], dtype=torch.float64))
+        near, far, here = law.log_prob(torch.tensor([[1e6], [1e7], [0.5]], dtype=torch.float64))
+        # The density falls with the degrees of freedom and one as its power, far from locations.
+        assert size > 50.0 or float(near - far) / math.log(10.0) > 3.0
+        other = GaussianMixture(torch.tensor([[size, 0.0, *[size] * 4]])).log_prob(torch.tensor([0.5]))
+        assert bool(here.isfinite()) and bool(other.isfinite())
+    law = type(signed)(signed.parameters.float())
+    for extreme in (2.0**-33, 1.0):
+        word = torch.full((4,), extreme)
+        assert bool(law.draw(word, *law.noise(word, word)).isfinite().all())
+
+
+def test_the_choice_falls_on_components_by_their_weight():
+    """Of weights a half, a third and a sixth."""
+    laws = torch.tensor([[3.0, 2.0, 1.0], [10.0, 20.0, 30.0]], dtype=torch.float64)[..., None].expand(-1, -1, 6).clone()
+    laws[0] = laws[0].log() + 5.0
+    choice = torch.tensor([1e-9, 0.4999, 0.5001, 0.8332, 0.8334, 1.0 - 1e-9], dtype=torch.float64)
+    for found in (taken(laws, choice), taken(laws.numpy(), choice.numpy())):
+        assert found[0].tolist() == [10.0, 10.0, 20.0, 20.0, 30.0, 30.0]
+
+
+RAW_SINH = torch.tensor(
+    [[0.0, 0.0, 0.0, 0.0], [0.3, 0.5, 0.8, -1.5], [-1.0, -1.0, -3.0, 2.0], [2.0, 1.0, 9.0, -9.0]], dtype=torch.float64
+)
+
+
+def test_the_sinh_arcsinh_law():
+    """X = 1 + 2 sinh((asinh(0.5) + 0.3) / 0.8); without skew and at a tail of one the law is normal."""
+    u = torch.linspace(-25.0, 25.0, 50001, dtype=torch.float64)
+    law = SinhArcsinh(*(part.unsqueeze(-1) for part in SinhArcsinh.of_raw(RAW_SINH)))
+    mass = (law.log_prob(u.sinh()).exp() * u.cosh()) * (u[1] - u[0])
+    assert mass.sum(-1).tolist() == pytest.approx([1.0] * len(RAW_SINH), abs=1e-4)
+    assert torch.allclose(mass.cumsum(-1) - 0.5 * mass, torch.special.ndtr(law.normal(u.sinh())), atol=2e-3)
+    normal = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64)
+    assert torch.allclose(law.normal(law.drawn(normal)), normal.expand(len(RAW_SINH), -1), atol=1e-9)
+    half, normal = torch.tensor(0.5, dtype=torch.float64), torch.tensor([0.4, 2.0, 0.0, 1.0], dtype=torch.float64)
+    law = SinhArcsinh(*torch.tensor([1.0, 2.0, 0.3, 0.8], dtype=torch.float64))
+    assert float(law.drawn(half)) == pytest.approx(1 + 2 * math.sinh((math.asinh(0.5) + 0.3) / 0.8))
+    assert torch.allclose(SinhArcsinh(*normal).log_prob(u), Normal(0.4, 2.0).log_prob(u))
+    raw = (0.5, math.exp(0.25), 0.0, 0.35 + 1.65 / (1 + math.exp(0.4)))
+    assert SinhArcsinh.of_raw(RAW_SINH[0], 0.5, 0.25) == pytest.approx(raw)
+    extreme = torch.tensor([[1e4] * 4, [-1e4] * 4]).requires_grad_()
+    law = SinhArcsinh.of_raw(extreme)
+    assert law.tail.tolist() == pytest.approx([2.0, 0.35]) and law.skew.tolist() == pytest.approx([2.0, -2.0])
+    assert law.scale.log().tolist() == pytest.approx([3.0, -5.0])
+    law.log_prob(torch.tensor([1e6, -1e6])).sum().backward()
+    assert extreme.grad is not None and bool(extreme.grad.isfinite().all())
+
+
+ZERO = 1.0 / (1.0 + math.exp(-(1.5 - 3.0)))
+
+
+def mass(score, edges: torch.Tensor) -> float:
+    return float(torch.trapezoid(score(edges).density.exp(), edges))
+
+
+@pytest.mark.parametrize("location", [-1.0, math.log(1e-4)])
+def test_zero_and_the_other_numbers_have_probability_one(location):
+    """Short wicks count as zero: a location at the shortest one puts half of the distribution below it."""
+    raw, value = torch.tensor([1.5, 0.3, -0.2, 0.4, 0.1]).double(), torch.tensor([0.0, 0.7]).double()
+    law = ZeroInflated.of_raw(raw, torch.tensor(location, dtype=torch.float64))
+    assert float(law.scored(value).density[0].exp()) == pytest.approx(ZERO)
+    others = mass(law.scored, torch.linspace(-60.0, 60.0, 200_000, dtype=torch.float64))
+    assert others == pytest.approx(1 - ZERO, abs=1e-4)
+    # Numbers without a zero are all present.
+    scored = Scored.of(law.other, value)
+    assert torch.equal(scored.density, law.other.log_prob(value))
+    assert torch.equal(scored.normal, law.other.normal(value))
+    assert scored.present.tolist() == [True, True] and law.scored(value).present.tolist() == [False, True]
+    scored = law.scored_wick(torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64) * 1e-4)
+    below = float(law.other.normal(torch.tensor(math.log(1e-4), dtype=torch.float64)))
+    expected = ZERO + (1.0 - ZERO) * 0.5 * math.erfc(-below / math.sqrt(2.0))
+    assert scored.density[:2].exp().tolist() == pytest.approx([expected, expected])
+    assert scored.present.tolist() == [False, False, True]
+    edges = torch.logspace(-4.0, 12.0, 400_000, dtype=torch.float64)
+    assert mass(law.scored_wick, edges) == pytest.approx(1.0 - expected, abs=1e-4)
+    normal = torch.linspace(-3.0, 3.0, 9, dtype=torch.float64)
+    drawn = law.wick(normal, torch.full_like(normal, ZERO + 1e-9))
+    assert torch.allclose(law.scored_wick(drawn).normal[drawn > 1e-4], normal[drawn > 1e-4])
+    assert not bool(law.wick(normal, torch.full_like(normal, ZERO - 1e-9)).any())
+    assert float(law.wick(torch.tensor(1e6), torch.tensor(0.999))) == pytest.approx(50.0)
+
+
+C = torch.tensor([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]], dtype=torch.float64)
+
+
+RAW = torch.tensor([[2.5, -1.0, 0.3], [3.0, 0.4, -0.5]], dtype=torch.float64)
+
+
+def parts(shocks):
+    return list(zip(shocks.log_weight.exp().tolist(), shocks.mean.tolist(), shocks.variance.tolist(), strict=True))
+
+
+def mixture_log_density(matrix, numbers, shocks):
+    density = 0.0
+    for weight, mean, variance in parts(shocks) if shocks else [(1.0, 0.0, 0.0)]:
+        law = MultivariateNormal(torch.full((len(matrix),), mean).double(), matrix + variance)
+        density = density + weight * law.log_prob(numbers).exp()
+    return density.log() - Normal(0.0, 1.0).log_prob(numbers).sum(-1)
+
+
+@pytest.mark.parametrize("shocks", [None, CommonShocks.of_raw(RAW)])
+def test_the_density_is_that_of_the_mixture_of_mixed_matrices(shocks):
+    """Absent symbols are integrated out."""
+    for here in ([0, 1, 2], [0, 2]):
+        present = torch.zeros(3, dtype=torch.bool)
+        present[here] = True
+        numbers = 2.0 * torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        factor = masked_factor(C, present).expand(50, -1, -1)
+        found = copula_log_density(factor, numbers, present.expand(50, -1), shocks)
+        assert torch.allclose(found, mixture_log_density(C[here][:, here], numbers[:, here], shocks))
+    for own, estimated, common in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.3, 0.2)):
+        mixed = mixed_correlation(C, torch.tensor([own, estimated, common], dtype=torch.float64))
+        assert torch.allclose(mixed, own * torch.eye(3, dtype=C.dtype) + estimated * C + common)
+
+
+def test_shocks_are_drawn_with_their_weights_means_and_sizes_of_each_market():
+    """On 2% of days each before training, of means -1 and 1; the last one takes what rounding leaves."""
+    shocks = CommonShocks.of_raw(RAW)
+    weights, means, variances = zip(*parts(shocks), strict=True)
+    odds = [1.0, math.exp(2.5 - 4.0), math.exp(3.0 - 4.0)]
+    assert weights == pytest.approx([each / sum(odds) for each in odds]) and means == pytest.approx([0.0, -2.0, 1.4])
+    assert variances == pytest.approx([0.0, math.exp(0.6), math.exp(-1.0)])
+    edges = torch.cumsum(shocks.log_weight.exp(), 0).tolist()
+    for place, (low, high) in enumerate(zip([0.0, *edges[:-1]], edges, strict=True)):
+        for uniform in (low + 1e-9, high - 1e-9):
+            shift = shocks.drawn(torch.tensor(uniform, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64))
+            assert float(shift) == pytest.approx((means[place] + 0.7 * math.sqrt(variances[place])) * (place > 0))
+    for logit in torch.linspace(-3.0, 3.0, 200):
+        last = CommonShocks.of_raw(torch.tensor([[0.0, 0.0, 0.0], [float(logit), 0.0, -20.0]]))
+        assert float(last.drawn(torch.tensor([1.0 - 2.0**-24]), torch.zeros(1))) == pytest.approx(1.0)
+    # Without shocks the density is the copula's alone, with finite gradients.
+    sizes = ShockSizes(2, (True, False, True))
+    assert sizes.raw.shape == (2, 3, 2, 3)
+    with torch.no_grad():
+        sizes.raw[1, 2, 0, 1] = 5.0
+    assert sizes(1).mean[2].tolist() == [0.0, 4.0, 1.0]
+    assert sizes(0).mean[2].tolist() == sizes(1).mean[0].tolist() == [0.0, -1.0, 1.0]
+    assert sizes(1).log_weight.exp()[1].tolist() == [1.0, 0.0, 0.0]
+    assert sizes(1).drawn(torch.tensor([0.999] * 3), torch.ones(3)).tolist() == [2.0, 0.0, 2.0]
+    none, numbers = ShockSizes(1, (False,)), torch.tensor([[0.3, -1.2, 2.0]])
+    everyone = torch.ones(1, 3, dtype=torch.bool)
+    factor = masked_factor(C.float()[None], everyone)
+    found = copula_log_density(factor, numbers, everyone, none(0))
+    assert torch.allclose(found, copula_log_density(factor, numbers, everyone))
+    found.sum().backward()
+    assert none.raw.grad is not None and not bool(none.raw.grad.any())
+
 
 PATHS, SYMBOLS, WIDTH = 6, 5, 8
 COUPLING = torch.tensor(1.2, dtype=torch.float64)
 
 
 def plain_statistics(returns: list[float], valid: list[bool], correlation: Tensor) -> list[list[float]]:
-    """Condition each symbol on the ones before it by the normal equations, one symbol after the other."""
     rows = []
     seen: list[int] = []
     limited = [max(-4.0, min(4.0, value)) for value in returns]
@@ -67,10 +263,7 @@ def test_statistics_of_all_symbols_at_once_are_those_of_one_after_the_other():
 @pytest.mark.parametrize("joint", get_args(Joint))
 @torch.no_grad()
 def test_every_return_is_drawn_from_its_density(mixture, joint):
-    """With statistics of the drawn returns, the density's laws give the same draws; one day after the other.
-
-    Temperature scales the distance from the mean.
-    """
+    """One day after the other; temperature scales the distance from the mean."""
     torch.manual_seed(1)
     draws = torch.randn(SYMBOLS, 3 * SYMBOLS, dtype=torch.float64)
     factor = torch.linalg.cholesky(torch.corrcoef(draws)).repeat(PATHS, 1, 1)
@@ -101,7 +294,6 @@ KNOWN = torch.randn(3, HIDDEN, generator=torch.Generator().manual_seed(1)).expan
 
 
 def heads_of(joint: Joint = "correlations", markets: int = 1) -> BarHeads:
-    """Random heads, without common shocks."""
     torch.manual_seed(4)
     heads = BarHeads(HIDDEN, HIDDEN, joint, markets).requires_grad_(False)
     heads.shocks.raw[..., 0] = -100.0
@@ -109,7 +301,6 @@ def heads_of(joint: Joint = "correlations", markets: int = 1) -> BarHeads:
 
 
 def drawn(heads: BarHeads, matrices: Tensor, temperature: float = 1.0) -> Tensor:
-    """Bars of many paths after the same day with the same returns. Shape: (MANY, 3, 5)."""
     generator = torch.Generator().manual_seed(2)
     noise = BarNoise(
         torch.randn(4, MANY, 3, generator=generator),
@@ -121,17 +312,13 @@ def drawn(heads: BarHeads, matrices: Tensor, temperature: float = 1.0) -> Tensor
     return heads.draw(KNOWN, RETURNS, SCALES.expand(MANY, -1, -1), factors, noise, temperature, shocks)
 
 
-def test_the_summary_of_a_day_by_plain_numbers():
-    """Means of returns of at most four volatilities over the symbols that have a bar."""
+def test_summaries_of_days_and_weights_of_matrices():
     returns, valid = torch.tensor([[0.5, -9.0, 3.0, 7.0]]), torch.tensor([[True, True, False, True]])
     summary = torch.cat(list(day_summary(returns, valid)), dim=-1)
     assert summary[0].tolist() == pytest.approx([(0.5 - 4 + 4) / 3, (0.5 + 4 + 4) / 3, math.log(4)])
     nobody = torch.cat(list(day_summary(returns, torch.zeros_like(valid))), dim=-1)
     assert nobody[0].tolist() == [0.0, 0.0, 0.0]
-
-
-def test_each_market_has_its_own_weights_of_the_matrices():
-    """Without correlations the estimate has no influence; the common level is a half before any training, or none."""
+    # Without correlations the estimate has no influence; the common level is a half before any training, or none.
     heads = heads_of(markets=2)
     heads.mixing.copy_(torch.tensor([[50.0, 0.0, -50.0], [-50.0, 50.0, -50.0]])[:, None])
     own, estimated = (heads.factors(ALIKE, EVERYONE, market) for market in (0, 1))
@@ -158,9 +345,6 @@ def test_gaps_of_zero_and_temperature():
         median = float(gaps.median())
         torch.testing.assert_close(colder - median, 0.5 * (gaps - median), atol=0.02, rtol=0)
     assert float(cold[..., 2].mean() / bars[..., 2].mean()) == pytest.approx(0.5, abs=0.15)
-
-
-def test_a_bar_that_is_not_there_has_no_density_and_tells_others_nothing():
     heads = heads_of()
     bars, valid = drawn(heads, IDENTITY)[:50], torch.tensor([True, False, True]).expand(50, -1)
     other = bars.clone()

@@ -1,7 +1,8 @@
-"""Generated markets by name or by file: what makes a past, which symbols are known, and where real history leads."""
+"""Generated markets: multilevel splitting beside plain sampling, pasts, symbols, and where real history leads."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,23 +11,192 @@ import pytest
 import torch
 
 import vecenv
-from tests.worldmodel.neural_market import BURN_IN, KNOWN, started_market, write_market
+from tests.worldmodel.neural_market import (
+    BURN_IN,
+    KNOWN,
+    history_of,
+    matrices_of,
+    small_network,
+    started_market,
+    write_market,
+)
 from vecenv.market.bars import CLOSE, Bars
-from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import JUDGED
 from vecenv.worldmodel.sampling import generator, stationary
+from vecenv.worldmodel.sampling import stress_paths as module
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.splitting import Level, Split, TargetNotReached, Trajectories, relative_error, split
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
+from vecenv.worldmodel.sampling.stress_paths import MarketPaths, market_drawdowns, share_of, stress_paths, told_share
+
+DAYS, SYMBOLS, TARGET, PATHS = 12, 3, 11.0, 400
+
+
+class Walk:
+    def __init__(self, step: float = 1.0) -> None:
+        self.step = step
+
+    def begin(self, num_paths, seed):
+        days = self._steps(num_paths, seed).cumsum(1)
+        return Trajectories(days, days, torch.zeros(num_paths, dtype=torch.int64), torch.arange(num_paths))
+
+    def go_on(self, stopped, last, num_paths, seed):
+        steps = self._steps(num_paths, seed)
+        parents = torch.from_numpy(np.random.default_rng([seed, 1]).integers(len(last), size=num_paths))
+        own, stop = stopped.days[parents], last[parents][:, None]
+        later = torch.arange(DAYS) > stop
+        days = own.where(~later, own.gather(1, stop) + (steps * later).cumsum(1))
+        return Trajectories(days, days, stopped.origins[parents], parents)
+
+    def _steps(self, num_paths, seed):
+        return self.step * torch.from_numpy(np.random.default_rng(seed).standard_normal((num_paths, DAYS)))
+
+
+def test_estimates_errors_and_paths_are_those_of_plain_sampling():
+    splits = [split(Walk(), TARGET, PATHS, seed) for seed in range(100)]
+    walks = np.random.default_rng(1).standard_normal((500_000, DAYS)).cumsum(1)
+    there = (walks >= TARGET).any(1)
+    plain, first = float(there.mean()), (walks[there] >= TARGET).argmax(1)
+    estimates = np.array([found.probability for found in splits])
+    error = math.hypot(estimates.std() / math.sqrt(len(splits)), math.sqrt(plain / len(walks)))
+    assert 5e-4 < plain < 2e-3 and abs(estimates.mean() - plain) < 3 * error < 0.2 * plain
+    told = math.sqrt(np.mean([found.relative_error**2 for found in splits]))
+    assert told == pytest.approx(estimates.std() / estimates.mean(), rel=0.25)
+    assert np.mean([low <= plain <= high for low, high in (found.interval for found in splits)]) >= 0.88
+    assert all(bool((found.paths.scores >= TARGET).any(1).all()) for found in splits)
+    counts = [np.bincount((found.paths.scores >= TARGET).long().argmax(1), minlength=DAYS) for found in splits]
+    mine, expected = estimates @ np.stack(counts), np.bincount(first, minlength=DAYS)
+    assert np.abs(mine / mine.sum() - expected / expected.sum()).max() < 0.05
+    for found in splits[:10]:
+        # Levels are quantiles up to the target. Copies of one path tie, which seldom moves a level.
+        assert all(PATHS // 4 <= level.reached <= PATHS // 4 + 5 for level in found.levels[:3])
+        assert found.levels[-1].score == TARGET and len(found.levels) > 3
+        assert all(low.score < high.score for low, high in zip(found.levels, found.levels[1:], strict=False))
+        assert found.probability == pytest.approx(math.prod(level.reached / PATHS for level in found.levels))
+
+
+def test_one_level_is_plain_sampling():
+    """Its error is the binomial one, and what is drawn first are the paths of the seed."""
+    shown = []
+    found = split(Walk(), 1.0, 400, 3, shown.append)
+    share = float((Walk().begin(400, 3).scores >= 1.0).any(1).double().mean())
+    assert found.probability == share and list(found.levels) == shown == [Level(1.0, round(400 * share), 400)]
+    assert found.relative_error == pytest.approx(math.sqrt((1 - share) / (share * 399)), rel=2e-3)
+    again, other = (split(Walk(), 6.0, 50, seed) for seed in (5, 6))
+    assert torch.equal(split(Walk(), 6.0, 50, 5).paths.days, again.paths.days)
+    assert not bool(torch.isin(other.paths.days, again.paths.days).any())
+    with pytest.raises(TargetNotReached) as caught:
+        split(Walk(), 1e3, 40, 0)
+    assert 10 < caught.value.highest < 60
+    with pytest.raises(TargetNotReached, match=r"the highest score is 0$"):
+        split(Walk(step=0.0), 1.0, 40, 0)
+    # By hand, of two levels of four paths: of two families of one path each, and of one family.
+    for families, error in (([0, 3], math.sqrt(2 * 0.5 / (0.5 * 4))), ([3, 3], 1.0)):
+        assert relative_error([Level(1.0, 2, 4), Level(2.0, 2, 4)], torch.tensor(families)) == pytest.approx(error)
+    error = relative_error([Level(1.0, 40, 100)] * 2, torch.tensor([0] * 10 + [1] * 30))
+    assert error == pytest.approx(math.sqrt(1 - (100 / 99) ** 2 * (1 - 1 / 16 - 9 / 16)))
+    assert Split(0.5, 1.0, (), None).interval == (pytest.approx(0.5 / math.exp(1.96)), 1.0)
+
+
+@pytest.fixture(scope="module")
+def market() -> NeuralMarket:
+    return NeuralMarket(small_network(), "india")
+
+
+@pytest.fixture(scope="module")
+def past() -> Bars:
+    history = history_of(SYMBOLS)
+    return replace(history, ohlcv=torch.cat([history.ohlcv, history.ohlcv.flip(1)]))
+
+
+def test_drawdowns_by_hand_and_shares_as_they_are_read_and_told():
+    """Of two symbols: the mean logarithm falls by log 2 / 2 from the day before, recovers, falls from a new peak."""
+    closes = torch.tensor([[[0.5, 1.0], [1.0, 1.0], [4.0, 1.0], [1.0, 2.0]]])
+    expected = [1 - math.sqrt(0.5), 0.0, 0.0, 1 - math.sqrt(0.5)]
+    assert market_drawdowns(torch.tensor([[1.0, 1.0]]), closes)[0].tolist() == pytest.approx(expected)
+    shares = {"30%": 0.3, "0.3": 0.3, "99.5%": 0.995, "5e-2": 0.05}
+    assert {text: share_of(text, "drawdown") for text in shares} == pytest.approx(shares)
+    for text in ("0", "0%", "100%", "1", "-5%", "much", "%", "", "nan", "inf", "30 % of it"):
+        with pytest.raises(ValueError, match=r"drawdown must be a share between 0 and 100%, such as 30% or 0.3, got "):
+            share_of(text, "drawdown")
+    told = {0.3: "30%", 0.0042: "0.42%", 0.123: "12%", 1.0: "100%", 0.0997: "10%", 0.0994: "9.9%", 4e-5: "0.0040%"}
+    assert {share: told_share(share) for share in told} == told
+
+
+@pytest.mark.nightly
+def test_the_estimate_is_that_of_plain_sampling(market, past):
+    """A drawdown of a twentieth of the paths: its probability, and where it is reached from."""
+    plain = MarketPaths(market, past, DAYS).begin(20_000, 1)
+    target = float(plain.scores.amax(1).quantile(0.95))
+    found = [stress_paths(market, past, None, target, 300, DAYS, seed) for seed in range(12)]
+    estimates = torch.tensor([split.probability for split in found])
+    error = math.hypot(float(estimates.std()) / math.sqrt(len(found)), 0.05 * math.sqrt(0.95 / (0.05 * 20_000)))
+    assert abs(float(estimates.mean()) - 0.05) < 3 * error < 0.015 and all(len(split.levels) > 1 for split in found)
+    share = float(torch.cat([split.paths.origins for split in found]).double().mean())
+    expected = float(plain.origins[plain.scores.amax(1) >= target].double().mean())
+    assert share == pytest.approx(expected, abs=0.15)
+
+
+def test_every_path_falls_as_far_and_scores_are_its_own(market, past):
+    found, again, other = (stress_paths(market, past, None, 0.1, 24, DAYS, seed) for seed in (3, 3, 4))
+    assert found.paths.days.shape == (24, DAYS, SYMBOLS, 5) and bool(found.paths.days.isfinite().all())
+    last = past.ohlcv[found.paths.origins, -1, :, CLOSE]
+    assert torch.equal(found.paths.scores, market_drawdowns(last, found.paths.days[..., CLOSE]))
+    assert bool((found.paths.scores.amax(1) >= 0.1).all())
+    assert len(found.levels) > 1 and 0 < found.probability < 0.5
+    # No move is larger than one day may have: paths join where they were stopped.
+    closes = torch.cat([last.unsqueeze(1), found.paths.days[..., CLOSE]], 1).log()
+    assert float(closes.diff(dim=1).abs().max()) <= 0.7 + 1e-9
+    assert torch.equal(found.paths.days, again.paths.days) and found.levels == again.levels
+    assert not bool(torch.isin(other.paths.days[:, -1, 0, CLOSE], found.paths.days[:, -1, 0, CLOSE]).any())
+    plain = market.draw_after(market.starts(past), 4, DAYS, 3)
+    assert torch.equal(MarketPaths(market, past, DAYS).begin(4, 3).days, plain)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(market, past, given):
+    """State, output and cache of the trunk are those of the whole history; correlations are those of the beginning."""
+    matrices = matrices_of(market, history_of(SYMBOLS)) if given else None
+    paths, own = MarketPaths(market, past, DAYS, matrices), market.starts(past, matrices)
+    drawn, last = paths.begin(6, 2), torch.tensor([0, 3, 11, 3, 7, 1])
+    starts = paths._stopped_starts(drawn, last)
+    assert set(drawn.origins.tolist()) == {0, 1}
+    assert torch.equal(starts.factor, own.factor[drawn.origins])
+    assert torch.equal(starts.bar_factors, own.bar_factors[drawn.origins])
+    assert torch.allclose(own.factor[0], own.factor[1]) == given
+    for path, day in enumerate(last.tolist()):
+        whole = torch.cat([past.ohlcv[drawn.origins[path]], drawn.days[path, : day + 1]])[None]
+        alone = market.starts(replace(past, ohlcv=whole, dates=past.dates[:1].repeat(whole.shape[1])), matrices)
+        assert torch.allclose(starts.known[path], alone.known[0], atol=1e-5)
+        mine, theirs = starts.state.taken(lambda part, path=path: part[path]), alone.state.taken(lambda part: part[0])
+        assert all(torch.allclose(one, two) for one, two in zip(mine._tensors(), theirs._tensors(), strict=True))
+
+
+def test_paths_after_parts_copy_their_parents_and_then_differ(market, past, monkeypatch):
+    """Parents are chosen about equally often, whatever the parts that the trunk reads; copies go on in other ways."""
+    paths = MarketPaths(market, past, DAYS)
+    drawn, last = paths.begin(7, 2), torch.tensor([0, 3, 11, 3, 7, 1, 5])
+    monkeypatch.setattr(module, "ROWS_PER_READ", 3 * SYMBOLS)
+    after = paths.go_on(drawn, last, 280, 9)
+    counts = torch.bincount(after.parents, minlength=7)
+    assert counts.sum() == 280 and float((counts - 40).abs().max()) < 24
+    assert torch.equal(after.origins, drawn.origins[after.parents])
+    for days, origin in zip(after.days[::7], after.parents[::7], strict=True):
+        parent, stop = drawn.days[origin], int(last[origin]) + 1
+        assert torch.equal(days[:stop], parent[:stop])
+        assert not bool((days[stop:, :, CLOSE] == parent[stop:, :, CLOSE]).any())
+    copies = drawn.only(torch.zeros(6, dtype=torch.int64))
+    after = paths.go_on(copies, torch.full((6,), 3), 40, 9)
+    assert len(after.days[:, 3, 0, CLOSE].unique()) == 1 and len(after.days[:, 4, 0, CLOSE].unique()) == 40
 
 
 @pytest.fixture(scope="module")
 def real() -> Bars:
-    """Real bars of the known symbols, of which one has a hole."""
     bars = replace(synthetic_bars(1, 420, KNOWN, seed=3), currency="EUR")
     bars.ohlcv[0, 300, 1] = float("nan")
     return bars
@@ -88,7 +258,7 @@ def test_the_warm_up_survives_halves(started_model, monkeypatch):
     assert bool(encode_bars(again.bars(KNOWN).ohlcv).valid[:, 1:].all())
 
 
-def test_symbols_choose_the_market(started_model):
+def test_symbols_choose_the_market_and_a_history_the_currency(started_model, file, monkeypatch):
     def drawn(*given, **more):
         return draw_paths(started_model, PathOptions(1, WARM_UP + 1, *given, **more))
 
@@ -98,11 +268,19 @@ def test_symbols_choose_the_market(started_model):
     assert torch.equal(drawn(["BB", "AA"]).ohlcv[:, :WARM_UP].flip(2), drawn(["AA", "BB"]).ohlcv[:, :WARM_UP])
     for wanted, found in ((("CC", "AA"), ("CC", "AA")), (("EE",), ("EE",)), (("EE", "AA"), KNOWN[:2])):
         assert generator.model_symbols(started_model, wanted) == found
+    plain, after = PathOptions(1, WARM_UP + 1), PathOptions(1, WARM_UP + 1, history=file)
+    saved = load_network(started_model)
+    told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
+    for known, learned in ((saved, None), (told, "JPY")):
+        monkeypatch.setattr(generator, "load_network", lambda *_, known=known: known)
+        found = [draw_paths(started_model, each).currency for each in (plain, after, replace(plain, symbols=["DD"]))]
+        assert found == [learned, "EUR", None]
+    shipped = load_network(generator.WEIGHTS)
+    assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
+def test_bad_requests_are_named(started_model):
+    for given, told in (
         ({"num_days": WARM_UP}, f"more than the warm-up of {WARM_UP} days"),
         ({"symbols": ["AA", "DD"]}, "knows no market of AA, DD together"),
         ({"symbols": ["AA", "AA"]}, "repeated symbols: AA"),
@@ -115,15 +293,17 @@ def test_symbols_choose_the_market(started_model):
         ({"regime": "boom"}, "unknown regime 'boom', expected one of bull, bear, sideways, crisis"),
         ({"history_end": "2011-01-01"}, "none is given"),
         ({"num_paths": 0}, "num_paths must be at least 1"),
-    ],
-)
-def test_bad_requests_are_named(started_model, given, told):
-    with pytest.raises(ValueError, match=told):
-        draw_paths(started_model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
+    ):
+        with pytest.raises(ValueError, match=told):
+            draw_paths(started_model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
+    for model in ("judged", JUDGED):
+        found, *ends = judged_model(model, "india", 1.0, None, None)
+        assert (found.name, found.market, *ends) == ("neural", "india", "2021-12-31", "2022-12-31")
+    with pytest.raises(ValueError, match=r"shipped\.safetensors was chosen on days up to 2024-12-31"):
+        judged_model("shipped", "india", 1.0, "2021-12-31", "2022-12-31")
 
 
-def test_a_chosen_date_of_real_history(started_model, real, file, tmp_path):
-    """The past is the last real days up to it, and later ones are not read."""
+def test_dates_of_real_history(started_model, real, file, tmp_path):
     cut = write_market(tmp_path / "cut.parquet", real.days(0, 311))
     for day in (280, 310):
         options = PathOptions(3, WARM_UP + 2, history=file, history_end=str(real.dates[day]))
@@ -138,10 +318,7 @@ def test_a_chosen_date_of_real_history(started_model, real, file, tmp_path):
         told = f"after {WARM_UP} such days; there is none on its last day, {real.dates[day]}"
         with pytest.raises(ValueError, match=told):
             draw_paths(started_model, replace(options, history_end=str(real.dates[day])))
-
-
-def test_random_dates_of_real_history(started_model, real, file):
-    """Every past is a stretch of whole real days, skipping the one with a hole; several are chosen."""
+    # Every past is a stretch of whole real days, skipping the one with a hole; several are chosen.
     options = PathOptions(20, WARM_UP + 1, history=file, seed=1)
     bars, whole, ends = draw_paths(started_model, options), real.ohlcv[0][real.listed[0].all(-1)], set()
     for past in bars.ohlcv[:, :WARM_UP]:
@@ -149,18 +326,6 @@ def test_random_dates_of_real_history(started_model, real, file):
         assert torch.allclose(past, whole[at + 1 - WARM_UP : at + 1])
         ends.add(at)
     assert len(ends) > 3 and torch.equal(bars.ohlcv, draw_paths(started_model, options).ohlcv)
-
-
-def test_the_currency_is_that_of_the_history_or_of_what_was_learned(started_model, file, monkeypatch):
-    plain, after = PathOptions(1, WARM_UP + 1), PathOptions(1, WARM_UP + 1, history=file)
-    saved = load_network(started_model)
-    told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
-    for known, learned in ((saved, None), (told, "JPY")):
-        monkeypatch.setattr(generator, "load_network", lambda *_, known=known: known)
-        found = [draw_paths(started_model, each).currency for each in (plain, after, replace(plain, symbols=["DD"]))]
-        assert found == [learned, "EUR", None]
-    shipped = load_network(generator.WEIGHTS)
-    assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
 
 
 def test_regimes_are_the_most_typical_of_several_draws(started_model):
@@ -182,41 +347,9 @@ def test_regimes_are_the_most_typical_of_several_draws(started_model):
 
 
 def test_one_switch_in_make(started_model):
-    """The environment's code cannot tell: only ``market`` changes, also by default symbols of a task."""
-    options = {"num_paths": 2, "num_days": WARM_UP + 12}
-    words = {"market": str(started_model), "market_options": options, "compile": False}
-    env = vecenv.make("stock_trading", 4, episode_length=10, **words)
-    assert env.rollout(3).shape == (4, 3)
+    words = {"market_options": {"num_paths": 2, "num_days": WARM_UP + 12}, "compile": False, "episode_length": 10}
+    env = vecenv.make("stock_trading", 4, market=str(started_model), **words)
     tape = env.scenario.tape
+    assert env.rollout(3).shape == (4, 3)
     assert np.array_equal(tape.dates, business_days(WARM_UP + 12)) and tape.first_day == WARM_UP
     assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
-    for given, told in (
-        ((started_model, MarketOptions(generator={"strength": 0.1})), "takes no strength"),
-        ((started_model, MarketOptions(start="2011-01-01")), "takes no start"),
-        (("random_walk", MarketOptions(generator={"history": "bars.csv"})), "takes no history"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            load_market(*given)
-
-
-@pytest.mark.assembly
-def test_default_symbols_of_a_task_give_way_to_those_of_the_model(started_model):
-    """As many as the task has; those that the task is given are refused, and known ones stay."""
-    options = {"num_paths": 2, "num_days": WARM_UP + 40}
-    portfolio = vecenv.make("portfolio", market=started_model, market_options=options, compile=False)
-    assert portfolio.scenario.tape.symbols == KNOWN and portfolio.scenario.config.symbols == KNOWN
-    single = vecenv.make("single_stock", market=started_model, market_options=options, compile=False)
-    assert single.scenario.tape.symbols == KNOWN[:1]
-    with pytest.raises(ValueError, match="has not seen TCS"):
-        vecenv.make("portfolio", market=started_model, market_options=options, symbols=("AA", "TCS"))
-    shipped = vecenv.make("portfolio", market="neural", market_options=options, compile=False)
-    assert shipped.scenario.config.symbols[0] == "RELIANCE"
-
-
-def test_a_model_that_is_judged_knows_its_split():
-    """By the name of shipped weights or by file; a test does not begin within their days."""
-    for model in ("judged", JUDGED):
-        found, *ends = judged_model(model, "india", 1.0, None, None)
-        assert (found.name, found.market, *ends) == ("neural", "india", "2021-12-31", "2022-12-31")
-    with pytest.raises(ValueError, match=r"shipped\.safetensors was chosen on days up to 2024-12-31"):
-        judged_model("shipped", "india", 1.0, "2021-12-31", "2022-12-31")

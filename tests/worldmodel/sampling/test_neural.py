@@ -9,14 +9,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.worldmodel.neural_market import (
-    TINY,
-    extended,
-    history_of,
-    matrices_of,
-    small_network,
-    tiny_network,
-)
+from tests.worldmodel.neural_market import TINY, extended, history_of, matrices_of, small_network, tiny_network
 from vecenv.core.random import box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.streams import NeuralStream
@@ -31,7 +24,7 @@ from vecenv.worldmodel.network.return_draw import ReturnDraws
 from vecenv.worldmodel.sampling import block_paths, blocks, neural
 from vecenv.worldmodel.sampling.block_paths import BlockPaths, DayDraws, Starts
 from vecenv.worldmodel.sampling.blocks import Block
-from vecenv.worldmodel.sampling.interleave import Steps, in_threads, run_all
+from vecenv.worldmodel.sampling.interleave import in_threads, run_all
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.rollout import RepeatedDay
 
@@ -46,7 +39,6 @@ def market() -> NeuralMarket:
 
 @pytest.fixture(scope="module")
 def ragged() -> Bars:
-    """Three symbols: one with holes, one listed late, all with a bar on the last day."""
     bars = history_of(3, 70)
     ohlcv = bars.ohlcv
     ohlcv[0, 25:28, 0] = ohlcv[0, :20, 1] = ohlcv[0, 45, 2] = ohlcv[0, 50] = NAN
@@ -55,7 +47,6 @@ def ragged() -> Bars:
 
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_numbers_of_a_day_are_those_of_its_streams(market, monkeypatch, antithetic):
-    """Five streams by symbol and day; shocks are those of the first symbol; antithetic angles turn by a half."""
     read, returns, bars = [], ReturnDraws.draw, BarHeads.draw
     monkeypatch.setattr(ReturnDraws, "draw", lambda *given: read.append(given[2].clone()) or returns(*given))
     monkeypatch.setattr(BarHeads, "draw", lambda *given: read.append(given[5]) or bars(*given))
@@ -76,31 +67,31 @@ def test_numbers_of_a_day_are_those_of_its_streams(market, monkeypatch, antithet
             assert torch.equal(of_bars.shock_size[quantity], other[:, 0])
 
 
-@pytest.fixture
-def threads():
-    """The number of threads is reset after the test."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def test_histories_are_read_in_parts_by_any_number_of_threads(monkeypatch, threads):
-    """Bit for bit in any number of threads, without gradients; parts of four rows, the last one shorter."""
-    market, gradients = NeuralMarket(small_network(), "india"), set()
+def test_any_number_of_threads_reads_and_draws_the_same(monkeypatch):
+    """A day is drawn in one; the caller's number stays what it was, also after an error. Parts are of four rows."""
+    market, gradients, used, draw = NeuralMarket(small_network(), "india"), set(), [], DayDraws.draw
     trunk, prefill = market.network.trunk, market.network.trunk.prefill
     monkeypatch.setattr(trunk, "prefill", lambda part: gradients.add(torch.is_grad_enabled()) or prefill(part))
-    histories, read = synthetic_bars(5, 40, 2, seed=3), []
-    whole = market.starts(histories)
+    monkeypatch.setattr(DayDraws, "draw", lambda *given: used.append(torch.get_num_threads()) or draw(*given))
+    histories, history, before = synthetic_bars(5, 40, 2, seed=3), history_of(25), torch.get_num_threads()
+    whole, read, drawn = market.starts(histories), [], []
     monkeypatch.setitem(neural.PREFILL_ROWS, "cpu", 4)
-    for count in (1, 2, 5):
-        torch.set_num_threads(count)
-        read.append(market.starts(histories))
-        assert torch.get_num_threads() == count
-    for starts in read:
-        torch.testing.assert_close(starts.known, whole.known)
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            read.append(market.starts(histories))
+            drawn.append(market.generate(history, 70, 3))
+            with pytest.raises(ValueError, match="seed"):
+                market.generate(history, 70, 4, seed=-1)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(read[0].known, whole.known)
+    assert read[0].cache.keys.shape == whole.cache.keys.shape
+    for starts, bars in zip(read, drawn, strict=True):
         assert torch.equal(starts.known, read[0].known) and torch.equal(starts.cache.keys, read[0].cache.keys)
-        assert starts.cache.keys.shape == whole.cache.keys.shape
-    assert gradients == {False}
+        assert torch.equal(bars, drawn[0])
+    assert gradients == {False} and set(used) == {1}
 
 
 def test_densities_of_a_history(market, ragged):
@@ -109,13 +100,12 @@ def test_densities_of_a_history(market, ragged):
     The first symbol of a day has the same density alone and chained, and a single symbol's joint one is its own.
     """
     valid = encode_bars(ragged.ohlcv).valid[0]
+    some, first = valid.any(-1), valid.int().argmax(-1, keepdim=True)
     density, joint, parts = market.log_density(ragged), market.joint_log_density(ragged), market._densities(ragged)
     assert density.dtype == joint.dtype == torch.float64
-    assert torch.equal(density.isfinite(), valid) and torch.equal(joint.isfinite(), valid.any(-1))
-    assert torch.equal(density.isnan(), ~valid) and torch.equal(joint.isnan(), ~valid.any(-1))
-    some = valid.any(-1)
+    assert torch.equal(density.isfinite(), valid) and torch.equal(density.isnan(), ~valid)
+    assert torch.equal(joint.isfinite(), some) and torch.equal(joint.isnan(), ~some)
     assert torch.allclose(joint[some], parts.chained[some].nansum(-1), rtol=1e-9)
-    first = valid.int().argmax(-1, keepdim=True)
     one, other = (part.gather(1, first)[some] for part in (parts.alone, parts.chained))
     assert torch.allclose(one, other, atol=1e-5)
     assert float((parts.alone - parts.chained)[valid & (torch.arange(3) != first)].abs().mean()) > 0.01
@@ -123,25 +113,27 @@ def test_densities_of_a_history(market, ragged):
     expected = market.log_density(single)[:, 0]
     assert torch.allclose(market.joint_log_density(single), expected, atol=1e-5, equal_nan=True)
     history = history_of(3)
-    start, bar = market.starts(history), market.generate(history, 1, 1)
+    start, longer = market.starts(history), extended(history, market.generate(history, 1, 1))
     volatility = start.state.volatility[0]
     given = (matrices_of(market, history), start.state.scales.features()[0], volatility.float(), "india")
-    scaled = observe_history(encode_bars(extended(history, bar).ohlcv)).scaled[:, -1].float()
+    scaled = observe_history(encode_bars(longer.ohlcv)).scaled[:, -1].float()
     read = market.network.log_prob(start.known[0], scaled, torch.ones(1, 3, dtype=torch.bool), *given)
-    found = market._densities(extended(history, bar))
-    for mine, theirs in ((found.alone, read.alone), (found.chained, read.chained)):
+    for mine, theirs in zip(market._densities(longer)[:2], read[:2], strict=True):
         assert torch.allclose(mine[-1], theirs[0].double() - volatility.log(), atol=1e-4)
     still = history_of(2, 1)
     assert bool(market.log_density(still).isnan().all()) and market.log_density(still).shape == (1, 2)
     assert bool(market.joint_log_density(still).isnan().all()) and market.generate(still, 2, 3).shape == (2, 3, 2, 5)
+    returns = []
+    for model in (market, market.at_temperature(0.1)):
+        bars = model.generate(history_of(1), 4000, 1)[:, 0, 0, CLOSE]
+        returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
+    assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
+    assert float(returns[1].mean()) == pytest.approx(float(returns[0].mean()), abs=4 * float(returns[0].std()) / 63)
 
 
 @pytest.mark.parametrize("day", [22, 33])
 def test_no_look_ahead_in_densities(market, ragged, monkeypatch, day):
-    """Other bars from a day on change no density before it; other wicks and volumes none on it.
-
-    The days are read in several chunks, which reach back as far as the layers do.
-    """
+    """Other bars from a day on change no density before it; other wicks and volumes none on it. Chunks are read."""
     whole = market.log_density(ragged)
     monkeypatch.setattr(neural, "DAYS_PER_READ", 16)
     changed, wicks = ragged.ohlcv.clone(), ragged.ohlcv.clone()
@@ -160,7 +152,6 @@ def test_no_look_ahead_in_densities(market, ragged, monkeypatch, day):
 
 @pytest.mark.parametrize("symbols", [3, 30])
 def test_a_path_depends_on_its_number_and_the_seed_alone(market, symbols):
-    """Bit for bit, whatever the days and paths: part of a chunk, several ones, a block, and one path more."""
     history = history_of(symbols)
     first, second, third = blocks.blocks_of(market.device, symbols, 300)[:3]
     many = market.generate(history, third.first + 1, 3, seed=3)
@@ -172,17 +163,7 @@ def test_a_path_depends_on_its_number_and_the_seed_alone(market, symbols):
         assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
 
 
-def test_temperature_shrinks_returns_about_the_mean_of_their_law(market):
-    returns = []
-    for model in (market, market.at_temperature(0.1)):
-        bars = model.generate(history_of(1), 4000, 1)[:, 0, 0, CLOSE]
-        returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
-    assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
-    assert float(returns[1].mean()) == pytest.approx(float(returns[0].mean()), abs=4 * float(returns[0].std()) / 63)
-
-
 def test_days_drawn_after_several_days_are_those_after_each(market):
-    """Bit for bit; a history shorter than what reaches the trunk's output is one of them."""
     history = history_of(3)
     days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
     for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
@@ -193,37 +174,18 @@ def test_days_drawn_after_several_days_are_those_after_each(market):
         next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
 
 
-def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch, threads):
-    """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
-    used, draw = [], DayDraws.draw
-    monkeypatch.setattr(DayDraws, "draw", lambda *given: used.append(torch.get_num_threads()) or draw(*given))
-    history = history_of(25)
-    torch.set_num_threads(1)
-    alone = market.generate(history, 70, 3)
-    for count in (2, 5):
-        torch.set_num_threads(count)
-        assert torch.equal(market.generate(history, 70, 3), alone) and torch.get_num_threads() == count
-        with pytest.raises(ValueError, match="seed"):
-            market.generate(history, 70, 4, seed=-1)
-        assert torch.get_num_threads() == count
-    assert set(used) == {1}
-
-
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
+@pytest.mark.parametrize("symbols", [1, 3, 25, 109, 4096])
 def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
     few = [(0, 32, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
     assert blocks.blocks_of(torch.device("cpu"), 25, 200) == few
-    limits = blocks.LIMITS[device]
-    whole = blocks.blocks_of(torch.device(device), symbols, 1000)
+    whole, after = blocks.blocks_of(torch.device(device), symbols, 1000), 0
     for paths in (1, 63, 64, 65, 256, 257, 1000):
         some = blocks.blocks_of(torch.device(device), symbols, paths)
-        assert some == whole[: len(some)]
-        assert some[-1].first < paths <= some[-1].first + some[-1].paths
-    after = 0
+        assert some == whole[: len(some)] and some[-1].first < paths <= some[-1].first + some[-1].paths
     for block in whole:
         assert block.first == after and block.paths % block.chunk == 0
-        assert block.chunk == 1 or block.chunk * symbols <= limits.chunk_rows
+        assert block.chunk == 1 or block.chunk * symbols <= blocks.LIMITS[device].chunk_rows
         after = block.first + block.paths
 
 
@@ -261,7 +223,6 @@ def repeated(market: NeuralMarket, starts: Starts) -> RepeatedDay:
 @pytest.mark.assembly
 @pytest.mark.parametrize("network", [small_network, recurrent_network])
 def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
-    """The record holds operations on memory and fixed numbers alone, as a CUDA graph does; the window wraps around."""
     market, history = NeuralMarket(network(), "india"), history_of(3)
     drawn = market.generate(history, PATHS, DAYS, SEED)
     # The numbers of a chain's step are NumPy's on a CPU, which nothing records.
@@ -307,16 +268,17 @@ def test_captured_days_on_a_gpu_are_those_drawn_one_by_one(network):
     torch.testing.assert_close(many[:PATHS, :3].cpu(), drawn, rtol=1e-2, atol=0)
 
 
-def computation(number: int, days: int, seen: list[tuple[int, int, int]]) -> Steps:
+def computation(number, days, seen):
     """Yield three works a day; the result is the sum of what they wrote."""
-    total = torch.zeros(3)
+    total, caller = torch.zeros(3), threading.get_ident()
 
-    def work(place: int, day: int) -> None:
+    def work(place, day):
         total[place] += (number + 1) * 10**day
 
     for day in range(days):
         assert bool((total == (number + 1) * (10**day // 9)).all()), "a work was not done"
-        seen.append((number, day, threading.get_ident()))
+        assert threading.get_ident() == caller
+        seen.append((number, day))
         yield [lambda place=place, day=day: work(place, day) for place in range(3)]
     return total
 
@@ -326,38 +288,37 @@ def computation(number: int, days: int, seen: list[tuple[int, int, int]]) -> Ste
 def test_results_are_those_of_one_after_the_other(threads, at_once):
     seen, lengths = [], [3, 0, 5, 1, 4, 2]
     results = run_all([computation(number, days, seen) for number, days in enumerate(lengths)], threads, at_once)
-    for number, (days, result) in enumerate(zip(lengths, results, strict=True)):
-        assert bool((result == (number + 1) * (10**days // 9)).all())
-    assert {thread for _, _, thread in seen} == {threading.get_ident()}
+    assert [result.tolist() for result in results] == [[(n + 1) * (10**d // 9)] * 3 for n, d in enumerate(lengths)]
     begun, done, most = set(), {1}, 0
-    for number, day, _ in seen:
+    for number, day in seen:
         begun.add(number)
         if day + 1 == lengths[number]:
             done.add(number)
         most = max(most, len(begun - done))
-    assert most <= min(threads, at_once)
-    if threads > 1 and at_once > 1:
-        begun = [number for number, _, _ in seen]
-        assert begun != sorted(begun), "none ran in turn"
+    order = [number for number, _ in seen]
+    assert most <= min(threads, at_once) and (min(threads, at_once) == 1) == (order == sorted(order))
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_works_run_with_one_thread_each_and_their_errors_are_raised(count, threads):
-    inside: list[int] = []
+def test_works_run_with_one_thread_each_and_their_errors_are_raised():
+    inside, before = [], torch.get_num_threads()
 
-    def asking() -> Steps:
-        yield [lambda: inside.append(torch.get_num_threads())]
+    def works(*parts):
+        yield parts
+        assert parts[0] == asking, "went on after a failed work"
         return torch.zeros(())
 
-    def failing() -> Steps:
-        yield [lambda: None, lambda: 1 / 0]
-        raise AssertionError("went on after a failed work")
+    def asking():
+        inside.append(torch.get_num_threads())
 
-    torch.set_num_threads(3)
-    run_all([asking(), asking()], 2, 2)
-    assert inside == in_threads([torch.get_num_threads] * 2, 2) == [1, 1] and torch.get_num_threads() == 3
-    assert in_threads([lambda number=number: number**2 for number in range(5)], count) == [0, 1, 4, 9, 16]
-    with pytest.raises(ZeroDivisionError):
-        run_all([failing(), failing()], count, 2)
-    with pytest.raises(ZeroDivisionError):
-        in_threads([lambda: 0, lambda: 1 // 0], count)
+    try:
+        torch.set_num_threads(3)
+        run_all([works(asking), works(asking)], 2, 2)
+        assert inside == in_threads([torch.get_num_threads] * 2, 2) == [1, 1] and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    for threads in (1, 3):
+        assert in_threads([lambda number=number: number**2 for number in range(5)], threads) == [0, 1, 4, 9, 16]
+        with pytest.raises(ZeroDivisionError):
+            run_all([works(lambda: 0, lambda: 1 / 0) for _ in range(2)], threads, 2)
+        with pytest.raises(ZeroDivisionError):
+            in_threads([lambda: 0, lambda: 1 // 0], threads)

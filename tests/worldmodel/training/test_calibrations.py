@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import namedtuple
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.worldmodel.neural_market import TINY, tiny_network
 from vecenv.market.bars import CLOSE, VOLUME, Bars
@@ -22,31 +20,15 @@ from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import correlations, coupling, drift, recent
-from vecenv.worldmodel.training.correlations import (
-    EstimatorScore,
-    best_estimator,
-    calibrate_correlations,
-    estimator_scores,
-)
+from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
 
 DAYS, STOP = 340, 330
 
 
-class Calibration(NamedTuple):
-    """A calibration.
-
-    `nothing`: markets without anything to calibrate, by number of symbols and end of validation; `calls`: how often it
-    tells its progress, of a market of six symbols.
-    """
-
-    run: Callable[..., None]
-    buffers: tuple[str, ...]
-    default: tuple[float, ...]
-    nothing: tuple[tuple[int, int], ...]
-    calls: int
-
+Calibration = namedtuple("Calibration", "run buffers default nothing calls")
+"""With markets that have nothing to calibrate, by symbols and end of validation, and the calls of its progress."""
 
 ESTIMATES = ("decays", "shrinkages")
 CALIBRATIONS = {
@@ -56,9 +38,7 @@ CALIBRATIONS = {
 }
 
 
-@pytest.fixture(params=CALIBRATIONS.values(), ids=CALIBRATIONS)
-def calibration(request) -> Calibration:
-    return request.param
+of_each = pytest.mark.parametrize("calibration", CALIBRATIONS.values(), ids=CALIBRATIONS)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +63,6 @@ def market_of(bars: Bars, stop: int = STOP) -> TrainingMarket:
 
 
 def calibrated(calibration: Calibration, market: TrainingMarket, network: MarketNetwork, **more) -> list[list[float]]:
-    """The numbers of the market after a calibration, which begins from others; those of the other market stay."""
     for name in calibration.buffers:
         getattr(network, name).fill_(0.7)
     calibration.run(network, market, **more)
@@ -92,20 +71,20 @@ def calibrated(calibration: Calibration, market: TrainingMarket, network: Market
     return [row[1].tolist() for row in rows]
 
 
+@of_each
 def test_days_after_validation_do_not_count(calibration):
     """Symbols explode against each other from the first day after it on; the progress sums up to one."""
     bars, done = bars_of(6), []
-    ohlcv = bars.ohlcv.clone()
-    ohlcv[:, STOP + 1 :: 2, ::2, :VOLUME] *= 1.3
-    ohlcv[:, STOP::2, 1::2, :VOLUME] *= 1.2
     one = calibrated(calibration, market_of(bars), tiny_network(), advance=done.append)
-    assert calibrated(calibration, market_of(replace(bars, ohlcv=ohlcv)), tiny_network()) == one
+    bars.ohlcv[:, STOP + 1 :: 2, ::2, :VOLUME] *= 1.3
+    bars.ohlcv[:, STOP::2, 1::2, :VOLUME] *= 1.2
+    assert calibrated(calibration, market_of(bars), tiny_network()) == one
     assert len(done) == calibration.calls and sum(done) == pytest.approx(1.0)
     assert [row[0] for row in one] != pytest.approx(list(calibration.default))
 
 
+@of_each
 def test_where_there_is_nothing_to_calibrate_the_defaults_stay(calibration):
-    """With too few symbols or days, and of independent symbols, whose drift is the same for any number of them."""
     for symbols, stop in calibration.nothing:
         found = calibrated(calibration, market_of(bars_of(symbols), stop), tiny_network())
         assert [row[0] for row in found] == [row[-1] for row in found] == pytest.approx(list(calibration.default))
@@ -114,33 +93,10 @@ def test_where_there_is_nothing_to_calibrate_the_defaults_stay(calibration):
     assert is_default == (calibration.run is not calibrate_drift) and all(len(set(row)) == 1 for row in found)
 
 
-def test_numbers_stay_within_their_limits(monkeypatch):
-    monkeypatch.setattr(coupling, "LIMITS", (0.999, 1.001))
-    monkeypatch.setattr(drift, "LIMIT", 1e-4)
-    for name, center, limit in (("coupling", 1.0, 1e-3), ("drift", 0.0, 1e-4)):
-        (found,) = calibrated(CALIBRATIONS[name], market_of(bars_of(6)), tiny_network())
-        assert [abs(value - center) for value in found] == pytest.approx([limit] * len(found), rel=1e-3)
-
-
-def test_recent_years_end_with_validation_and_have_the_same_length(monkeypatch):
-    monkeypatch.undo()
-    market = market_of(bars_of(1))
-    for stop, years in {
-        1320: [range(60 + 252 * year, 312 + 252 * year) for year in range(5)],
-        1319: [range(311 + 252 * year, 563 + 252 * year) for year in range(4)],
-        312: [range(60, 312)],
-        311: [range(60, 311)],
-        61: [range(60, 61)],
-        60: [],
-    }.items():
-        assert recent.recent_years(replace(market, split=Split(40, 45, stop))) == years
-
-
 SYMBOLS = 12
 
 
 def matrix_market(days: int) -> TrainingMarket:
-    """Bounded normal returns of 1% a day of three sectors."""
     member, generator = torch.arange(SYMBOLS) % 3, torch.Generator().manual_seed(1)
     matrix = torch.where(member[:, None] == member, 0.75, 0.1).double().fill_diagonal_(1.0)
     white = torch.randn(days, SYMBOLS, generator=generator, dtype=torch.float64).clamp(-2.0, 2.0)
@@ -160,7 +116,7 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     network = tiny_network(replace(TINY, density="gaussian"))
     network.returns.output.weight.zero_()
     network.returns.output.bias.zero_()
-    (score,) = estimator_scores(network, market)
+    (score,) = correlations.estimator_scores(network, market)
     returns = market.observed.scaled[0, ..., :2].sum(-1)
     matrices = correlations.correlations(returns, market.observed.valid[0], 0.5**0.01, 0.2)
     matrices, today = matrices[torch.arange(400) // 10][year], returns[year]
@@ -173,14 +129,11 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     error = (matrices.mean(0).numpy() - realised)[np.triu_indices(SYMBOLS, 1)]
     assert score.rmse == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6) and score[:2] == (100.0, 0.2)
     told = [(0.3, 1.0, 0.09), (0.1, 1.0005, 0.07), (0.0, 1.0006, 0.0)]
-    scores = [EstimatorScore(50.0, *numbers) for numbers in told]
-    assert best_estimator(scores) is scores[1], "the closest among those within the tolerance"
+    scores = [correlations.EstimatorScore(50.0, *numbers) for numbers in told]
+    assert correlations.best_estimator(scores) is scores[1], "the closest among those within the tolerance"
     monkeypatch.setattr(correlations, "estimator_scores", lambda *_: scores)
     calibrate_correlations(network, market)
     assert [float(number) for number in network.estimator_of("us")] == pytest.approx([0.5**0.02, 0.1])
-
-
-def test_a_market_keeps_the_calibrated_estimate_for_a_choice_of_its_symbols():
     market, network = matrix_market(200), tiny_network()
     for value, number in zip(network.estimator_of("us"), (0.97, 0.4), strict=True):
         value.fill_(number)
@@ -191,8 +144,7 @@ def test_a_market_keeps_the_calibrated_estimate_for_a_choice_of_its_symbols():
     assert torch.equal(few.observed.scaled, market.observed.scaled[:, :, chosen])
 
 
-def test_moving_together_and_the_mean_of_years():
-    """The size of the mean over that of the moves; a mean is drawn toward zero by its error."""
+def test_moving_together_the_mean_of_years_and_limits(monkeypatch):
     moves = [torch.tensor([[1.0, -1.0], [2.0, 4.0]]), torch.tensor([[1.0, 1.0, 1.0]])]
     expected = (0.0 + 3.0 + 1.0) / 3 / ((1 + 1 + 2 + 4 + 1 + 1 + 1) / 7)
     assert coupling._together(moves) == pytest.approx(expected) == coupling._together([3.0 * part for part in moves])
@@ -201,20 +153,26 @@ def test_moving_together_and_the_mean_of_years():
     assert shrunk_mean(values) == pytest.approx(0.3 * (1.0 - (2.7764 * 0.05 / 0.3) ** 2), rel=5e-3)
     assert shrunk_mean(-values) == pytest.approx(-shrunk_mean(values))
     assert shrunk_mean(np.array([0.1, 0.1, 0.1])) == pytest.approx(0.1) and shrunk_mean(np.array([0.05, 0.2])) == 0.0
+    monkeypatch.setattr(coupling, "LIMITS", (0.999, 1.001))
+    monkeypatch.setattr(drift, "LIMIT", 1e-4)
+    for name, center, limit in (("coupling", 1.0, 1e-3), ("drift", 0.0, 1e-4)):
+        (found,) = calibrated(CALIBRATIONS[name], market_of(bars_of(6)), tiny_network())
+        assert [abs(value - center) for value in found] == pytest.approx([limit] * len(found), rel=1e-3)
+    monkeypatch.undo()
+    market = market_of(bars_of(1))
+    for stop, years, length in ((1320, 5, 252), (1319, 4, 252), (312, 1, 252), (311, 1, 251), (61, 1, 1), (60, 0, 0)):
+        starts = [stop - length * (years - year) for year in range(years)]
+        found = recent.recent_years(replace(market, split=Split(40, 45, stop)))
+        assert found == [range(start, start + length) for start in starts]
 
 
 @pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.201)], ids=["torn", "alike", "spread"])
 def test_the_coupling_of_years(monkeypatch, moved):
-    """Drawn symbols move together as the coupling says, real ones by ``moved`` in two years."""
     network, market, seeds = tiny_network(), market_of(bars_of(6)), set()
     real = dict(zip(recent.recent_years(market), moved, strict=True))
-
-    def drawn(network, market, days, seed):
-        seeds.add(seed)
-        return float(network.coupling_of("us"))
-
     monkeypatch.setattr(coupling, "_real_moves", lambda _, year: real[year])
-    monkeypatch.setattr(coupling, "_drawn_moves", drawn)
+    of_us = network.coupling_of("us")
+    monkeypatch.setattr(coupling, "_drawn_moves", lambda *given: seeds.add(given[3]) or float(of_us))
     monkeypatch.setattr(coupling, "_together", lambda sizes: sizes[0])
     monkeypatch.setattr(coupling, "shrunk_mean", shrunk_mean)
     calibrate_coupling(network, market, seed=3)
@@ -244,17 +202,13 @@ def test_the_drift_is_interpolated_between_two_rollouts(monkeypatch):
     class Rising:
         """Closes of two symbols that rise by the number of the path in percent a day, antithetic ones by ten more."""
 
-        def draw_after(self, starts: None, paths: int, days: int, seed: int, antithetic: bool) -> Tensor:
+        def draw_after(self, starts, paths, days, seed, antithetic):
             rate = 0.01 * (torch.arange(paths) + 10.0 * antithetic)
             closes = (rate[:, None] * torch.arange(days)).exp().double()
             return closes[:, :, None, None].expand(-1, -1, 2, 5)
 
     # Of a pair of paths: over the days between the first and the last close.
     assert drift._mean_returns(Rising(), None, 3, 0).tolist() == pytest.approx([0.05, 0.06, 0.07])
-
-
-def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarithm():
-    network = tiny_network()
     network.drifts_of("us").copy_(torch.tensor([-0.02, 0.0, 0.01, 0.03]))
     known = {1: -0.02, 3: -0.02 + 0.02 * math.log(3, 5), 5: 0.0, 25: 0.01, 50: 0.02, 100: 0.03, 400: 0.03}
     assert {symbols: float(network.drift_of("us", symbols)) for symbols in known} == pytest.approx(known)

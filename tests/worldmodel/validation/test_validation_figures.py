@@ -21,21 +21,8 @@ from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
 from vecenv.worldmodel.metrics.forecast import forecast_scores
 from vecenv.worldmodel.metrics.intervals import drawn_origins
 from vecenv.worldmodel.metrics.windows import Windows, align_windows
-from vecenv.worldmodel.validation.figures import (
-    DISCRIMINATORS,
-    PERFECT,
-    average,
-    bar_discriminator_figures,
-    bar_figures,
-    density_figures,
-    discriminator_figures,
-    distance_from_chance,
-    forecast_figures,
-    path_figures,
-    point,
-    real_bar_figures,
-    real_figures,
-)
+from vecenv.worldmodel.validation import figures as of
+from vecenv.worldmodel.validation.figures import DISCRIMINATORS, PERFECT, average, point, real_figures
 from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, cluster_order, colours
 from vecenv.worldmodel.validation.rows import rows
@@ -44,12 +31,11 @@ from vecenv.worldmodel.validation.table import reference
 from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
 
 NAN = float("nan")
-QUICK = {"every": 6, "forecast_every": 30, "memory": 251}
 
 
 @pytest.fixture(scope="module")
 def trial(validated_file, ends) -> Trial:
-    return choose_trial(read_bars(validated_file), *ends, **QUICK)[0]
+    return choose_trial(read_bars(validated_file), *ends, every=6, forecast_every=30, memory=251)[0]
 
 
 class Prophet(MarketModel):
@@ -66,20 +52,19 @@ class Prophet(MarketModel):
 
     def generate(self, history, num_paths, num_days, seed=0):
         self.seen.append((str(history.dates[-1]), len(history.dates), seed))
-        day = int(np.searchsorted(self.bars.dates, history.dates[-1]))
-        drawn = self.bars.ohlcv[:, day + 1 : day + 1 + num_days].expand(num_paths, -1, -1, -1).clone()
+        day = int(np.searchsorted(self.bars.dates, history.dates[-1])) + 1
+        drawn = self.bars.ohlcv[:, day : day + num_days].repeat(num_paths, 1, 1, 1)
         last = history.ohlcv[0, -1, :, CLOSE]
         drawn[..., CLOSE] = last * (drawn[..., CLOSE] / last) ** self.power
         return drawn
 
 
 def test_who_draws_what_happens_is_perfect(trial):
-    """Origins, histories, and the days compared are the same on both sides."""
     model = Prophet(trial.bars)
     real, synthetic = trial.aligned(sample_paths(trial, model, 3, seed=1).double())
     close = trial.train.ohlcv[0, :, :, CLOSE]
-    figures = path_figures(real, synthetic, (close[1:] / close[:-1]).log())
-    figures |= forecast_figures(sample_forecasts(trial, model, 199, seed=1), block=3)
+    figures = of.path_figures(real, synthetic, (close[1:] / close[:-1]).log())
+    figures |= of.forecast_figures(sample_forecasts(trial, model, 199, seed=1), block=3)
     zero = ("w1_1", "w1_5", "energy_score", "variogram_score", "return_acf_error", "leverage_error", "crps", "mae")
     zero += ("correlation_rmse", "drawdown_w1", "sampled_mae")
     assert {name: figures[name].mean for name in zero} == pytest.approx(dict.fromkeys(zero, 0.0), abs=1e-4)
@@ -99,7 +84,7 @@ def test_who_draws_what_happens_is_perfect(trial):
     ratio = figures["stock_volatility_ratio"]
     assert ratio.low <= ratio.mean <= ratio.high
     # Figures of whole bars too; the kurtosis of gaps is of windows that do not overlap: every seventh of them.
-    known, figures = real_bar_figures(real, trial.every, draws=20), bar_figures(synthetic, trial.every)
+    known, figures = of.real_bar_figures(real, trial.every, draws=20), of.bar_figures(synthetic, trial.every)
     keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
     assert known.keys() == figures.keys() == keys
     for name in keys:
@@ -107,8 +92,8 @@ def test_who_draws_what_happens_is_perfect(trial):
     assert known["drift"].low < known["drift"].mean < known["drift"].high
     assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
     apart = real.select(torch.arange(0, len(real.returns), 7))
-    assert bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
-    assert bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
+    assert of.bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
+    assert of.bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
 
 
 def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial):
@@ -129,50 +114,41 @@ def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial
     assert list(dense[::2]) == list(trial.origins()) and dense[1] - dense[0] == 3
     assert bool((trial.real_after(dense).returns[::2] == trial.real.returns).all())
     assert trial.real.context.shape[1] == 60
-
-
-def test_densities_are_of_the_test_days_alone_per_stock_and_day(trial):
-    """With the number of the day as log-density, whatever the history that is read before."""
-    figures = density_figures(trial, Prophet(trial.bars))
+    # With the number of the day as log-density, whatever the history that is read before.
+    figures = of.density_figures(trial, Prophet(trial.bars))
     mean = sum(range(TRAIN + VALIDATION, TRAIN + VALIDATION + TEST)) / TEST
     assert figures["nll"].mean == pytest.approx(-mean) and figures["nll"].low < -mean < figures["nll"].high
     assert figures["joint_nll"].mean == pytest.approx(-mean)
     model = Prophet(trial.bars)
     model.has_joint_density = False
-    assert density_figures(trial, model).keys() == {"nll"}
+    assert of.density_figures(trial, model).keys() == {"nll"}
     model.has_density = False
-    assert density_figures(trial, model) == {}
+    assert of.density_figures(trial, model) == {}
 
 
-def test_figures_of_several_runs_are_averaged():
-    """Without an interval of its own a figure has its range over the runs."""
+def test_averages_of_runs_and_distances_from_chance():
     runs = [{"crps": Interval(1.0, 0.0, 2.0)}, {"crps": Interval(3.0, 1.0, 5.0)}]
     assert average(runs) == {"crps": Interval(2.0, 0.5, 3.5)}
     assert average([{"drift": point(each)} for each in (2.0, -1.0, 5.0)]) == {"drift": Interval(2.0, -1.0, 5.0)}
     alone = average([{"drift": point(2.0)}])["drift"]
     assert alone.mean == 2.0 and math.isnan(alone.low) and math.isnan(alone.high)
-
-
-def test_discriminative_scores_are_distances_from_chance():
     accuracies = dict.fromkeys(DISCRIMINATORS, Interval(0.4, 0.3, 0.45))
     accuracies |= {"gru": Interval(0.52, 0.48, 0.61), "panel_gru": point(0.7), "lstm": Interval(0.8, 0.75, 0.9)}
-    figures = discriminator_figures(accuracies)
-    keys = {row.key for row in rows()}
+    figures, keys = of.discriminator_figures(accuracies), {row.key for row in rows()}
     assert figures.keys() == {*(f"{name}_score" for name in DISCRIMINATORS), "lstm_error"} <= keys
     assert figures["boosting_score"] == pytest.approx((0.1, 0.05, 0.2))
     assert figures["gru_score"] == pytest.approx((0.02, 0.0, 0.11))
     assert figures["lstm_error"] == pytest.approx((0.2, 0.1, 0.25))
     assert figures["panel_gru_score"] == pytest.approx((0.2, NAN, NAN), nan_ok=True)
-    assert distance_from_chance(Interval(0.625, 0.5, 0.75)) == (0.125, 0.0, 0.25)
+    assert of.distance_from_chance(Interval(0.625, 0.5, 0.75)) == (0.125, 0.0, 0.25)
     told = {name: Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)) for name in BAR_FORMS}
-    figures = bar_discriminator_figures(told)
+    figures = of.bar_discriminator_figures(told)
     assert figures.keys() == {row.key for row in rows() if not row.earlier and row.key.endswith(("_score", "_auc"))}
     assert figures["bars_gru_score"] == pytest.approx((0.1, 0.05, 0.2))
     assert figures["panel_bars_boosting_auc"] == Interval(0.35, 0.2, 0.4)
 
 
 def test_temperatures_are_measured_on_the_same_days(trial):
-    """Moves of a tenth or of twice the size have as much of the volatility."""
     steps, temperatures = [], (0.1, 1.0, 2.0)
     models = {power: Prophet(trial.bars, power) for power in temperatures}
     sweep = sweep_temperatures(trial, models, 2, 199, 0, lambda: steps.append(0))
@@ -187,29 +163,24 @@ def test_temperatures_are_measured_on_the_same_days(trial):
 
 
 def test_trials_that_cannot_be_held_are_named(validated_file, ends):
-    bars = read_bars(validated_file, ["S0", "S4"])
+    whole, bars, days = read_bars(validated_file), read_bars(validated_file, ["S0", "S4"]), synthetic_bars(1, 100, 2)
+    last = str(whole.dates[-1])
     assert choose_trial(bars, *ends, keep_gaps=True)[0].bars.symbols == ("S0", "S4")
-    with pytest.raises(ValueError, match=f"no bar on {bars.dates[TRAIN + VALIDATION + 3]}: S4"):
-        choose_trial(bars, *ends, every=2, keep_gaps=True)
-    with pytest.raises(ValueError, match="1 symbols with 250 training returns and bars on all test days"):
-        choose_trial(bars, *ends)
-    whole = read_bars(validated_file)
     assert choose_trial(whole, *ends)[1] == ("S4", "S5")
     assert choose_trial(whole, *ends, max_symbols=2)[0].bars.symbols == ("S0", "S1")
-    last = str(whole.dates[-1])
-    with pytest.raises(ValueError, match=f"no test day after {last}; its days run to {last}"):
-        choose_trial(whole, ends[0], last)
-    days = synthetic_bars(1, 100, 2)
     Trial(days, 20, 60, memory=60)
-    for first, changes, told in (
-        (60, {"every": 0}, "every must be at least 1, got 0"),
-        (60, {"forecast_every": 0}, "forecast_every must be at least 1, got 0"),
-        (60, {"memory": 59}, "memory must be at least 60, got 59"),
-        (61, {}, f"39 test days after {days.dates[60]}, at least 40 are needed"),
-        (59, {}, "59 days before the test, at least 60 are needed"),
+    for hold, given, more, told in (
+        (choose_trial, (bars, *ends), {"every": 2, "keep_gaps": True}, f"no bar on {bars.dates[283]}: S4"),
+        (choose_trial, (bars, *ends), {}, "1 symbols with 250 training returns and bars on all test days"),
+        (choose_trial, (whole, ends[0], last), {}, f"no test day after {last}; its days run to {last}"),
+        (Trial, (days, 20, 60), {"every": 0}, "every must be at least 1, got 0"),
+        (Trial, (days, 20, 60), {"forecast_every": 0}, "forecast_every must be at least 1, got 0"),
+        (Trial, (days, 20, 60), {"memory": 59}, "memory must be at least 60, got 59"),
+        (Trial, (days, 20, 61), {}, f"39 test days after {days.dates[60]}, at least 40 are needed"),
+        (Trial, (days, 20, 59), {}, "59 days before the test, at least 60 are needed"),
     ):
         with pytest.raises(ValueError, match=told):
-            Trial(days, 20, first, **changes)
+            hold(*given, **more)
 
 
 def windows(origins: int = 12) -> Windows:
@@ -221,27 +192,21 @@ def windows(origins: int = 12) -> Windows:
     return align_windows(bars[:, :60], bars[:, 60:], bars[:, None, 60:], scale)[0]
 
 
-def test_a_model_has_its_colour_whoever_else_is_in_the_run():
-    assert len(set(COLOURS.values()) | set(OTHER_COLOURS)) == len(COLOURS) + len(OTHER_COLOURS)
+def test_clusters_are_those_of_average_linkage_and_models_have_their_colours():
+    """Every cluster of SciPy's tree is a run of neighbours in the order."""
+    random = np.random.default_rng(0)
+    correlation = np.corrcoef(random.normal(size=(12, 300)) + random.normal(size=(3, 300)).repeat(4, 0))
+    place = np.argsort(cluster_order(correlation))
+    tree = hierarchy.linkage(squareform(1.0 - correlation, checks=False), "average")
+    leaves = [[stock] for stock in range(12)]
+    for left, right, *_ in tree.astype(int):
+        leaves.append(leaves[left] + leaves[right])
+        assert np.ptp(place[leaves[-1]]) == len(leaves[-1]) - 1
+    unknown = np.array([[1.0, np.nan, 0.9], [np.nan, 1.0, 0.1], [0.9, 0.1, 1.0]])
+    assert cluster_order(unknown).tolist() in ([0, 2, 1], [1, 2, 0])
     many, few = colours([*COLOURS, "mine", "yours"]), colours(["mine", "FHS"])
     assert many["FHS"] == few["FHS"] == COLOURS["FHS"] and many["mine"] == few["mine"] == OTHER_COLOURS[0]
     assert many["yours"] == OTHER_COLOURS[1]
-
-
-def test_clusters_are_those_of_average_linkage():
-    """Every cluster of SciPy's tree is a run of neighbours in the order."""
-    random = np.random.default_rng(0)
-    values = random.normal(size=(300, 12)) + random.normal(size=(300, 3)).repeat(4, 1)
-    correlation = np.corrcoef(values.T)
-    place = np.argsort(cluster_order(correlation))
-    tree = hierarchy.linkage(squareform(1.0 - correlation, checks=False), "average")
-    leaves = {stock: [stock] for stock in range(12)}
-    for number, (left, right, *_) in enumerate(tree):
-        leaves[12 + number] = leaves[int(left)] + leaves[int(right)]
-        places = sorted(place[leaves[12 + number]])
-        assert places[-1] - places[0] == len(places) - 1
-    unknown = np.array([[1.0, np.nan, 0.9], [np.nan, 1.0, 0.1], [0.9, 0.1, 1.0]])
-    assert cluster_order(unknown).tolist() in ([0, 2, 1], [1, 2, 0])
 
 
 def test_curves_and_their_bands_by_their_definitions():
