@@ -38,9 +38,6 @@ TASK = "crypto_lob"
 SLIPPAGE, STOP = 7e-7, 1e-3
 """Of the contest's evaluation: share of the mid paid beside it; currency by which the best mid may be left."""
 
-EPISODE_STEPS = 1770
-"""Of 2 s."""
-
 LATE = 900
 """Rows of 1 s between a factor and the price that the contest pairs it with."""
 
@@ -72,13 +69,15 @@ class ContestRulesConfig:
     """File of order books."""
     factors: Path | None = None
     """Folder of ``vecenv factors train`` on the book, to tell what forecasts lose that are paired as the contest's."""
+    episode_steps: int = 1770
+    """Steps of an episode, of 2 s."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
 
 
 def main(config: ContestRulesConfig) -> dict[str, Any]:
     preset = with_values(CryptoLobConfig(), read_values(preset_path("task", "contest2024")), "contest2024")
-    rules = replace(preset, book=config.book, episode_steps=EPISODE_STEPS, random_start=False)
+    rules = replace(preset, book=config.book, episode_steps=config.episode_steps, random_start=False)
     tape = tape_of_options(rules.options)
     windows = vecenv.make(TASK, 1, compile=False, config=rules).scenario.metadata()["part"]["windows"]
     result = result_of(config, market=tape.metadata(), windows=windows, actions={})
