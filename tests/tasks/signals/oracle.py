@@ -20,11 +20,7 @@ class SignalRules(Rules):
 
 
 class SignalAccount(Account):
-    """One account on one path.
-
-    Attributes:
-        level: the risk level M of the last step.
-    """
+    """One account on one path; ``level`` is the risk level M of the last step."""
 
     rules: SignalRules
 

@@ -13,46 +13,16 @@ from fractions import Fraction
 
 import numpy as np
 
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+
 RATIO_STEPS = 2**16
 
 
-@dataclass
-class Rules:
+@dataclass(frozen=True)
+class Rules(StockTradingConfig):
     """The page's settings under its names; ``gate`` says whether the market's gate series is used."""
 
-    whole_shares: bool = True
-    action: str = "shares"
-    benchmark: str = "equal_weight"
-    benchmark_cash: float = 0.005
-    tilt_gain: float = 1.0
-    hmax: float = 100
-    dead_zone: float = 0.0
-    fill: str = "close"
-    rationing: str = "pro_rata"
-    commission: float | Sequence[float] = 0.001
-    slippage: float | Sequence[float] = 0.0
-    gate: bool = False
-    gate_threshold: float = math.inf
-    stop_loss: float = 0.0
-    shorting: bool = False
-    initial_margin: float = 0.5
-    maintenance_margin: float = 0.25
-    borrow_rate: float = 0.0
-    initial_cash: float = 1_000_000.0
-    initial_holdings: float | Sequence[float] = 0
-    ruin_fraction: float = 0.0
-    episode_length: int = 250
-    reward: str = "delta_value"
-    reward_scale: float = 1e-4
-    sharpe_decay: float = 0.01
-    risk_aversion: float = 1.0
-    min_cash_fraction: float = 0.0
-    cash_penalty_weight: float = 1.0
-    terminal_bonus: float = 0.0
-    cash_scale: float = 1.0
-    price_scale: float = 1.0
-    holdings_scale: float = 1.0
-    feature_scale: float = 1.0
+    gate: bool = False  # type: ignore[assignment]
 
 
 @dataclass

@@ -13,14 +13,14 @@ The second argument names numpy's sort, which decides FinRL's ties: ``simd`` whe
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -127,74 +127,43 @@ def our_runs(game: Game) -> list[Run]:
     return [Run(cash[run] * TICK, holdings[run].astype(np.int64), value[run] * TICK) for run in range(num_runs)]
 
 
-class _NumpyByPosition:
-    """numpy for FinRL's file, with ties from the last position to the first: it buys from the end, so by position."""
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(np, name)
-
-    @staticmethod
-    def argsort(orders: np.ndarray) -> np.ndarray:
-        return np.lexsort((-np.arange(len(orders)), orders))
+# numpy for FinRL's file, with ties from the last position to the first: it buys from the end, so by position.
+numpy_by_position = SimpleNamespace(
+    **vars(np) | {"argsort": lambda orders: np.lexsort((-np.arange(len(orders)), orders))}
+)
 
 
-class FinrlPlayer:
-    """FinRL's environment on one game, with `BY_POSITION` as ties, or another name for the sort that numpy brings."""
+def finrls_run(module: ModuleType, game: Game, ties: str, number: int, accounts: Run | None = None) -> Run:
+    """Play one run with FinRL's environment, from its start or, every day, from the account that this project has.
 
-    def __init__(self, module: ModuleType, game: Game, ties: str) -> None:
-        self.module, self.game = module, game
-        self.numpy = _NumpyByPosition() if ties == BY_POSITION else np
-        self.closes = game.close_ticks / round(1 / TICK)
-        days, self.width = self.closes.shape
-        day = np.repeat(np.arange(days), self.width)
-        # Its account reads the first indicator as a mark that a symbol cannot trade: zeros, so that all can.
-        columns = {
-            "date": day.astype(str),
-            "tic": np.tile(game.tape.symbols, days),
-            "close": self.closes.ravel(),
-            "mark": 0.0,
-        }
-        self.env = module.StockTradingEnv(
-            df=pd.DataFrame(columns, index=day), stock_dim=self.width, hmax=100, initial_amount=game.cash,
-            num_stock_shares=[0] * self.width, buy_cost_pct=[0.001] * self.width,
-            sell_cost_pct=[0.001] * self.width, reward_scaling=1e-4, state_space=1 + 3 * self.width,
-            action_space=self.width, tech_indicator_list=["mark"],
-        )  # fmt: skip
-
-    def run(self, number: int) -> Run:
-        """Play one run from its start."""
-        self.env.reset()
-        return self._played([self._step(action) for action in self.game.actions[number]])
-
-    def from_accounts(self, number: int, ours: Run) -> Run:
-        """Play every day of one run from the account that this project has on that day."""
-        self.env.reset()
-        after = []
-        cash, holdings = float(self.game.cash), [0] * self.width
-        for day, action in enumerate(self.game.actions[number]):
-            self.env.day = day
-            self.env.state = [cash, *self.closes[day].tolist(), *holdings, *[0.0] * self.width]
-            after.append(self._step(action))
-            cash, holdings = float(ours.cash[day]), ours.holdings[day].tolist()
-        return self._played(after)
-
-    def _step(self, action: np.ndarray) -> tuple[float, list[float], float]:
-        self.module.np = self.numpy
-        try:
-            state = self.env.step(action)[0]
-        finally:
-            self.module.np = np
-        return state[0], state[1 + self.width : 1 + 2 * self.width], self.env.asset_memory[-1]
-
-    @staticmethod
-    def _played(after: list[tuple[float, list[float], float]]) -> Run:
-        cash, holdings, value = zip(*after, strict=True)
-        return Run(np.array(cash), np.array(holdings).astype(np.int64), np.array(value))
+    Ties are those of `BY_POSITION` or, under another name, of the sort that numpy brings.
+    """
+    closes = game.close_ticks / round(1 / TICK)
+    days, width = closes.shape
+    day = np.repeat(np.arange(days), width)
+    # Its account reads the first indicator as a mark that a symbol cannot trade: zeros, so that all can.
+    columns = {"date": day.astype(str), "tic": np.tile(game.tape.symbols, days), "close": closes.ravel(), "mark": 0.0}
+    env = module.StockTradingEnv(
+        df=pd.DataFrame(columns, index=day), stock_dim=width, hmax=100, initial_amount=game.cash,
+        num_stock_shares=[0] * width, buy_cost_pct=[0.001] * width, sell_cost_pct=[0.001] * width, reward_scaling=1e-4,
+        state_space=1 + 3 * width, action_space=width, tech_indicator_list=["mark"],
+    )  # fmt: skip
+    module.np = numpy_by_position if ties == BY_POSITION else np
+    env.reset()
+    after = []
+    for today, action in enumerate(game.actions[number]):
+        if accounts is not None and today > 0:
+            cash, held = float(accounts.cash[today - 1]), accounts.holdings[today - 1].tolist()
+            env.day, env.state = today, [cash, *closes[today].tolist(), *held, *[0.0] * width]
+        state = env.step(action)[0]
+        after.append((state[0], state[1 + width : 1 + 2 * width], env.asset_memory[-1]))
+    cash, holdings, value = zip(*after, strict=True)
+    return Run(np.array(cash), np.array(holdings).astype(np.int64), np.array(value))
 
 
-def recorded_run(player: FinrlPlayer, number: int, ours: Run) -> dict:
+def recorded_run(module: ModuleType, game: Game, ties: str, number: int, ours: Run) -> dict:
     """Play one run and describe it, and where and why it parts from ours."""
-    run, daily = player.run(number), player.from_accounts(number, ours)
+    run, daily = finrls_run(module, game, ties, number), finrls_run(module, game, ties, number, ours)
     apart = (run.holdings != ours.holdings).any(1)
     equal = int(apart.argmax()) if apart.any() else len(apart)
     described = {
@@ -212,7 +181,7 @@ def recorded_run(player: FinrlPlayer, number: int, ours: Run) -> dict:
     if equal < len(run.cash):
         held = run.holdings[equal], ours.holdings[equal]
         from_our_account = (daily.holdings[equal] != held[1]).any()
-        wanted = np.trunc(player.game.actions[number, equal] * np.float32(100)).astype(int)
+        wanted = np.trunc(game.actions[number, equal] * np.float32(100)).astype(int)
         described["parting"] = {
             # From one account a different purchase is the sort's doing; otherwise cash was apart before.
             "cause": "tie" if from_our_account else "rounding",
@@ -222,7 +191,7 @@ def recorded_run(player: FinrlPlayer, number: int, ours: Run) -> dict:
             # Symbol, wanted shares, their holding, ours.
             "shares_apart": [
                 [
-                    player.game.tape.symbols[k],
+                    game.tape.symbols[k],
                     *(int(shares[k]) for shares in (wanted, run.holdings[equal], ours.holdings[equal])),
                 ]
                 for k in (run.holdings[equal] != ours.holdings[equal]).nonzero()[0]
@@ -231,37 +200,23 @@ def recorded_run(player: FinrlPlayer, number: int, ours: Run) -> dict:
     return described
 
 
-def recorded_game(module: ModuleType, game: Game, ties: str) -> list[dict]:
-    player = FinrlPlayer(module, game, ties)
-    return [recorded_run(player, number, ours) for number, ours in enumerate(our_runs(game))]
-
-
-def load_environment(path: Path) -> ModuleType:
-    """Load FinRL's file without its package."""
-    spec = importlib.util.spec_from_file_location("env_stocktrading", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def main() -> None:
     """Record both games, with ties by position and with the sort that numpy has here."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("environment", type=Path, help="FinRL's env_stocktrading.py")
-    parser.add_argument("sort", choices=["simd", "plain"], help="which of numpy's sorts runs here")
-    arguments = parser.parse_args()
-    module = load_environment(arguments.environment)
+    path, sort = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("env_stocktrading", path)
+    assert spec is not None and spec.loader is not None and sort in ("simd", "plain")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     record |= {"finrl": "0.3.7", "numpy": np.__version__}
     games = {"planted": planted_game(), "dow": dow_game(Path(os.environ["VECENV_DATA"]))}
     for name, game in games.items():
-        section = record.setdefault(name, {})
+        section, ours = record.setdefault(name, {}), our_runs(game)
         section |= {"symbols": list(game.tape.symbols), "game_sha256": game.digest()}
-        section["first_day"] = str(game.tape.dates[0])
-        section["seeds"] = list(SEEDS) if name == "dow" else [0]
-        runs = section.setdefault("runs", {})
-        runs |= {ties: recorded_game(module, game, ties) for ties in (BY_POSITION, arguments.sort)}
+        section |= {"first_day": str(game.tape.dates[0]), "seeds": list(SEEDS) if name == "dow" else [0]}
+        for ties in (BY_POSITION, sort):
+            runs = [recorded_run(module, game, ties, number, run) for number, run in enumerate(ours)]
+            section.setdefault("runs", {})[ties] = runs
     text = json.dumps(record, separators=(",", ":"))
     # A line for each run.
     RECORD.write_text(text.replace('{"days_equal"', '\n{"days_equal"') + "\n")

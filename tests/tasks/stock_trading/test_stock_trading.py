@@ -1,20 +1,22 @@
-"""The stock-trading task: conservation of money, the observation, and refused settings."""
+"""The stock-trading task: conservation of money, grades, observations by symbol, and refused settings."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
+import vecenv
 from tests.small_env import random_actions, small_tape
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.market.bars import CLOSE, OPEN
-from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
@@ -37,31 +39,27 @@ def start(bound, num_envs=NUM_ENVS) -> Rows:
     return bound.start(torch.tensor(1), ids, torch.zeros_like(ids))
 
 
-EVERY_RULE = {
-    "by size": {"initial_cash": 30_000.0, "rationing": "by_size"},
-    "weights": {"action": "weights", "initial_cash": 50_000.0, "slippage": 0.0005},
+RULES = {
+    "by size": {"initial_cash": 30_000.0, "rationing": "by_size", "slippage": 0.0005},
     "gate and stop-loss": {"gate": "turbulence", "gate_threshold": 150.0, "stop_loss": 0.1, "rationing": "by_size"},
     "costs per symbol": {"commission": (0.0, 0.001, 0.02, 0.3), "slippage": (0.001, 0.0, 0.0, 0.5)},
     "next open, weights": {"fill": "next_open", "action": "weights", "stop_loss": 0.05},
     "large orders": {"hmax": 5_000.0, "initial_cash": 1_000_000.0, "initial_holdings": (9_000.0, 0.0, 1.0, 5.0)},
-}
-SHORTS = {
     "shorts": {"shorting": True, "borrow_rate": 0.3, "initial_cash": 50_000.0},
     "shorts at the next open": {"shorting": True, "fill": "next_open", "slippage": 0.001, "rationing": "by_size"},
 }
 
 
-@pytest.mark.parametrize("name", [*EVERY_RULE, *SHORTS])
+@pytest.mark.parametrize("name", RULES)
 def test_an_account_adds_up_to_the_tick(tape, name):
     """Change of value = market profit - costs, in integers, on every day; no debt and nothing sold short.
 
     The market profit is taken from the tape: what was held before the orders from the close to the fill, what was
     held after them from the fill to the next close.
     """
-    rules = (EVERY_RULE | SHORTS)[name]
+    rules = RULES[name]
     bound = bound_for(tape, **rules)
-    rows = start(bound)
-    close, open_ = (tape.price_ticks(column)[0].long() for column in (CLOSE, OPEN))
+    rows, close, open_ = start(bound), *(tape.price_ticks(column)[0].long() for column in (CLOSE, OPEN))
     paid, opened = torch.zeros(NUM_ENVS, dtype=torch.int64), 0
     for day, action in enumerate(random_actions(DAYS, NUM_ENVS, NUM_SYMBOLS, seed=2)):
         before = rows.state
@@ -71,13 +69,10 @@ def test_an_account_adds_up_to_the_tick(tape, name):
         fill = open_[day + 1] if rules.get("fill") == "next_open" else close[day]
         profit = (before.holdings.long() * (fill - close[day])).sum(-1)
         profit += (after.holdings.long() * (close[day + 1] - fill)).sum(-1)
-        gained = after.portfolio_value - before.portfolio_value
-        assert torch.equal(gained, profit - after.costs), f"on day {day}"
-        worth = after.cash + (after.holdings.long() * close[day + 1]).sum(-1)
-        assert torch.equal(after.portfolio_value, worth), f"on day {day}"
+        assert torch.equal(after.portfolio_value - before.portfolio_value, profit - after.costs), f"on day {day}"
         assert (after.costs >= 0).all() and (after.traded >= 0).all()
         paid += after.costs
-        if name in EVERY_RULE:
+        if "shorting" not in rules:
             assert (after.cash >= 0).all() and (after.holdings >= 0).all(), f"on day {day}"
         elif name == "shorts":
             # Whoever opens a short has the margin of all of them in cash; the commission is rounded up after that.
@@ -85,49 +80,33 @@ def test_an_account_adds_up_to_the_tick(tape, name):
             shorts = (after.holdings.clamp(max=0).neg().long() * close[day]).sum(-1)
             assert ((after.cash + 1) * 2 >= 3 * shorts)[opening].all(), f"on day {day}"
             opened += int(opening.sum())
-    assert (paid > 0).all(), "nothing was traded"
-    assert opened > NUM_ENVS or name != "shorts"
+    assert (paid > 0).all() and (opened > NUM_ENVS or name != "shorts")
 
 
-def test_the_default_observation_has_301_numbers():
-    """K = 30 symbols and FinRL's eight indicators; each block is float32."""
-    tape = random_tape(np.random.default_rng(0), 300, 30, num_features=8)
-    bound = bound_for(tape, 1)
-    blocks = bound.observe(start(bound, 1))
-    assert [tuple(block.shape) for block in blocks] == [(1, 1), (1, 30), (1, 30), (1, 240)]
-    assert all(block.dtype == torch.float32 for block in blocks)
+def market_of(after: list[float], tradable: torch.Tensor | None = None) -> MarketTape:
+    """Return three symbols whose closes are 100 on the first day and stay at other prices after it."""
+    tape, close = small_tape(), torch.full((1, 40, 3), 100.0)
+    close[:, 1:] = torch.tensor(after)
+    ohlcv = close[..., None].expand(-1, -1, -1, 5).contiguous()
+    return replace(tape, ohlcv=ohlcv, tradable=torch.ones_like(tape.tradable) if tradable is None else tradable)
 
 
 def test_buy_and_hold_of_equal_weights_is_graded_one_half():
     """An account that does exactly that is level with itself; a tenth more, in logarithms, is graded 0.73."""
-    tape = small_tape()
-    close = torch.full((1, 40, 3), 100.0)
-    close[:, 1:] = torch.tensor([110.0, 90.0, 130.0])
-    ohlcv = close[..., None].expand(-1, -1, -1, 5).contiguous()
-    tape = replace(tape, ohlcv=ohlcv, tradable=torch.ones_like(tape.tradable))
     rules = {"episode_length": 30, "initial_holdings": 1_000.0, "initial_cash": 0.01}
-    bound = bound_for(tape, 2, **rules)
+    bound = bound_for(market_of([110.0, 90.0, 130.0]), 2, **rules)
     rows = bound.step(start(bound, 2), torch.zeros(2, 3)).rows
     assert bound.grade(rows) == pytest.approx([0.5, 0.5], abs=1e-4)
-    held = rows.state.portfolio_value.double()
     ahead = with_leaves(rows, leaves(rows))
-    other_values = (held * torch.tensor([0.1, -0.1], dtype=torch.float64).exp()).round().long()
-    ahead.state = rows.state.replace(portfolio_value=other_values)
-    expected = torch.sigmoid(torch.tensor([1.0, -1.0]))
-    torch.testing.assert_close(bound.grade(ahead), expected, atol=1e-3, rtol=0)
-
-
-def test_a_grade_is_measured_against_what_could_be_bought_at_the_start():
-    """Symbols that trade later are no part of it, and those that no longer trade still are; without any it is cash."""
-    tape = small_tape()
-    close = torch.full((1, 40, 3), 100.0)
-    close[:, 1:] = torch.tensor([110.0, 90.0, 150.0])
-    tradable = torch.ones_like(tape.tradable)
+    value = rows.state.portfolio_value * torch.tensor([0.1, -0.1], dtype=torch.float64).exp()
+    ahead.state = rows.state.replace(portfolio_value=value.round().long())
+    torch.testing.assert_close(bound.grade(ahead), torch.sigmoid(torch.tensor([1.0, -1.0])), atol=1e-3, rtol=0)
+    # Symbols that trade later are no part of it, and those that no longer trade still are; without any it is cash.
+    tradable = torch.ones(1, 40, 3, dtype=torch.bool)
     tradable[:, 0, 2] = tradable[:, 1:, 1] = False
-    ohlcv = close[..., None].expand(-1, -1, -1, 5).contiguous()
     for first in (tradable[:, :1], torch.zeros_like(tradable[:, :1])):
-        traded = torch.cat([first, tradable[:, 1:]], dim=1)
-        bound = bound_for(replace(tape, ohlcv=ohlcv, tradable=traded), 1, episode_length=30)
+        tape = market_of([110.0, 90.0, 150.0], torch.cat([first, tradable[:, 1:]], dim=1))
+        bound = bound_for(tape, 1, episode_length=30)
         rows = bound.step(start(bound, 1), torch.zeros(1, 3)).rows
         assert bound.grade(rows).item() == pytest.approx(0.5, abs=1e-6)
 
@@ -151,30 +130,12 @@ def test_starts_and_lengths_are_drawn_from_the_warm_up_to_the_end_of_the_data():
     assert fixed.day.tolist() == [17] * 7 and fixed.end_day.tolist() == [22] * 7
 
 
-def test_parameters_may_differ_by_row():
-    """A rate of 0 in the settings that rows have apart is charged, and rounded like one of the settings."""
-    tape = replace(small_tape(), tradable=torch.ones(1, 40, 3, dtype=torch.bool))
-    rates = torch.tensor([0.0, 0.001, 0.002], dtype=torch.float64)
-    scenario = bound_for(tape, 3, episode_length=30, commission=0.0).scenario
-    scenario.randomise({"slippage": rates, "initial_holdings": torch.eye(3)}, 3)
-    bound = Engine(scenario, 3).bound()
-    rows = start(bound, 3)
-    assert rows.state.holdings.tolist() == torch.eye(3).tolist()
-    after = bound.step(rows, torch.full((3, 3), 0.1)).rows.state
-    alone = [bound_for(tape, 1, episode_length=30, commission=0.0, slippage=rate) for rate in rates.tolist()]
-    costs = [one.step(start(one, 1), torch.full((1, 3), 0.1)).rows.state.costs.item() for one in alone]
-    assert after.costs.tolist() == costs and costs[0] == 0 < costs[1] < costs[2]
-
-
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
+def test_settings_that_cannot_be_are_refused_and_those_at_their_bounds_are_not():
+    """No cost, an episode of all days but one, and the most cash that is exact."""
+    for rules, message in (
         ({"initial_cash": 0.0}, "initial_cash must be positive"),
-        ({"episode_length": 0}, "episode_length must be positive"),
         ({"hmax": float("nan")}, "hmax must be positive"),
-        ({"tilt_gain": 0.0}, "tilt_gain must be positive"),
         ({"dead_zone": -0.1}, "dead_zone must not be negative"),
-        ({"stop_loss": -1.0}, "stop_loss must not be negative"),
         ({"initial_margin": -0.1}, "initial_margin must not be negative"),
         ({"commission": 1.0}, r"commission must be in \[0, 1\)"),
         ({"slippage": (0.1, -0.1, 0.0)}, r"slippage must be in \[0, 1\)"),
@@ -186,15 +147,9 @@ def test_parameters_may_differ_by_row():
         ({"gate": "vix"}, "no series 'vix' for the gate"),
         ({"episode_length": 40}, "40 days are fewer than the warm-up of 0 days plus an episode of 40 days"),
         ({"initial_cash": MAX_CASH_TICKS * 1e-4}, r"exact accounts need fewer than 2\^37"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(rules, message):
-    with pytest.raises(ValueError, match=message):
-        bound_for(small_tape(), **({"episode_length": 30} | rules))
-
-
-def test_settings_at_their_bounds_are_taken():
-    """No cost, no benchmark cash, an episode of all days but one, and the most cash that is exact."""
+    ):
+        with pytest.raises(ValueError, match=message):
+            bound_for(small_tape(), **({"episode_length": 30} | rules))
     cash = (MAX_CASH_TICKS - 1) * 1e-4
     bound = bound_for(small_tape(), 1, episode_length=39, initial_cash=cash, benchmark_cash=0.5, commission=0.0)
     assert start(bound, 1).state.cash.item() == int(np.floor(cash / 1e-4))
@@ -232,14 +187,26 @@ def test_the_record_shortens_smooths_and_compares_rules_and_refuses_other_action
         STOCK_TRADING.check_trained({"action": "weights"}, config)
 
 
-def test_metadata_names_rules_and_market_and_is_json():
-    tape = small_tape()
-    scenario = StockTrading(tape, StockTradingConfig(features=tape.feature_names, episode_length=30))
-    written = json.loads(json.dumps(scenario.metadata()))
-    assert written["task"] == "stock_trading" and written["task_version"] == scenario.version
-    assert written["config"]["episode_length"] == 30
-    assert written["market"]["fingerprint"] == tape.fingerprint()
-    assert written["market"]["first_day"] == "2020-01-01"
+def test_weights_and_cash_are_shares_of_the_account_and_features_know_no_unit_of_prices():
+    """With all prices and the account ten times as large every indicator is the same."""
+    bars, names = synthetic_bars(2, 260, 3, seed=5), [name for name in INDICATORS if not name.endswith("_state")]
+    played, rules = [], {"action": "weights", "whole_shares": False, "dtype": "float64", "commission": 0.0}
+    for scale in (1.0, 10.0):
+        ohlcv = bars.ohlcv * torch.tensor([scale] * 4 + [1.0], dtype=torch.float64)
+        rules |= {"initial_cash": 1e5 * scale, "features": tuple(names), "episode_length": 20}
+        tape = MarketTape.from_bars(replace(bars, ohlcv=ohlcv), names, tick_size=1e-4)
+        env = vecenv.make("stock_trading", 4, market=tape, compile=False, **rules)
+        env.advance(torch.tensor([[0.5, 0.25, 0.0]] * 4))
+        played.append(env.scenario.items(env.observations()))
+        price = tape.ohlcv[env.state.path, env.state.day][..., 3].double()
+        value = env.info()["portfolio_value"].unsqueeze(-1)
+        weight = (3 * env.state.holdings * price / value).float()
+        torch.testing.assert_close(played[-1].features[..., -1], weight, rtol=1e-4, atol=1e-5)
+        share = env.info()["cash"].unsqueeze(-1) / value
+        torch.testing.assert_close(played[-1].shared, share.float(), rtol=1e-4, atol=1e-5)
+        assert float(weight.max()) > 1.0 and env.scenario.item_features == (*names, "weight")
+    plain, scaled = (items.features.flatten(0, 1) for items in played)
+    assert ((scaled - plain).abs() <= 2e-3 * (plain.abs() + plain.abs().amax(0))).all(0).tolist() == [True] * 29
 
 
 def test_the_defaults_are_those_of_the_contests():

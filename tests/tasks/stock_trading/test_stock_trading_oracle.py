@@ -22,14 +22,7 @@ EXACT = ("cash", "holdings", "portfolio_value", "costs", "traded", "invalid_acti
 
 
 class Case:
-    """Rules, a market and actions of some rows; every ten successive seeds have every value of every rule.
-
-    Attributes:
-        rules: settings that the oracle knows.
-        gate: whether the market's turbulence is one.
-        tape: the market.
-        actions: Shape: (T, N, K) or (T, N, K + 1), float32.
-    """
+    """Rules, a market and actions of some rows; every ten successive seeds have every value of every rule."""
 
     scenario: type[StockTrading] = StockTrading
     settings: type[StockTradingConfig] = StockTradingConfig
@@ -97,9 +90,8 @@ class Case:
         return Account(Rules(gate=self.gate, **spelled, **SCALES), oracle_market(self.tape), start, length)
 
     def accounts(self, rows: Rows) -> list[Account]:
-        spelled = {name: list(value) if isinstance(value, tuple) else value for name, value in self.rules.items()}
         days = zip(rows.state.start_day.tolist(), rows.state.end_day.tolist(), strict=True)
-        return [self.account(spelled, start, end - start) for start, end in days]
+        return [self.account(self.rules, start, end - start) for start, end in days]
 
     def check_level(self, bound: BoundEngine, before: Rows, after: Rows, accounts: dict[int, Account]) -> None:
         """Compare what rules on scores add."""

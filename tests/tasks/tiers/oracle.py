@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vecenv.tasks.tiers.config import TierConfig
+
 HOLD, BUY, SELL, INVALID = range(4)
 MOST_SHARES = 2**24 - 1
 
@@ -57,27 +59,11 @@ PRESETS = {
 }
 
 
-@dataclass(frozen=True)
-class Rules:
-    """A tier's row of the page's table; ``symbols`` says which of the tape's K are the tier's."""
-
-    days: int
-    initial_cash_ticks: int
-    symbols: tuple[bool, ...]
-    commission: float
-    slippage: float
-    max_trades: int
-    max_position: float
-    max_exposure: float
-    gate: bool
-    weights: dict[str, float]
-    dtype: str = "float32"
-
-
 @dataclass
 class Market:
     """One path of a tape, indexed ``[day][symbol]``."""
 
+    symbols: Sequence[str]
     close: list[list[int]]  # ticks, carried over gaps, 0 before a symbol is listed
     tradable: list[list[bool]]
     rsi: list[list[float]]  # RSI(14)
@@ -87,35 +73,27 @@ class Market:
 
 
 class TierAccount:
-    """One account of one tier on one path.
+    """One account of one tier on one path, with the fields of the kernels' state under their names.
 
-    Attributes:
-        cash, value, peak_value, start_value: ticks, at the close of ``day``.
-        held, average_price, days_held: per symbol of the tape; prices in ticks, 0 without shares.
-        losing_sells: the streak of losing sells.
-        fills: signed shares executed per order of the last day.
-        costs, traded: of the last day, in ticks; ``traded`` at trade prices.
-        components: of the last day, by name.
-        mistakes: counts since the start, by name.
-        num_trades, traded_sum, invalid_days: since the start.
-        max_drawdown: the largest drawdown at a close since the start.
-        sum_returns, sum_squared_returns: of V′ / V − 1.
-        exposure_sum: of Σ held × p / V after the orders of each day.
-        gated_days, respected_days: closed days of a tier with a gate, and those without a BUY of more than nothing.
-        grade: so far.
-        terminated: whether the account is worthless.
-        truncated: whether the tier's days are used up.
+    Money is in ticks, at the close of ``day``; positions are per symbol of the tape, 0 without shares. ``fills``,
+    ``costs``, ``traded`` and ``components`` are of the last day, ``mistakes``, totals and sums since the start;
+    ``return_sums`` are of V′ / V − 1 and of its square; ``gate_days`` the closed days of a tier with a gate, and those
+    without a BUY of more than nothing.
     """
 
-    def __init__(self, rules: Rules, market: Market, start_day: int, grade: float = 0.0) -> None:
+    def __init__(self, rules: TierConfig, market: Market, start_day: int, grade: float = 0.0) -> None:
         """Open the account in cash at the close of ``start_day``, where its grade is ``grade``."""
         self.rules, self.market = rules, market
-        self.symbols = range(len(rules.symbols))
+        self.weights = PRESETS[rules.reward] | rules.reward_weights
+        self.owned = [symbol in rules.symbols for symbol in market.symbols]
+        self.symbols = range(len(market.symbols))
         self.in_dtype = np.dtype(rules.dtype).type
         self.start_day = self.day = start_day
         self.terminated = self.truncated = False
-        self.cash = self.value = self.peak_value = self.start_value = rules.initial_cash_ticks
-        self.held = [0 for _ in self.symbols]
+        self.cash = self.portfolio_value = self.peak_value = self.start_value = math.floor(
+            rules.initial_cash / market.tick_size
+        )
+        self.holdings = [0 for _ in self.symbols]
         self.average_price = [0.0 for _ in self.symbols]
         self.days_held = [0 for _ in self.symbols]
         self.losing_sells = 0
@@ -123,9 +101,10 @@ class TierAccount:
         self.costs = self.traded = 0
         self.components = dict.fromkeys(SIGNAL, 0.0)
         self.mistakes = dict.fromkeys(MISTAKES, 0)
-        self.num_trades = self.traded_sum = self.invalid_days = self.gated_days = self.respected_days = 0
+        self.num_trades = self.traded_total = self.invalid_days = 0
+        self.gate_days, self.return_sums = [0, 0], [0.0, 0.0]
         self.grade = grade
-        self.max_drawdown = self.sum_returns = self.sum_squared_returns = self.exposure_sum = 0.0
+        self.max_drawdown = self.exposure_sum = 0.0
 
     def step(self, action: Sequence[Sequence[float]], grade: float = 0.0) -> float:
         """Trade M orders of (kind, symbol, fraction) on ``day``, let it pass, and return the reward."""
@@ -139,48 +118,48 @@ class TierAccount:
         orders = orders or [(HOLD, 0, 0)] * len(action)
         self.fills = [self._execute(*order) for order in orders]
         self._add_components(valid, orders)
-        exposure = self._worth(self.prices) / self.value
-        closed, value_before = self.gate_is_closed(), self.value
+        exposure = self._worth(self.prices) / self.portfolio_value
+        closed, value_before = self.gate_is_closed(), self.portfolio_value
         self._pass_day()
-        self.components["episode"] = grade if self.truncated and self.rules.weights.get("episode") else 0.0
-        self.components["grade_change"] = grade - self.grade if self.rules.weights.get("grade_change") else 0.0
+        self.components["episode"] = grade if self.truncated and self.weights["episode"] else 0.0
+        self.components["grade_change"] = grade - self.grade if self.weights["grade_change"] else 0.0
         self.grade = grade
 
         for name in MISTAKES:
             self.mistakes[name] += int(self.components[name])
         self.num_trades += self.trades_today
-        self.traded_sum += self.traded
+        self.traded_total += self.traded
         self.invalid_days += not valid
-        self.gated_days += closed
-        self.respected_days += closed and not any(kind == BUY and q > 0 for kind, _, q in orders)
+        self.gate_days[0] += closed
+        self.gate_days[1] += closed and not any(kind == BUY and q > 0 for kind, _, q in orders)
         self.exposure_sum += exposure
         self.max_drawdown = max(self.max_drawdown, self.drawdown())
-        self.sum_returns += self.value / value_before - 1
-        self.sum_squared_returns += (self.value / value_before - 1) ** 2
-        return sum(self.rules.weights.get(name, 0.0) * amount for name, amount in self.components.items())
+        self.return_sums[0] += self.portfolio_value / value_before - 1
+        self.return_sums[1] += (self.portfolio_value / value_before - 1) ** 2
+        return sum(self.weights[name] * amount for name, amount in self.components.items())
 
     def observation(self) -> list[float]:
         """Return what the agent sees at the close of ``day``. Length: 16 + context + 14 K + 3 K."""
         rules, market, t = self.rules, self.market, self.day
         share_lower, mean_change = _breadth(market, t)
         observed = [self.day - self.start_day, rules.days, self.start_value * market.tick_size * 2**-20]
-        observed += [self.value / self.start_value - 1, self.cash / self.value]
-        observed += [self._worth(market.close[t]) / self.value, self.drawdown(), self.losing_sells]
+        observed += [self.portfolio_value / self.start_value - 1, self.cash / self.portfolio_value]
+        observed += [self._worth(market.close[t]) / self.portfolio_value, self.drawdown(), self.losing_sells]
         observed += [self.gate_is_closed(), share_lower, mean_change]
         observed += [rules.max_position, rules.max_exposure, rules.max_trades / 100, rules.commission, rules.slippage]
         observed += market.context[t] if market.context else []
         for k in self.symbols:
             shown = [market.close[t][k] * market.tick_size * 2**-10, market.tradable[t][k], *market.features[t][k]]
-            observed += shown if rules.symbols[k] else [0.0] * len(shown)
-        positions = list(zip(self.held, market.close[t], self.average_price, strict=True))
-        observed += [held * p / self.value for held, p, _ in positions]
+            observed += shown if self.owned[k] else [0.0] * len(shown)
+        positions = list(zip(self.holdings, market.close[t], self.average_price, strict=True))
+        observed += [held * p / self.portfolio_value for held, p, _ in positions]
         observed += [p / average - 1 if held > 0 else 0.0 for held, p, average in positions]
         observed += self.days_held
         return np.array(observed, np.float32).tolist()
 
     def drawdown(self) -> float:
         """Return 1 − V / peak."""
-        return 1 - self.value / self.peak_value
+        return 1 - self.portfolio_value / self.peak_value
 
     def gate_is_closed(self) -> bool:
         """Whether the tier has a gate and it closes ``day``."""
@@ -207,7 +186,7 @@ class TierAccount:
             if kind == HOLD:
                 orders.append((HOLD, 0, 0))
                 continue
-            if symbol not in self.symbols or not self.rules.symbols[int(symbol)]:
+            if symbol not in self.symbols or not self.owned[int(symbol)]:
                 return None
             clamped = min(max(fraction, 0.0), 1.0)
             q = round(float(np.float32(clamped) * np.float32(10_000)))  # Python rounds half to even
@@ -235,12 +214,12 @@ class TierAccount:
         return shares
 
     def _sell(self, k: int, q: int) -> int:
-        if self.held[k] == 0:
+        if self.holdings[k] == 0:
             self.components["sell_unheld"] += 1
             return 0
         if not self.market.tradable[self.day][k]:
             return 0
-        n = q * self.held[k] // 10_000
+        n = q * self.holdings[k] // 10_000
         if n == 0:
             return 0
         s = self.sell_price(k)
@@ -250,8 +229,8 @@ class TierAccount:
         self.components["oversold_sell"] += self.market.rsi[self.day][k] < 30
         losing = self.in_dtype(s) < self.average_price[k]
         self.losing_sells = self.losing_sells + 1 if losing else 0
-        self.held[k] -= n
-        if self.held[k] == 0:
+        self.holdings[k] -= n
+        if self.holdings[k] == 0:
             self.average_price[k] = 0.0
         return n
 
@@ -277,9 +256,9 @@ class TierAccount:
         if self.losing_sells >= 3:
             self.components["losing_streak_buy"] += 1
             self.losing_sells = 0
-        average, held, price, bought = map(self.in_dtype, (self.average_price[k], self.held[k], b, n))
+        average, held, price, bought = map(self.in_dtype, (self.average_price[k], self.holdings[k], b, n))
         self.average_price[k] = float((average * held + price * bought) / (held + bought))
-        self.held[k] += n
+        self.holdings[k] += n
         return n
 
     def shares_asked(self, q: int, b: int, cash: int) -> int:
@@ -291,22 +270,22 @@ class TierAccount:
     def _shares_allowed(self, k: int) -> int:
         p = self.prices[k]
         position_room, total_room = self._rooms(k)
-        return min(max(position_room, 0) // p, max(total_room, 0) // p, MOST_SHARES - self.held[k])
+        return min(max(position_room, 0) // p, max(total_room, 0) // p, MOST_SHARES - self.holdings[k])
 
     def _rooms(self, k: int) -> tuple[int, int]:
         """Return what the value of position ``k`` and of all positions may still grow by, in ticks."""
-        position_limit = math.floor(self.rules.max_position * self.value)
-        return position_limit - self.held[k] * self.prices[k], self._exposure_limit() - self._worth(self.prices)
+        position_limit = math.floor(self.rules.max_position * self.portfolio_value)
+        return position_limit - self.holdings[k] * self.prices[k], self._exposure_limit() - self._worth(self.prices)
 
     def _exposure_limit(self) -> int:
-        return math.floor(self.rules.max_exposure * self.value)
+        return math.floor(self.rules.max_exposure * self.portfolio_value)
 
     def _book(self, value: int, costs: int) -> None:
         self.traded += value
         self.costs += costs
 
     def _worth(self, prices: Sequence[int]) -> int:
-        return sum(held * price for held, price in zip(self.held, prices, strict=True))
+        return sum(held * price for held, price in zip(self.holdings, prices, strict=True))
 
     def _add_components(self, valid: bool, orders: Sequence[tuple[int, int, int]]) -> None:
         """Add the components that depend on the day's orders as a whole and on the closes of the day."""
@@ -317,35 +296,37 @@ class TierAccount:
         self.components["loss_hold"] = float(loss_hold)
         self.components["missed_opportunity"] = float(missed)
         self.components["patience"] = float(all_hold and not loss_hold and not missed)
-        self.components["within_limits"] = float(any(self.held) and self._worth(self.prices) <= self._exposure_limit())
+        self.components["within_limits"] = float(
+            any(self.holdings) and self._worth(self.prices) <= self._exposure_limit()
+        )
         self.components["invalid"], self.components["valid"] = float(not valid), float(valid)
 
     def _is_at_a_loss(self, k: int) -> bool:
         p, threshold, average = map(self.in_dtype, (self.prices[k], 0.95, self.average_price[k]))
-        return self.held[k] > 0 and bool(p < threshold * average)
+        return self.holdings[k] > 0 and bool(p < threshold * average)
 
     def _is_opportunity(self, k: int) -> bool:
         rsi = self.market.rsi[self.day][k]
-        return (rsi < 25 and self._could_be_bought(k)) or (rsi > 75 and self.held[k] > 0)
+        return (rsi < 25 and self._could_be_bought(k)) or (rsi > 75 and self.holdings[k] > 0)
 
     def _could_be_bought(self, k: int) -> bool:
-        if not self.rules.symbols[k] or not self.market.tradable[self.day][k] or self.gate_is_closed():
+        if not self.owned[k] or not self.market.tradable[self.day][k] or self.gate_is_closed():
             return False
         single, price = np.float32, np.float32(self.prices[k])
         unit_cost = single(self.buy_price(k)) * (single(1) + single(self.rules.commission))
         affordable = unit_cost <= single(self.cash * self.capacity() / 4)
-        position_limit = math.floor(self.rules.max_position * self.value)
-        fits = single(self.held[k] + 1) * price <= single(position_limit)
+        position_limit = math.floor(self.rules.max_position * self.portfolio_value)
+        fits = single(self.holdings[k] + 1) * price <= single(position_limit)
         return bool(affordable and fits and single(self._worth(self.prices)) + price <= single(self._exposure_limit()))
 
     def _pass_day(self) -> None:  # rule 6
         self.day += 1
-        before, self.value = self.value, self.cash + self._worth(self.market.close[self.day])
-        self.peak_value = max(self.peak_value, self.value)
-        self.days_held = [days + 1 if held > 0 else 0 for days, held in zip(self.days_held, self.held, strict=True)]
-        self.terminated = self.value == 0
+        before, self.portfolio_value = self.portfolio_value, self.cash + self._worth(self.market.close[self.day])
+        self.peak_value = max(self.peak_value, self.portfolio_value)
+        self.days_held = [days + 1 if held > 0 else 0 for days, held in zip(self.days_held, self.holdings, strict=True)]
+        self.terminated = self.portfolio_value == 0
         self.truncated = self.day - self.start_day >= self.rules.days
-        self.components["profit"] = (self.value - before) / before
+        self.components["profit"] = (self.portfolio_value - before) / before
         self.components["long_holding"] = float(sum(days > 5 for days in self.days_held))
 
 
@@ -370,11 +351,10 @@ def weights_to_orders(account: TierAccount, weights: Sequence[float], max_orders
     """Decode the ``weights`` space: K target shares of the value to M orders, all INVALID if one is no number."""
     if not all(math.isfinite(weight) for weight in weights):
         return [[INVALID, 0, 0.0] for _ in range(max_orders)]
-    value, prices = account.value, account.market.close[account.day]
-    own = account.rules.symbols
-    targets = [min(max(weights[k], 0.0), 1.0) if own[k] else 0.0 for k in account.symbols]
+    value, prices = account.portfolio_value, account.market.close[account.day]
+    targets = [min(max(weights[k], 0.0), 1.0) if account.owned[k] else 0.0 for k in account.symbols]
     total = max(sum(targets), 1.0)
-    current = [account.held[k] * prices[k] / value for k in account.symbols]
+    current = [account.holdings[k] * prices[k] / value for k in account.symbols]
     differences = [targets[k] / total - current[k] for k in account.symbols]
     large = [k for k in account.symbols if abs(differences[k]) >= 0.005]
     largest = sorted(sorted(large, key=lambda k: -abs(differences[k]))[:max_orders])  # equal ones: the first symbol
@@ -406,16 +386,16 @@ def exponential(x: float) -> float:
 def target_weights(account: TierAccount, action: Sequence[float], gain: float) -> list[int]:
     """Return the target weight w of every symbol of the tape, in steps of 2⁻¹⁶."""
     rules, market, t = account.rules, account.market, account.day
-    may_trade = [rules.symbols[k] and market.tradable[t][k] for k in account.symbols]
-    h = min(rules.max_position, rules.max_exposure / sum(rules.symbols))
+    may_trade = [account.owned[k] and market.tradable[t][k] for k in account.symbols]
+    h = min(rules.max_position, rules.max_exposure / sum(account.owned))
     benchmark = [round(0.98 * h * 2**30) if may_trade[k] else 0 for k in account.symbols]
     cash = max(2**30 - sum(benchmark), 0.02 * 2**30)
     tilt = [exponential(gain * float(np.clip(np.float32(a), -1, 1))) for a in action]
     u = [round(weight * factor) for weight, factor in zip(benchmark, tilt[:-1], strict=True)]
     total = sum(u) + round(cash * tilt[-1])
     w = [min(math.floor(2**16 * tilted / total), math.floor(0.98 * rules.max_position * 2**16)) for tilted in u]
-    stuck = sum(account.held[k] * market.close[t][k] for k in account.symbols if not may_trade[k])
-    room = max(math.floor(0.98 * rules.max_exposure * 2**16) - math.ceil(2**16 * stuck / account.value), 0)
+    stuck = sum(account.holdings[k] * market.close[t][k] for k in account.symbols if not may_trade[k])
+    room = max(math.floor(0.98 * rules.max_exposure * 2**16) - math.ceil(2**16 * stuck / account.portfolio_value), 0)
     used = sum(w)
     return [math.floor(weight * room / used) for weight in w] if used > room else w
 
@@ -426,13 +406,13 @@ def limit_weights_to_orders(
     """Decode K + 1 tilts, that of cash last, to M orders, all INVALID if a tilt is NaN or infinite."""
     if not all(math.isfinite(a) for a in action):
         return [[INVALID, 0, 0.0] for _ in range(max_orders)]
-    rules, prices, value = account.rules, account.market.close[account.day], account.value
+    rules, prices, value = account.rules, account.market.close[account.day], account.portfolio_value
     changes = {}
     for k, weight in enumerate(target_weights(account, action, gain)):
-        if not rules.symbols[k] or not account.market.tradable[account.day][k]:
+        if not account.owned[k] or not account.market.tradable[account.day][k]:
             continue
         target = min(math.floor(float(weight) * float(value) / (2**16 * prices[k])), MOST_SHARES)
-        change = target - account.held[k]
+        change = target - account.holdings[k]
         if change > 0 and account.gate_is_closed():
             continue
         if abs(change) * prices[k] >= 0.005 * value:
@@ -443,8 +423,8 @@ def limit_weights_to_orders(
     orders: list[list[float]] = []
     cash, exposure = account.cash, value - account.cash
     for k in sales:
-        q = math.ceil(-changes[k] * 10_000 / account.held[k])
-        sold = q * account.held[k] // 10_000
+        q = math.ceil(-changes[k] * 10_000 / account.holdings[k])
+        sold = q * account.holdings[k] // 10_000
         price = account.sell_price(k)
         cash += sold * price - account.commission(sold * price)
         exposure -= sold * prices[k]
@@ -461,9 +441,9 @@ def limit_weights_to_orders(
 def purchase(account: TierAccount, k: int, shares: int, cash: int, exposure: int) -> tuple[int, int]:
     """Return q of a purchase, and the shares that a BUY of it asks for."""
     rules, p, b, c = account.rules, account.market.close[account.day][k], account.buy_price(k), account.capacity()
-    position_room = math.floor(rules.max_position * account.value) - account.held[k] * p
-    total_room = math.floor(rules.max_exposure * account.value) - exposure
-    fits = min(max(position_room, 0) // p, max(total_room, 0) // p, MOST_SHARES - account.held[k])
+    position_room = math.floor(rules.max_position * account.portfolio_value) - account.holdings[k] * p
+    total_room = math.floor(rules.max_exposure * account.portfolio_value) - exposure
+    fits = min(max(position_room, 0) // p, max(total_room, 0) // p, MOST_SHARES - account.holdings[k])
     n = min(shares, fits)
     cost = n * b + account.commission(n * b)
     q = min(math.ceil(cost * 40_000 / max(c * cash, 1)), 10_000)

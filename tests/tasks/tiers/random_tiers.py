@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.tasks.tiers.oracle import PRESETS, Market, Rules
+from tests.tasks.tiers.oracle import PRESETS, Market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
@@ -48,29 +48,13 @@ def tier_tape(rng, num_symbols, num_days=NUM_DAYS, num_paths=1, ragged=True, hig
 def oracle_market(tape: MarketTape, path: int, context: bool) -> Market:
     """Return one path of a tape as the oracle reads it."""
     return Market(
+        symbols=tape.symbols,
         close=tape.price_ticks()[path].long().tolist(),
         tradable=tape.tradable[path].tolist(),
         rsi=tape.features[path, ..., RSI].tolist(),
         tick_size=tape.tick_size,
         features=tape.features[path].tolist(),
         context=tape.context[path].tolist() if context else [],
-    )
-
-
-def oracle_rules(tier: TierConfig, shared: TierConfig) -> Rules:
-    """Return a tier's settings as the oracle reads them; ``shared`` are those of the whole batch."""
-    return Rules(
-        days=tier.days,
-        initial_cash_ticks=int(tier.initial_cash / TICK),
-        symbols=tuple(symbol in tier.symbols for symbol in shared.symbols),
-        commission=tier.commission,
-        slippage=tier.slippage,
-        max_trades=tier.max_trades,
-        max_position=tier.max_position,
-        max_exposure=tier.max_exposure,
-        gate=tier.gate,
-        weights=PRESETS[shared.reward] | shared.reward_weights,
-        dtype=shared.dtype,
     )
 
 

@@ -1,13 +1,34 @@
-"""Graders against their formulas in plain Python, at their thresholds, and what the calibrated grade promises."""
+"""Graders against their formulas, an episode's record day by day, and the law: nothing but skill raises a grade."""
 
 from __future__ import annotations
 
 import math
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from tests.tasks.tiers.random_tiers import random_orders, tier_tape
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.metrics import Interval, independent_groups
+from vecenv.learn.significance import bootstrap_interval
+from vecenv.market.load import MarketOptions, load_market
+from vecenv.market.planted import planted_bars
+from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.agents import AGENTS, orders_for, rule_column, shares_for
+from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import (
     GRADERS,
     EpisodeRecord,
@@ -17,6 +38,8 @@ from vecenv.tasks.tiers.graders import (
     seed_portfolio,
     seed_single,
 )
+from vecenv.tasks.tiers.grading import episode_record
+from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 # An ordinary episode, half invested for 20 days and ahead of buy-and-hold, and the bounds of what is drawn.
 FIELDS = {
@@ -178,3 +201,147 @@ def test_graders_are_found_by_name_and_kind():
         grade_function("sede", "single")
     with pytest.raises(ValueError, match=r"'seed'.*'double'.*single, portfolio, full"):
         grade_function("seed", "double")
+
+
+# Rates that are powers of two, so that whole numbers tell costs exactly.
+COMMISSION, SLIPPAGE = 1024, 512
+DAYS, SYMBOLS, PER_DAY, SHARE = 9, 5, 2, 0.125
+CONFIG = TierConfig(
+    symbols=tuple(f"S{k}" for k in range(SYMBOLS)),
+    days=DAYS,
+    initial_cash=50_000.0,
+    commission=1 / COMMISSION,
+    slippage=1 / SLIPPAGE,
+    max_trades=PER_DAY,
+    max_position=SHARE,
+    gate=True,
+    action="orders",
+)
+
+
+def held(path: list[list[int]], closed: list[bool], start: int, day: int, cash: int) -> tuple[int, int]:
+    """Return what buy-and-hold is worth at a day's close, and what it has bought for, both in ticks."""
+    worth, traded, budget = cash, 0, int(SHARE * cash)
+    open_days = [other for other in range(start, len(closed)) if not closed[other]]
+    for symbol in range(SYMBOLS):
+        turn = symbol // PER_DAY
+        if turn >= len(open_days) or open_days[turn] >= day:
+            continue
+        price = path[open_days[turn]][symbol] + -(-path[open_days[turn]][symbol] // SLIPPAGE)
+        shares = budget // price
+        while shares * price - (-shares * price // COMMISSION) > budget:
+            shares -= 1
+        worth += shares * path[day][symbol] - shares * price + (-shares * price // COMMISSION)
+        traded += shares * price
+    return worth, traded
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
+    """Mean and deviation of the returns so far, and buy-and-hold that buys at a close and gains from the next on."""
+    rng, num_envs = np.random.default_rng(seed), 12
+    tape = tier_tape(rng, SYMBOLS, num_paths=2, highest=2_000_000)
+    env = VecEnv(SINGLE_STOCK.build(tape, replace(CONFIG, dtype="float64")), num_envs, seed, "cpu", False)
+    scenario, closes = env.scenario, tape.price_ticks().long().tolist()
+    closed = (scenario.shared["breadth"][:, 0] > 0).view(2, -1).tolist()
+    assert any(map(any, closed)) and not all(map(all, closed))
+    values = [env.state.portfolio_value.tolist()]
+    for elapsed in range(DAYS + 1):
+        state = env.state
+        record = env.engine.bound()._vmap(
+            lambda state, params, market: episode_record(scenario, state, params, market, scenario.references), state
+        )
+        for row, (path, start) in enumerate(zip(state.path.tolist(), state.start_day.tolist(), strict=True)):
+            first = values[0][row]
+            returns = [after[row] / before[row] - 1 for before, after in pairwise(values)]
+            worth, traded = held(closes[path], closed[path], start, start + elapsed, int(first))
+            expected = {
+                "days": elapsed,
+                "tier_days": DAYS,
+                "total_return": values[-1][row] / first - 1,
+                "mean_return": statistics.fmean(returns) if returns else 0.0,
+                "deviation": statistics.stdev(returns) if elapsed > 1 else 0.0,
+                "costs": 1 / COMMISSION + 1 / SLIPPAGE,
+                "benchmark_return": worth / first - 1,
+                "benchmark_traded": traded / first,
+            }
+            found = {name: float(getattr(record, name)[row]) for name in expected}
+            assert found == pytest.approx(expected, rel=1e-9, abs=1e-10), (row, elapsed)
+        if elapsed < DAYS:
+            env.advance(torch.from_numpy(random_orders(rng, num_envs, CONFIG.max_orders, num_symbols=SYMBOLS)))
+            values.append(env.state.portfolio_value.tolist())
+    assert bool(env.rows.done.all())
+
+
+NUM_EPISODES = 200
+
+
+class FollowSignal:
+    """Buys up to the limits on a positive signal, and sells all on a negative one. Shape of it: (P, T, K)."""
+
+    def __init__(self, signal: Tensor) -> None:
+        self.signal = signal
+
+    def act(self, env: VecEnv) -> Tensor:
+        held, shown = env.state.holdings.double(), self.signal[env.state.path, env.state.day]
+        wanted = shares_for(env, rule_column(env, "max_position") * env.state.portfolio_value.unsqueeze(-1))
+        return orders_for(env, torch.where(shown < 0, -held, torch.where(held > 0, 0.0, wanted)))
+
+
+class Grades:
+    """Calibrated grades of agents that played the same episodes, and intervals of their means."""
+
+    def __init__(self, tape: MarketTape, task: str, agents: dict[str, Callable[[], Agent]]) -> None:
+        config = replace(TIERS[task], action="orders")
+        env = VecEnv(SINGLE_STOCK.build(tape, config), NUM_EPISODES, compiled=False)
+        played = evaluate(env, {name: make() for name, make in agents.items()})
+        self.groups = independent_groups(played.market.path, played.market.start_day, config.days)[0]
+        self.of = {name: record.grades["calibrated"] for name, record in played.records.items()}
+
+    def mean(self, name: str) -> float:
+        return float(self.of[name].mean())
+
+    def lead(self, name: str, other: str) -> Interval:
+        """Return the interval of the mean difference between two agents' grades."""
+        return bootstrap_interval(self.of[name] - self.of[other], self.groups)
+
+
+@cache
+def real_tape() -> MarketTape:
+    path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
+    return load_market(path, MarketOptions(symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES))
+
+
+@pytest.mark.nightly
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+@pytest.mark.parametrize("task", TIERS)
+def test_the_law_holds_on_real_prices(task):
+    grades = Grades(real_tape(), task, AGENTS | BLIND_AGENTS)
+    assert grades.mean("hold") <= 0.10 and grades.mean("invalid") <= 0.10
+    assert grades.mean("random") <= 0.35
+    assert grades.lead("buy_and_hold", "random").low >= 0.10
+    assert 0.45 <= grades.mean("buy_and_hold") <= 0.55
+    assert grades.mean("oracle") >= 0.90
+    for name in BLIND_AGENTS:
+        assert grades.lead(name, "buy_and_hold").low <= 0.0, name
+
+
+def planted_grades(task: str, strength: float) -> Grades:
+    bars = planted_bars(num_paths=16, num_days=320, symbols=TIERS[task].symbols, strength=strength)
+    tape = MarketTape.from_bars(bars, features=TIER_FEATURES)
+    signal = bars.columns["signal"]
+    return Grades(tape, task, {"signal": lambda: FollowSignal(signal), "buy_and_hold": AGENTS["buy_and_hold"]})
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=() if task == "multi_stock_3" else pytest.mark.nightly) for task in TIERS]
+)
+def test_who_uses_a_planted_signal_stands_above_buy_and_hold_and_who_follows_noise_does_not(task):
+    grades = planted_grades(task, strength=0.01)
+    signal, held = (bootstrap_interval(grades.of[name], grades.groups) for name in ("signal", "buy_and_hold"))
+    assert signal.low > held.high
+    assert grades.lead("signal", "buy_and_hold").low > 0.0
+    noise = planted_grades(task, strength=0.0)
+    if TIERS[task].commission:
+        assert noise.lead("signal", "buy_and_hold").high < 0.0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
@@ -61,27 +59,12 @@ def stepped(env, action):
     return env.state
 
 
-class Played(NamedTuple):
-    """The same episodes of all tiers, played to their ends by every agent.
+@cache
+def played():
+    """Play the same episodes of all tiers to their ends with every agent; return environment, actions and holdings.
 
     Days after the end of an episode repeat its last state, and their actions are 0.
     """
-
-    env: VecEnv
-    actions: Tensor
-    holdings: Tensor
-
-    def of(self, name):
-        """Return which rows are an agent's."""
-        first = list(EVERY_AGENT).index(name) * NUM_ENVS
-        return slice(first, first + NUM_ENVS)
-
-    def total(self, name, *components):
-        return sum(self.env.state.totals[self.of(name), COMPONENTS.index(part)] for part in components)
-
-
-@cache
-def played():
     env, agents = mixed_env(copies=len(EVERY_AGENT)), [make() for make in EVERY_AGENT.values()]
     actions, holdings = [], [env.state.holdings]
     while not bool(env.rows.done.all()):
@@ -93,7 +76,17 @@ def played():
         env.advance(action)
         actions.append(torch.where(running.view(-1, 1, 1), action, 0.0))
         holdings.append(env.state.holdings)
-    return Played(env, torch.stack(actions, dim=1), torch.stack(holdings, dim=1))
+    return env, torch.stack(actions, dim=1), torch.stack(holdings, dim=1)
+
+
+def of(name):
+    """Return which rows are an agent's."""
+    first = list(EVERY_AGENT).index(name) * NUM_ENVS
+    return slice(first, first + NUM_ENVS)
+
+
+def total(name, *components):
+    return sum(played()[0].state.totals[of(name), COMPONENTS.index(part)] for part in components)
 
 
 def of_tier(task):
@@ -102,17 +95,17 @@ def of_tier(task):
 
 
 def test_agents_obey_the_format_and_the_rules_and_are_graded_by_what_they_do():
-    play = played()
-    grades = play.env.grade()
+    env, _, _ = played()
+    grades = env.grade()
     for name in EVERY_AGENT:
-        state = play.env.state[play.of(name)]
+        state = env.state[of(name)]
         assert bool((state.day == state.end_day).all() and (state.cash >= 0).all()), name
-        assert (float(play.total(name, "invalid").sum()) == 0) == (name not in ("random_any", "invalid")), name
+        assert (float(total(name, "invalid").sum()) == 0) == (name not in ("random_any", "invalid")), name
         if name not in ("random", "random_any"):
-            assert float(play.total(name, *RULE_BREAKS, "sell_unheld").sum()) == 0, name
+            assert float(total(name, *RULE_BREAKS, "sell_unheld").sum()) == 0, name
         assert (float(state.num_trades.sum()) > 0) == (name not in ("hold", "invalid")), name
     for task in TIERS:
-        mean = {name: float(grades[play.of(name)][of_tier(task)].mean()) for name in EVERY_AGENT}
+        mean = {name: float(grades[of(name)][of_tier(task)].mean()) for name in EVERY_AGENT}
         assert mean["hold"] == mean["invalid"] == 0.0 and mean["random"] < mean["buy_and_hold"] - 0.1
         assert 0.45 <= mean["buy_and_hold"] <= 0.55 and mean["oracle"] >= 0.9
         # None who ignores the market stands above buy-and-hold, but for the luck of few episodes.
@@ -120,7 +113,7 @@ def test_agents_obey_the_format_and_the_rules_and_are_graded_by_what_they_do():
 
 
 def test_buy_and_hold_follows_the_benchmark_and_each_tier_is_graded_by_its_own_function():
-    env, rows = played().env, played().of("buy_and_hold")
+    env, rows = played()[0], of("buy_and_hold")
     state, scenario, in_rows = env.state, env.scenario, env.engine.bound()._vmap
     open_days = scenario.references["open_days"][state.rule, state.path * scenario.tape.num_days + state.start_day]
     value = in_rows(
@@ -148,24 +141,24 @@ def test_each_row_has_its_own_rules_where_they_differ():
 
 def test_random_agents_draw_uniformly_from_the_episode_alone():
     """Valid orders of the tier's own symbols; of the careless one all malformations."""
-    kind, symbol, fraction = played().actions[played().of("random")].unbind(-1)
+    kind, symbol, fraction = played()[1][of("random")].unbind(-1)
     for wanted in (Kind.HOLD, Kind.BUY, Kind.SELL):
         assert abs(float((kind[:, :20] == wanted).double().mean()) - 1 / 3) < 0.02
     torch.testing.assert_close(fraction[:, :20].unique(), torch.arange(1, 11) / 10)
     for task, tier in TIERS.items():
         drawn = symbol[of_tier(task), : tier.days].unique().long().tolist()
         assert [TWENTY_FIVE[index] for index in drawn] == list(tier.symbols)
-        assert bool((played().total("invalid", "invalid")[of_tier(task)] == tier.days).all())
-    kind, symbol, fraction = played().actions[played().of("random_any")].unbind(-1)
+        assert bool((total("invalid", "invalid")[of_tier(task)] == tier.days).all())
+    kind, symbol, fraction = played()[1][of("random_any")].unbind(-1)
     assert set(kind.unique().tolist()) == {-1.0, 0.0, 1.0, 2.0, 3.0, 4.0}
     assert set(symbol.unique().tolist()) == set(range(-1, 26))
     assert -0.5 <= float(fraction.nan_to_num().min()) < -0.4 and 1.4 < float(fraction.nan_to_num().max()) <= 1.5
     days = sum(tier.days for tier in TIERS.values()) * NUM_ENVS / len(TIERS)
-    assert bool(fraction.isnan().any()) and 0.5 < float(played().total("random_any", "invalid").sum()) / days < 0.95
+    assert bool(fraction.isnan().any()) and 0.5 < float(total("random_any", "invalid").sum()) / days < 0.95
     for name in ("random", "random_any"):
         env, agent = mixed_env(), EVERY_AGENT[name]()
         first = agent.act(env)
-        torch.testing.assert_close(first, played().actions[played().of(name), 0], rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(first, played()[1][of(name), 0], rtol=0, atol=0, equal_nan=True)
         env.reset_groups(NUM_ENVS, 1, 1)
         assert not torch.equal(agent.act(env).nan_to_num(), first.nan_to_num())
 
@@ -173,14 +166,14 @@ def test_random_agents_draw_uniformly_from_the_episode_alone():
 def test_blind_agents_do_what_their_names_say():
     def held_by(name, task):
         """Whether anything is held after the orders of each day. Shape: (rows, days)."""
-        return played().holdings[played().of(name)][of_tier(task), 1 : TIERS[task].days + 1].sum(-1) > 0
+        return played()[2][of(name)][of_tier(task), 1 : TIERS[task].days + 1].sum(-1) > 0
 
     entered, stayed = held_by("late_entry", "single_stock"), held_by("early_exit", "single_stock")
     assert not bool(entered[:, :5].any()) and bool(entered[:, 5:].all())
     assert bool(stayed[:, :15].all()) and not bool(stayed[:, 15:].any())
     churned = held_by("churn", "multi_stock_3")
     assert bool(churned[:, ::2].all()) and not bool(churned[:, 1::2].any())
-    env, rows = played().env, torch.arange(len(EVERY_AGENT) * NUM_ENVS)[played().of("constant_mix")]
+    env, rows = played()[0], torch.arange(len(EVERY_AGENT) * NUM_ENVS)[of("constant_mix")]
     # Half of 60% is kept invested, within a few shares.
     shares = 3 * quotes(env).close[:, :3].max(-1).values / env.state.portfolio_value
     kept = (env.state.exposure_sum / 25 - 0.3).abs() <= shares + 0.01

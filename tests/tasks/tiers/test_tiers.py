@@ -1,29 +1,33 @@
-"""The tiers as environments: what they are, what is refused, and that nothing is known early."""
+"""The tiers as environments: what they are, what is refused, what is known when, and how symbols are shown."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from torchrl.envs.utils import check_env_specs
 
 from tests.small_env import assert_same_bits, same_bits
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import Items
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
-from vecenv.tasks.tiers.config import TEN, TIERS, tier_config
+from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, TierConfig, tier_config
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.items import OWN_FEATURES, SHARED_FEATURES
 from vecenv.tasks.tiers.layout import Account
 from vecenv.tasks.tiers.market import RSI, market_breadth
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.tasks import SINGLE_STOCK
+from vecenv.tasks.tiers.tasks import CURRICULUM, SINGLE_STOCK
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
 
@@ -33,12 +37,6 @@ def nse_tape(seed: int = 0, num_paths: int = 2, num_days: int = NUM_DAYS) -> Mar
     rng = np.random.default_rng(seed)
     tape = tier_tape(rng, len(FULL.symbols), num_days, num_paths, highest=3_000_000)
     return replace(tape, symbols=FULL.symbols)
-
-
-def test_torchrl_accepts_the_specs_of_all_spaces():
-    for action in ("orders", "discrete", "weights", "limit_weights"):
-        scenario = TierTrading(nse_tape(), replace(FULL, action=action, days=3, max_orders=2))
-        check_env_specs(VecEnv(scenario, 2, compiled=False), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,8 @@ def test_unknown_names_and_markets_that_do_not_fit_are_refused():
             mixed.randomise({"rule": torch.tensor([0, rule])}, 2)
 
 
-def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
+def test_starts_are_on_days_on_which_every_symbol_of_the_tier_has_traded():
+    """A random symbol is another path, and never one that was listed too short ago."""
     tape, config = nse_tape(), replace(tier_config("single_stock"), symbols=("random",))
     tape.tradable[1, : NUM_DAYS - 15, 7] = False
     env = VecEnv(SINGLE_STOCK.build(tape, config), 2_000, 3, "cpu", False)
@@ -116,22 +115,10 @@ def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
     shown = env.observe_rows(env.rows, torch.arange(2_000))
     assert shown.shape == (2_000, len(Account._fields) + 14 + 3) and bool((close > 0).all())
     torch.testing.assert_close(shown[:, len(Account._fields)], close * tape.tick_size / 1024)
-
-
-def test_no_episode_starts_before_every_indicator_is_known():
-    """A symbol that lists on day 300 delays the starts; on the first day all trade and no feature is a filler."""
-    rng = np.random.default_rng(2)
-    close = 90 * np.exp(rng.normal(0, 0.02, (1, 700, 3)).cumsum(1))
-    ohlcv = np.stack([close, close * 1.01, close * 0.99, close, rng.integers(1, 9, close.shape)], -1)
-    ohlcv[:, :300, 1] = np.nan
-    dates = np.datetime64("2020-01-01") + np.arange(700)
-    tape = MarketTape.from_bars(Bars(tuple("ABC"), dates, torch.from_numpy(ohlcv)), TIER_FEATURES)
-    env = VecEnv(SINGLE_STOCK.build(tape, replace(FULL, symbols=tuple("ABC"))), 3_000, 1, "cpu", False)
-    day, first = env.state.day, tape.tradable[0].to(torch.int8).argmax(0)
-    assert int(day.min()) == int(first[1]) > int(first[0]) > 0 and int(day.max()) == 700 - 1 - FULL.days
-    assert bool(tape.tradable[0, day].all()) and bool(
-        (tape.features[0, day, :, TIER_FEATURES.index("rsi_14")] > 0).all()
-    )
+    tape.tradable[1, :, 7], tape.tradable[1, :12, 3] = True, False
+    state = VecEnv(TierTrading(tape, FULL), 2_000, 3, "cpu", False).state
+    days = state.day[state.path == 1]
+    assert (int(days.min()), int(days.max())) == (12, NUM_DAYS - 1 - 40)
 
 
 def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]]:
@@ -211,3 +198,72 @@ def test_an_opportunity_is_missed_where_cash_pays_for_a_share_and_its_costs():
     # An account ends when nothing is left of it.
     env.rows.state.get("portfolio_value").copy_(torch.tensor([0.0, 1.0]))
     assert env.scenario.terminated(env.state, {}, {}).tolist() == [True, False]
+
+
+NUM_ENVS = 4
+
+
+@cache
+def bars(symbols: tuple[str, ...] = TEN) -> Bars:
+    return replace(synthetic_bars(num_paths=2, num_days=330, symbols=len(symbols), seed=5), symbols=symbols)
+
+
+def tier_env(data: Bars, config: TierConfig, tick_size: float = 0.01) -> VecEnv:
+    tape = MarketTape.from_bars(data, TIER_FEATURES, config.context, tick_size)
+    return VecEnv(SINGLE_STOCK.build(tape, replace(config, action="limit_weights", max_orders=2)), NUM_ENVS, 3, "cpu")
+
+
+def after_days(env: VecEnv, action: torch.Tensor | None = None) -> Items:
+    """Play three days, by default tilts that differ by symbol, and return the items."""
+    tilts = torch.linspace(-1.0, 1.0, env.action_spec.shape[-1]) if action is None else action
+    for _ in range(3):
+        env.advance(tilts.expand(NUM_ENVS, -1).contiguous(), eager=True)
+    return env.scenario.items(env.observations())
+
+
+def test_symbols_show_their_position_and_the_account_its_room():
+    series = torch.linspace(10.0, 30.0, bars().ohlcv.shape[1], dtype=torch.float64)
+    rules = replace(TIERS["multi_stock_3"], symbols=TEN[:4], context=("vix",))
+    env = tier_env(replace(bars(), context={"vix": series.expand(2, -1)}), rules)
+    items = after_days(env)
+    state, tape = env.state, env.scenario.tape
+    price = tape.ohlcv[state.path, state.day][..., 3].double()
+    share = state.holdings * price / env.info()["portfolio_value"].unsqueeze(-1)
+    # Within 60% of the account, four symbols aim at 15% each, less the 2% that stays in cash.
+    expected = {
+        "tradable": torch.ones_like(share),
+        "weight": share / (0.98 * 0.6 / 4),
+        "of_limit": share / 0.5,
+        "profit": torch.where(state.holdings > 0, price / (state.average_price * tape.tick_size) - 1.0, 0.0),
+        "held": state.days_held / 25,
+    }
+    assert env.scenario.item_features == (*TIER_FEATURES, *expected) and tuple(expected) == OWN_FEATURES
+    own = torch.stack([values.float() for values in expected.values()], -1)
+    torch.testing.assert_close(items.features[..., len(TIER_FEATURES) :], own, rtol=1e-4, atol=1e-5)
+    assert float(share.max() / share.min()) > 2 and float(expected["profit"].abs().max()) > 0
+    told = dict(zip((*SHARED_FEATURES, "vix"), items.shared.double().unbind(-1), strict=True))
+    for name, values in {
+        "vix": series[state.day],
+        "room": 1 - share.sum(-1) / 0.6,
+        "elapsed": torch.full((NUM_ENVS,), 3 / 25),
+        "cash": 1 - share.sum(-1),
+    }.items():
+        torch.testing.assert_close(told[name], values.double(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_tier_in_a_mixed_batch_shows_the_symbols_that_it_shows_alone():
+    """The others show the mean, so that the mean over all symbols is the tier's own; the breadth is the market's."""
+    alone = tier_env(bars(TWENTY_FIVE), TIERS["multi_stock_3"])
+    config = CurriculumConfig(action="limit_weights", max_orders=2)
+    tape = MarketTape.from_bars(bars(TWENTY_FIVE), TIER_FEATURES, tick_size=0.01)
+    mixed = VecEnv(CURRICULUM.build(tape, config), NUM_ENVS, 3, "cpu", False)
+    mixed.scenario.params["rule"].fill_(config.tiers.index("multi_stock_3"))
+    mixed.reset()
+    own = after_days(alone, torch.tensor([0.7, -0.4, 0.1, -0.3]))
+    padded = after_days(mixed, torch.tensor([0.7, -0.4, 0.1, *[0.9] * 22, -0.3]))
+    assert torch.equal(alone.state.day, mixed.state.day)
+    torch.testing.assert_close(padded.features[:, :3], own.features)
+    mean = own.features.mean(1, keepdim=True)
+    torch.testing.assert_close(padded.features[:, 3:], mean.expand(-1, 22, -1))
+    others = [place for place, name in enumerate(SHARED_FEATURES) if name not in ("share_down", "mean_change")]
+    torch.testing.assert_close(padded.shared[:, others], own.shared[:, others])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount, limit_weights
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
     oracle_market,
-    oracle_rules,
     random_orders,
     random_rules,
     random_tiers,
@@ -32,35 +30,12 @@ from vecenv.tasks.tiers.scenario import TierTrading
 NUM_PATHS = 2
 WIDE = 2**33
 
-INTEGERS = {
-    "cash": lambda account: account.cash,
-    "holdings": lambda account: account.held,
-    "days_held": lambda account: account.days_held,
-    "losing_sells": lambda account: account.losing_sells,
-    "portfolio_value": lambda account: account.value,
-    "peak_value": lambda account: account.peak_value,
-    "costs": lambda account: account.costs,
-    "traded": lambda account: account.traded,
-    "traded_total": lambda account: account.traded_sum,
-    "fills": lambda account: account.fills,
-    "num_trades": lambda account: account.num_trades,
-    "gate_days": lambda account: [account.gated_days, account.respected_days],
-    # Whole numbers up to 2^24 or averages in the settings' precision: equal, bit for bit.
-    "average_price": lambda account: account.average_price,
-}
-SUMS = {
-    "max_drawdown": lambda account: account.max_drawdown,
-    "return_sums": lambda account: [account.sum_returns, account.sum_squared_returns],
-    "exposure_sum": lambda account: account.exposure_sum,
-}
-
-
-def columns(state: Any, playing: list[int], accounts: list[TierAccount], fields: dict) -> dict[str, tuple]:
-    """Return what kernel and oracle hold of some fields, as arrays of the rows that play."""
-    return {
-        name: (getattr(state, name)[playing].double().numpy(), np.array([read(accounts[n]) for n in playing], float))
-        for name, read in fields.items()
-    }
+# Whole numbers up to 2^24 or averages in the settings' precision: equal, bit for bit.
+EXACT = (
+    *("cash", "holdings", "days_held", "losing_sells", "portfolio_value", "peak_value", "costs", "traded"),
+    *("traded_total", "fills", "num_trades", "gate_days", "average_price"),
+)
+SUMS = ("max_drawdown", "return_sums", "exposure_sum")
 
 
 def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.ndarray) -> np.ndarray:
@@ -80,7 +55,6 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig], 
     bound, ids = Engine(scenario, num_envs).bound(), torch.arange(num_envs)
     rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
     markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
-    rules = [oracle_rules(tier, shared) for tier in tiers]
     starts = zip(
         rule.tolist(),
         rows.state.path.tolist(),
@@ -88,7 +62,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig], 
         bound.grade(rows).double().tolist(),
         strict=True,
     )
-    accounts = [TierAccount(rules[row], markets[path], day, grade) for row, path, day, grade in starts]
+    accounts = [TierAccount(tiers[row], markets[path], day, grade) for row, path, day, grade in starts]
     tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
     happened: Counter = Counter(episodes=num_envs)
     for step in range(scenario.longest):
@@ -116,10 +90,11 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig], 
         grade = bound.grade(outcome.rows).double().tolist()
         rewards = [accounts[n].step(actions[n], grade[n]) for n in playing]
 
-        for name, (given, wanted) in columns(state, playing, accounts, INTEGERS).items():
-            np.testing.assert_array_equal(given, wanted, err_msg=f"{name}, {where}")
-        for name, (given, wanted) in columns(state, playing, accounts, SUMS).items():
-            np.testing.assert_allclose(given, wanted, rtol=1e-9, atol=1e-9, err_msg=f"{name}, {where}")
+        for name in (*EXACT, *SUMS):
+            found = getattr(state, name)[playing].double().numpy()
+            held = np.array([getattr(accounts[n], name) for n in playing], float)
+            error = 0.0 if name in EXACT else 1e-9
+            np.testing.assert_allclose(found, held, rtol=error, atol=error, err_msg=f"{name}, {where}")
         parts = torch.stack([info[f"reward/{name}"] for name in COMPONENTS], dim=-1)[playing].double().numpy()
         wanted = np.array([[accounts[n].components[name] for name in COMPONENTS] for n in playing])
         np.testing.assert_allclose(parts, wanted, rtol=tolerance, atol=tolerance, err_msg=f"components, {where}")
