@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.kernels.auction.auction_oracle import cleared
-from tests.tasks.agent_market.market_oracle import MOMENTUM, VALUE, Flow, MarketOracle, Words
+from tests.tasks.agent_market.market_oracle import MOMENTUM, VALUE, MarketOracle, Words
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind
 
 ENTER = {Kind.LIMIT, Kind.MARKET, Kind.IMMEDIATE, Kind.POST_ONLY, Kind.REPLACE_ALL}
@@ -17,10 +17,7 @@ class AuctionMarketOracle(MarketOracle):
 
     def tick(self, orders: list[Words]) -> dict[str, Any]:
         """Do a tick; return its report by the names of `Report`."""
-        self.flow = Flow(self.layout.seats)
-        self._move_fundamental()
-        self._move_volatility()
-        self._advance_news()
+        self._open_tick()
         last = self.doubled_mid >> 1
         low = max(1, last - self.layout.auction // 2)
         sent = self._of_seats(orders, low)
@@ -66,10 +63,8 @@ class AuctionMarketOracle(MarketOracle):
             taken.append((owner, side, price, quantity))
         result = []
         for number, (owner, side, price, quantity) in enumerate(taken):
-            crossed = any(
-                other[0] == owner and other[1] != side and (price >= other[2] if side == BUY else price <= other[2])
-                for other in taken[:number]
-            )
+            against = [other[2] for other in taken[:number] if other[0] == owner and other[1] != side]
+            crossed = any(price >= other if side == BUY else price <= other for other in against)
             self.counts["rejected"] += crossed
             self.seen["meets its own"] += crossed
             if not crossed:
@@ -118,11 +113,6 @@ class AuctionMarketOracle(MarketOracle):
         ]
 
     def _told(self, best: list[int]) -> dict[str, Any]:
-        report = self._report()
         shown = [(side + [[0, 0]] * 10)[:10] for side in self.rest]
-        return report | {
-            "bid": best[BUY],
-            "ask": best[SELL],
-            "prices": [[price for price, _ in side] for side in shown],
-            "quantities": [[quantity for _, quantity in side] for side in shown],
-        }
+        prices, quantities = ([[level[place] for level in side] for side in shown] for place in (0, 1))
+        return self._report() | {"bid": best[BUY], "ask": best[SELL], "prices": prices, "quantities": quantities}

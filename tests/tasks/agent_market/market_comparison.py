@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.tasks.agent_market.market_oracle import MarketOracle, Settings, Words
+from tests.tasks.agent_market.market_oracle import MarketOracle, Words
 from vecenv.core.random import EpisodeKey
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
@@ -21,35 +21,19 @@ from vecenv.tasks.agent_market.native_tick import advanced_market, copied
 from vecenv.tasks.agent_market.tick import ticked
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "tick_seconds": (0.1, 1.0, 3.0),
-    "mean_price": (3, 400, 100_000, MAX_FUNDAMENTAL - 50),
-    "reversion": (0.0, 0.05, 1.0),
-    "volatility": (0.0, 1.58, 40.0, 2.0**14),
-    "volatility_spread": (0.0, 0.7, 4.0),
-    "volatility_seconds": (0.5, 60.0, 1e9),
-    "shock_rate": (0.0, 0.2),
-    "shock_mean": (0.0, 30.0, 1_000.0, float(MAX_FUNDAMENTAL)),
-    "shock_spread": (0.0, 223.6, 2.0**14),
-    "news_rate": (0.0, 0.3, 2.0),
-    "news_magnitude": (1, 60, 10**6),
-    "news_seconds": (1.0, 7.0, 40.0),
-    "level_spacing": (0, 1, 5, 2**10),
-    "first_spread": (1, 50, 3_000, 2**20),
-    "spread_alpha": (0.0, 0.2, 1.0),
-    "share_of_volume": (0.0, 0.025, 1.0),
-    "min_quote": (1, 30, 4_000),
-    "price_skew": (0, 4, 200, 2**16),
-    "volume_seconds": (1.0, 7.0, 600.0),
-    "observation_noise": (0.0, 3.0, 2.0**14),
-    "aggressive_share": (0.0, 0.5, 1.0),
-    "depth_spread": (0, 1, 64),
-    "momentum_every": (1, 2, 3, 5),
+    **{"tick_seconds": (0.1, 1.0, 3.0), "mean_price": (3, 400, 100_000, MAX_FUNDAMENTAL - 50)},
+    **{"reversion": (0.0, 0.05, 1.0), "volatility": (0.0, 1.58, 40.0, 2.0**14)},
+    **{"volatility_spread": (0.0, 0.7, 4.0), "volatility_seconds": (0.5, 60.0, 1e9)},
+    **{"shock_rate": (0.0, 0.2), "shock_mean": (0.0, 30.0, 1_000.0, float(MAX_FUNDAMENTAL))},
+    **{"shock_spread": (0.0, 223.6, 2.0**14), "news_rate": (0.0, 0.3, 2.0)},
+    **{"news_magnitude": (1, 60, 10**6), "news_seconds": (1.0, 7.0, 40.0)},
+    **{"level_spacing": (0, 1, 5, 2**10), "first_spread": (1, 50, 3_000, 2**20), "spread_alpha": (0.0, 0.2, 1.0)},
+    **{"share_of_volume": (0.0, 0.025, 1.0), "min_quote": (1, 30, 4_000), "price_skew": (0, 4, 200, 2**16)},
+    **{"volume_seconds": (1.0, 7.0, 600.0), "observation_noise": (0.0, 3.0, 2.0**14)},
+    **{"aggressive_share": (0.0, 0.5, 1.0), "depth_spread": (0, 1, 64), "momentum_every": (1, 2, 3, 5)},
     **{f"{name}_latency": (0, 0, *range(9)) for name in ("maker", "value", "momentum", "noise")},
-    "fair_noise": (0, 2**14),
-    "candle_ticks": (1, 2, 5),
-    "max_spread": (1, 30, 5_000, 2**24),
-    "take_spread": (1, 30, 2**24),
-    "auction_spread": (0, 3, 2**16),
+    **{"fair_noise": (0, 2**14), "candle_ticks": (1, 2, 5), "max_spread": (1, 30, 5_000, 2**24)},
+    **{"take_spread": (1, 30, 2**24), "auction_spread": (0, 3, 2**16)},
 }
 """Values that a market takes half the time, else the default."""
 
@@ -106,7 +90,7 @@ def markets_of(
     state = torch.vmap(lambda key, row: opened(EpisodeKey(*key.unbind()), row, layout), in_dims=(0, ROWS))(words, rules)
     quantiles = rules.normal.tolist(), rules.sizes.tolist(), rules.growth.tolist()
     settings = [
-        Settings(dict(zip(NUMBERS, numbers, strict=True)), arrivals, *quantiles)
+        (dict(zip(NUMBERS, numbers, strict=True)), arrivals, *quantiles)
         for numbers, arrivals in zip(rules.numbers.tolist(), rules.arrivals.tolist(), strict=True)
     ]
     oracles = [oracle(key, row, layout) for key, row in zip(words.tolist(), settings, strict=True)]

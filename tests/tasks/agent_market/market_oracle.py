@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tests.core.scalar_philox import scalar_philox
@@ -27,16 +28,6 @@ Words = tuple[int, int, int, int, int, int]
 """Kind, side, price, quantity, owner and target of a message."""
 
 
-class Settings(NamedTuple):
-    """Parameters and tables of one market, as `Rules`."""
-
-    numbers: dict[str, int]
-    arrivals: list[list[int]]
-    normal: list[int]
-    sizes: list[int]
-    growth: list[int]
-
-
 class View(NamedTuple):
     """What a trader sees."""
 
@@ -47,16 +38,6 @@ class View(NamedTuple):
     @property
     def both(self) -> bool:
         return self.bid > 0 and self.ask > 0
-
-
-class Flow:
-    """What was traded in a tick."""
-
-    def __init__(self, seats: int) -> None:
-        self.volumes = [0, 0]
-        self.prices: list[int] = []
-        self.notional = 0
-        self.seats = [[0, 0] for _ in range(seats)]
 
 
 def fraction(word: int, of: int) -> int:
@@ -71,7 +52,8 @@ def towards_zero(number: int, divisor: int) -> int:
 class MarketOracle:
     """One market; ``seen`` counts what has happened in it."""
 
-    def __init__(self, words: list[int], settings: Settings, layout: Layout) -> None:
+    def __init__(self, words: list[int], settings: tuple[Any, ...], layout: Layout) -> None:
+        """Open the market of a key's words, by numbers by name, arrivals, normal quantiles, sizes and growth."""
         self.words, self.layout = words, layout
         self.n, self.arrivals, self.normal, self.sizes, self.growth = settings
         self.seen: Counter[str] = Counter()
@@ -98,10 +80,7 @@ class MarketOracle:
 
     def tick(self, orders: list[Words]) -> dict[str, Any]:
         """Do a tick; return its report by the names of `Report`."""
-        self.flow = Flow(self.layout.seats)
-        self._move_fundamental()
-        self._move_volatility()
-        self._advance_news()
+        self._open_tick()
         self._wake()
         for words in orders:
             told = self._carry_out(words)
@@ -112,6 +91,13 @@ class MarketOracle:
         self.counts["carried"] += sum(self.backlog[VALUE:])
         self._close()
         return self._report()
+
+    def _open_tick(self) -> None:
+        seats = [[0, 0] for _ in range(self.layout.seats)]
+        self.flow = SimpleNamespace(volumes=[0, 0], prices=[], notional=0, seats=seats)
+        self._move_fundamental()
+        self._move_volatility()
+        self._advance_news()
 
     def _words(self, stream: MarketStream, index: int) -> tuple[int, ...]:
         low, high, env, episode = self.words
@@ -204,8 +190,9 @@ class MarketOracle:
         seen = self._view(MAKER)
         mid = self.doubled_mid >> 1
         if seen.both:
-            self.spreads[number] += ((self._spread(seen) * 256 - self.spreads[number]) * n["spread_alpha"]) >> 8
-            if seen.ask - seen.bid <= n["max_spread"]:
+            shown = min(seen.ask - seen.bid, n["max_spread"])
+            self.spreads[number] += ((shown * 256 - self.spreads[number]) * n["spread_alpha"]) >> 8
+            if shown == seen.ask - seen.bid:
                 mid = (seen.bid + seen.ask) >> 1
         spread, (bought, sold) = self.spreads[number], self.volumes
         both = bought + sold
@@ -232,18 +219,13 @@ class MarketOracle:
         index = self.t * SLOTS_A_TICK + slot
         word, price_word = self._words(MarketStream.TRADER, index), self._words(MarketStream.TRADER_PRICE, index)
         drawn = fraction(word[0], waiting)
-        if drawn < self.backlog[VALUE]:
-            kind, count = VALUE, self.layout.value
-        elif drawn < self.backlog[VALUE] + self.backlog[MOMENTUM]:
-            kind, count = MOMENTUM, self.layout.momentum
-        else:
-            kind, count = NOISE, self.layout.noise
+        kind = next(kind for kind in (VALUE, MOMENTUM, NOISE) if drawn < sum(self.backlog[VALUE : kind + 1]))
         self.backlog[kind] -= 1
         if kind == NOISE:
             number = self.noise_served
             self.noise_served += 1
         else:
-            number = fraction(word[1], count)
+            number = fraction(word[1], self.layout.value if kind == VALUE else self.layout.momentum)
         view, buys, size = self._view(kind), word[3] % 2 == 0, self.sizes[word[2] >> 20]
         asked = self._value(view, buys, price_word) if kind == VALUE else self._at_once(kind, view, buys)
         self.seen[f"{CLASSES[kind]} messages"] += 1
@@ -261,17 +243,13 @@ class MarketOracle:
         observed = (view.fundamental + noise + 2**15) >> 16
         if not view.both:
             return BUY if buys else SELL, observed
-        most = self.n["max_spread"]
+        most, spread = self.n["max_spread"], view.ask - view.bid
         mispriced = observed > view.ask + most or observed < view.bid - most
         aggressive = word[2] < self.n["aggressive_chance"]
         self.seen["value aggressive" if aggressive else "value mispriced" if mispriced else "value inside"] += 1
-        distance = fraction(word[0], self.n["depth_spread"] * self._spread(view))
+        distance = fraction(word[0], self.n["depth_spread"] * min(spread, most))
         distance = 0 if aggressive or mispriced else distance
         return (SELL, view.bid + distance) if observed < (view.bid + view.ask) >> 1 else (BUY, view.ask - distance)
-
-    def _spread(self, view: View) -> int:
-        """The spread as it counts."""
-        return min(view.ask - view.bid, self.n["max_spread"])
 
     def _at_once(self, kind: int, view: View, buys: bool) -> tuple[int, int] | None:
         """Side and price of a momentum or a noise trader, who trades at what it sees if that is narrow."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -34,8 +35,7 @@ SIDES = dict.fromkeys((Order.BUY, Order.BUY_LIMIT, Order.BID), BUY)
 SIDES |= dict.fromkeys((Order.SELL, Order.SELL_LIMIT, Order.ASK), SELL)
 
 
-@dataclass
-class Own:
+class Own(NamedTuple):
     """The seat's orders on a side: shares of all, and price, shares and id of the best."""
 
     quantity: int = 0
@@ -49,44 +49,30 @@ def told(orders: list[tuple[int, int, int]], own: list[Own], room: list[int]) ->
     spent, waiting = [0, 0], [side.quantity for side in own]
     quoted, kept, sent = set(), True, []
     for kind, price, quantity in orders:
-        quantity = min(max(quantity, 0), 2**31 - 1)
-        if kind in (Order.NONE, Order.INVALID):
-            sent.append((Kind.NOTHING,))
-        elif kind == Order.CANCEL:
+        side, quote, asked = SIDES.get(kind), kind in (Order.BID, Order.ASK), min(max(quantity, 0), 2**31 - 1)
+        if kind == Order.CANCEL:
             waiting, kept = [0, 0], False
-            sent.append((Kind.CANCEL_ALL,))
-        elif kind not in SIDES:
-            sent.append((None,))
-        elif kind in (Order.BID, Order.ASK):
-            side = SIDES[kind]
-            mine = own[side]
-            if side in quoted:
-                sent.append((Kind.NOTHING,))
-                continue
+        if side is None or (quote and side in quoted):
+            named = {Order.CANCEL: Kind.CANCEL_ALL, Order.NONE: Kind.NOTHING, Order.INVALID: Kind.NOTHING}
+            sent.append((named.get(kind) if side is None else Kind.NOTHING,))
+            continue
+        mine, there = own[side], quote and kept and own[side].quantity > 0
+        waiting[side] -= mine.size if there else 0
+        size = max(min(asked, room[side] - spent[side] - waiting[side]), 0)
+        spent[side] += size
+        if quote:
             quoted.add(side)
-            there = kept and mine.quantity > 0
-            waiting[side] -= mine.size if there else 0
-            size = max(min(quantity, room[side] - spent[side] - waiting[side]), 0)
-            spent[side] += size
-            if size == 0:
-                sent.append((Kind.CANCEL, None, None, None, mine.id) if there else (Kind.NOTHING,))
-            elif there and mine.price == price and mine.size <= size:
-                spent[side] -= size - mine.size
-                sent.append((Kind.NOTHING,))
-            elif there:
-                sent.append((Kind.MODIFY, None, price, size, mine.id))
-            else:
-                sent.append((Kind.POST_ONLY, side, price, size, None))
+        if size == 0 and (quote or asked > 0):
+            sent.append((Kind.CANCEL, None, None, None, mine.id) if there else (Kind.NOTHING,))
+        elif there and mine.price == price and mine.size <= size:
+            spent[side] -= size - mine.size
+            sent.append((Kind.NOTHING,))
+        elif there:
+            sent.append((Kind.MODIFY, None, price, size, mine.id))
+        elif kind in (Order.BUY, Order.SELL):
+            sent.append((Kind.MARKET, side, None, size, None))
         else:
-            side = SIDES[kind]
-            size = max(min(quantity, room[side] - spent[side] - waiting[side]), 0)
-            spent[side] += size
-            if quantity > 0 and size == 0:
-                sent.append((Kind.NOTHING,))
-            elif kind in (Order.BUY, Order.SELL):
-                sent.append((Kind.MARKET, side, None, size, None))
-            else:
-                sent.append((Kind.LIMIT, side, price, size, None))
+            sent.append((Kind.POST_ONLY if quote else Kind.LIMIT, side, price, size, None))
     return sent
 
 

@@ -52,23 +52,13 @@ def random_tape(draw: np.random.Generator, rows: int = 80) -> BookTape:
     for row in np.flatnonzero(~is_open):
         price[row], size[row] = price[row - 1], 0
     taken = draw.integers(0, 60, (rows, 2)) * is_open[:, None]
-    gap = 0.5
-    return BookTape(
-        source="random",
-        symbol="X",
-        time=torch.arange(rows) * 500 + int(draw.integers(0, 10**9)),
-        open=torch.from_numpy(is_open),
-        price=torch.from_numpy(price.astype(np.int32)),
-        size=torch.from_numpy(size.astype(np.int32)),
-        taken=torch.from_numpy(taken.astype(np.int32)),
-        doubled_mid=torch.from_numpy((price[:, 0, 0] + price[:, 1, 0]).astype(np.int32)),
-        factors=torch.from_numpy(draw.standard_normal((rows, 2)).astype(np.float32)),
-        factor_names=("microprice", "spread"),
-        tick_size=0.5,
-        lot_size=0.25,
-        unit=int(draw.integers(1, 40)),
-        step_gap=gap,
-    )
+    time = torch.arange(rows) * 500 + int(draw.integers(0, 10**9))
+    whole = {"price": price, "size": size, "taken": taken, "doubled_mid": price[:, 0, 0] + price[:, 1, 0]}
+    tensors = {name: torch.from_numpy(part.astype(np.int32)) for name, part in whole.items()}
+    tensors["factors"] = torch.from_numpy(draw.standard_normal((rows, 2)).astype(np.float32))
+    units = {"tick_size": 0.5, "lot_size": 0.25, "unit": int(draw.integers(1, 40)), "step_gap": 0.5}
+    names = {"source": "random", "symbol": "X", "factor_names": ("microprice", "spread")}
+    return BookTape(time=time, open=torch.from_numpy(is_open), **tensors, **units, **names)
 
 
 def random_config(draw: np.random.Generator, tape: BookTape, action: str) -> CryptoLobConfig:
@@ -80,28 +70,19 @@ def random_config(draw: np.random.Generator, tape: BookTape, action: str) -> Cry
     most = int(draw.integers(1, 4))
     worth = float(tape.doubled_mid[0]) * tape.unit * most * tape.money_size
     latency = int(draw.integers(0, 4))
-    return CryptoLobConfig(
-        step_gap=tape.step_gap,
-        factors=tape.factor_names,
-        action=action,  # type: ignore[arg-type]
+    drawn: dict[str, Any] = {
         # From an account that is liquidated at once to one without debt.
-        initial_cash=worth * some(0.02, 0.1, 1.0),
-        episode_steps=int(draw.integers(latency + 1, 25)),
-        max_position=most,
-        latency=latency,
-        fill=some("book", "book", "mid"),
-        taker_fee=some(0.0, 2.0, 5.3),
-        maker_fee=some(0.0, -1.0, 3.0),
-        slippage=some(0.0, 0.007),
-        limit_offsets=some((0, -1, 5), (2,), (0, 1, 3, 9)),
-        stop_loss=some(0.0, 1e-9, 0.004),
-        max_holding=some(0, 1, 6),
-        maintenance_margin=some(0.0, 0.02, 0.1),
-        funding_rate=some(0.0, 0.0003, -0.001),
-        funding_hours=some(8.0, 1.0 / 3600),
-        max_gap=100.0,
-        random_start=some(True, False),
-    )
+        "initial_cash": worth * some(0.02, 0.1, 1.0),
+        "episode_steps": int(draw.integers(latency + 1, 25)),
+        "fill": some("book", "book", "mid"),
+        **{"taker_fee": some(0.0, 2.0, 5.3), "maker_fee": some(0.0, -1.0, 3.0), "slippage": some(0.0, 0.007)},
+        "limit_offsets": some((0, -1, 5), (2,), (0, 1, 3, 9)),
+        **{"stop_loss": some(0.0, 1e-9, 0.004), "max_holding": some(0, 1, 6)},
+        **{"maintenance_margin": some(0.0, 0.02, 0.1), "random_start": some(True, False)},
+        **{"funding_rate": some(0.0, 0.0003, -0.001), "funding_hours": some(8.0, 1.0 / 3600)},
+    }
+    fixed = {"step_gap": tape.step_gap, "factors": tape.factor_names, "max_gap": 100.0, "action": action}
+    return CryptoLobConfig(max_position=most, latency=latency, **fixed, **drawn)
 
 
 def oracles_of(scenario: CryptoLob, rows: list[int]) -> list[Oracle]:

@@ -25,10 +25,7 @@ NUMBERS += ("unfilled", "invalid", "peak", "drawdown", "liquidated")
 
 
 def played(seed: int, action: str, rows: int, eager: bool = True, deep: bool = False) -> dict[str, int]:
-    """Play random episodes in both forms to their ends, and compare every number after every step.
-
-    Deep books have levels that no order reaches.
-    """
+    """Play random episodes in both forms, and compare every number; deep books have levels that no order reaches."""
     draw = np.random.default_rng(seed)
     tape = random_tape(draw)
     config = random_config(draw, tape, action)

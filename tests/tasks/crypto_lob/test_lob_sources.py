@@ -23,6 +23,7 @@ from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.snapshots import read_snapshots
 from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
+from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 from vecenv.tasks.crypto_lob.tape import tape_of_snapshots
 
@@ -89,20 +90,20 @@ def test_files_of_the_contests_are_read(tmp_path):
             contest_snapshots(table.drop(columns=column), "one.csv")
 
 
-def lobster_files(folder: Path, book: str, messages: str) -> str:
-    """Write a pair of LOBSTER's files, and return the name of the order-book file."""
-    (folder / "AAPL_2012-06-21_34200000_57600000_orderbook_2.csv").write_text(book)
-    (folder / "AAPL_2012-06-21_34200000_57600000_message_2.csv").write_text(messages)
-    return str(folder / "AAPL_2012-06-21_34200000_57600000_orderbook_2.csv")
-
-
 BOOK = "5859400,200,5853300,18,5859800,200,5853000,150\n" * 2 + "5859400,100,5853300,18,9999999999,0,5853000,150\n"
 MESSAGES = "34200.0042,1,16113575,18,5853300,1\n34200.0043,4,28,7,5853300,1\n34200.0253,4,16113584,100,5859400,-1\n"
 
 
 def test_files_of_lobster_are_read(tmp_path):
     """The last book of each millisecond, with what was executed since the one before."""
-    books = read_snapshots(lobster_files(tmp_path, BOOK, MESSAGES))
+    file = tmp_path / "AAPL_2012-06-21_34200000_57600000_orderbook_2.csv"
+
+    def read(book: str, messages: str) -> Snapshots:
+        file.write_text(book)
+        file.with_name(file.name.replace("orderbook", "message")).write_text(messages)
+        return read_snapshots(str(file))
+
+    books = read(BOOK, MESSAGES)
     assert books.symbol == "AAPL" and books.rows.tolist() == [1, 2] and books.lasting
     assert np.datetime64(int(books.time[0]), "ms") == np.datetime64("2012-06-21T09:30:00.004")
     assert np.allclose(books.bid_price, [[585.33, 585.3]] * 2) and books.bid_size.tolist() == [[18, 150]] * 2
@@ -115,22 +116,16 @@ def test_files_of_lobster_are_read(tmp_path):
         (BOOK, "a,b\nc,d\ne,f\n", "cannot be read"),
     ):
         with pytest.raises(MarketDataError, match=fault):
-            read_snapshots(lobster_files(tmp_path, book, messages))
+            read(book, messages)
 
 
-def test_generated_books_are_valid_and_their_imbalance_predicts_the_mid_as_asked_for():
+def test_generated_books_are_these():
     books, again, other = (synthetic_snapshots(hours=0.5, seed=seed) for seed in (1, 1, 2))
     assert (books.bid_price == again.bid_price).all() and (books.bid_price != other.bid_price).any()
     assert len(books.time) == 1_800 and (np.diff(books.time) == 1_000).all()
     sums = {name: round(float(getattr(books, name).sum()), 3) for name in ("bid_size", "ask_size", "bought", "sold")}
     assert sums == {"bid_size": 20_927.106, "ask_size": 13_825.478, "bought": 970.981, "sold": 610.599}
     assert (books.bid_price.sum(), books.ask_price.sum()) == (906_087_539, 906_460_094)
-    # Its sign is that of the mid's move over the next minute more often than not, without strength half the time.
-    for strength, low, high in ((0.1, 0.58, 0.9), (0.0, 0.42, 0.58)):
-        books = synthetic_snapshots(hours=6.0, strength=strength)
-        mid = (books.bid_price[:, 0] + books.ask_price[:, 0]) / 2
-        lean = books.bid_size.sum(1) - books.ask_size.sum(1)
-        assert low < (np.sign(lean[:-60]) == np.sign(mid[60:] - mid[:-60])).mean() < high
     for options in ({"hours": 0.0}, {"step_gap": -1.0}, {"levels": 0}, {"strength": np.inf}):
         with pytest.raises(ValueError, match=r"needs two rows|must be finite"):
             synthetic_snapshots(**options)
@@ -148,16 +143,13 @@ def test_a_row_is_the_last_book_at_or_before_its_time():
     assert finer.time.tolist() == [500, 1_000, 1_500, 2_000, 2_500]
     assert finer.open.tolist() == [True, True, True, True, False] and finer.bid_size[4].tolist() == [0.0] * 3
     assert finer.bought.tolist() == [0.0, 6.0, 0.0, 0.0, 0.0]
-
-
-def test_old_books_are_holes_that_repeat_prices():
+    # Old books are holes that repeat prices.
     table = book_table(rows=6, gap_ms=1_000, age_ms=[0, 0, 5_000, 6_000, 0, 0])
     books = clocked(snapshots_of_table(table, "x"), 1.0, 1.0)
     assert books.open.tolist() == [True, True, False, False, True, True]
     assert books.ask_price[2:4, 0].tolist() == [table["ask_px_0"][1]] * 2
     assert (books.ask_size[2:4] == 0).all() and books.sold[2:4].tolist() == [0.0, 0.0]
-    lasting = clocked(replace(snapshots_of_table(table[:2], "x"), lasting=True), 0.25, 0.1)
-    assert lasting.open.all()
+    assert clocked(replace(snapshots_of_table(table[:2], "x"), lasting=True), 0.25, 0.1).open.all()
 
 
 def test_prices_are_ticks_and_sizes_lots():
@@ -199,7 +191,7 @@ def test_books_that_do_not_fit_are_refused():
 PARTED = CryptoLobConfig(embargo=2.0, train_hours=40 / 3600, test_hours=25 / 3600, validation_share=0.25)
 
 
-def test_parts_do_not_meet():
+def test_parts_do_not_meet_and_those_without_room_are_refused():
     """100 s in rows of half a second: 40 s for training and validation, 25 s for the test, 2 s between them."""
     tape = random_tape(np.random.default_rng(0), rows=200)
     parts = {name: part_rows(tape, replace(PARTED, part=name)) for name in ("all", "train", "validation", "test")}
@@ -208,6 +200,15 @@ def test_parts_do_not_meet():
     assert part_rows(tape, fractions) == (110, 146)
     with pytest.raises(MarketDataError, match=r"80 h for training.* are more than its 0.03 h"):
         part_rows(tape, replace(PARTED, train_hours=80.0, part="train"))
+    # A part of 56 rows has room for an episode of 55 steps.
+    tape, config = replace(tape, open=torch.ones_like(tape.open)), replace(PARTED, part="train", episode_steps=55)
+    assert episode_starts(tape, config).any.tolist() == [0]
+    with pytest.raises(MarketDataError, match=r"the part 'train' has 0.01 h, in which no episode of 56 steps"):
+        episode_starts(tape, replace(config, episode_steps=56))
+    for rows, part, message in ((60, "test", "the part 'test' has 0.00 h, in"), (40, "all", "in"), (30, "all", "in")):
+        config = CryptoLobConfig(episode_steps=40, max_gap=100.0, part=part)
+        with pytest.raises(MarketDataError, match=f"{message} which no episode of 40 steps"):
+            episode_starts(random_tape(np.random.default_rng(0), rows), config)
 
 
 @pytest.mark.parametrize("latency", [0, 1])
@@ -224,19 +225,6 @@ def test_episodes_avoid_holes_where_they_must(latency):
     ]
     assert starts.any.tolist() == wanted
     assert (np.diff(starts.disjoint) >= 5).all() and starts.disjoint[0] == wanted[0]
-
-
-def test_a_part_without_room_is_refused():
-    """A part of 56 rows has room for an episode of 55 steps."""
-    for rows, part, message in ((60, "test", "the part 'test' has 0.00 h, in"), (40, "all", "in"), (30, "all", "in")):
-        tape, config = random_tape(np.random.default_rng(0), rows), CryptoLobConfig(episode_steps=40, max_gap=100.0)
-        with pytest.raises(MarketDataError, match=f"{message} which no episode of 40 steps"):
-            episode_starts(tape, replace(config, part=part))
-    tape = random_tape(np.random.default_rng(0), rows=200)
-    tape, config = replace(tape, open=torch.ones_like(tape.open)), replace(PARTED, part="train", episode_steps=55)
-    assert episode_starts(tape, config).any.tolist() == [0]
-    with pytest.raises(MarketDataError, match=r"the part 'train' has 0.01 h, in which no episode of 56 steps"):
-        episode_starts(tape, replace(config, episode_steps=56))
 
 
 DATA = Path(os.environ.get("VECENV_DATA", ""))

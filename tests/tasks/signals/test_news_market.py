@@ -17,11 +17,9 @@ LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
 
 
 def test_news_tell_of_the_next_day_and_not_of_their_own():
-    """The mean of tone times the next return is accuracy times strength, and the risky headline's next one is wider.
-
-    Hidden signs that do not persist: tone and risk of a day say nothing of that day's return.
-    """
+    """The mean of tone times the next return is accuracy times strength, and the risky headline's next one is wider."""
     options = {"strength": 0.004, "accuracy": 0.6, "danger": 0.8, "flip": 0.5, "danger_flip": 0.5}
+    # Hidden signs that do not persist: tone and risk of a day say nothing of that day's return.
     bars = news_bars(num_paths=64, num_days=300, symbols=5, seed=3, **options)
     returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
     there, headline = bars.columns["text"].isfinite(), bars.columns["text"].nan_to_num(0).long()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -57,21 +58,14 @@ def test_agents_hold_under_the_rule_what_they_hold_without_it(tape):
     own = make(tape, params={"sentiment_strength": strengths})
     assert torch.equal(plain, holdings(own, "equal_weight")) and torch.equal(plain, holdings(make(tape), MOVED))
     assert (plain != holdings(own, MOVED)).any(-1).any(0).tolist() == (strengths > 0).tolist()
-    assert best_rule(make(tape)) is None
+    # Actions of zero stay zero, and others are divided by their factor.
+    given = SimpleNamespace(act=lambda env: torch.tensor([[0.6, 0.6, -0.4, 0.0]]))
+    env = env_on(tape_with([[(5, 3), (1, 3), (5, 3), (3, 3)]] * 3), sentiment_strength=0.1)
+    torch.testing.assert_close(Unmoved(given).act(env), torch.tensor([[0.5, 0.75, -0.5, 0.0]]))
+    assert AGENTS["random"] is Random and AGENTS["hold"] is Hold and best_rule(make(tape)) is None
     rule = best_rule(make(tape, action="weights", commission=0.0, sentiment_strength=0.1))
     unruled = make(tape, action="weights", commission=0.0)
     assert isinstance(rule, Unmoved) and torch.equal(rule.agent.act(unruled), best_rule(unruled).act(unruled))
-
-
-class Given:
-    def act(self, env: VecEnv) -> torch.Tensor:
-        return torch.tensor([[0.6, 0.6, -0.4, 0.0]])
-
-
-def test_actions_of_zero_stay_zero_and_others_are_divided_by_their_factor():
-    env = env_on(tape_with([[(5, 3), (1, 3), (5, 3), (3, 3)]] * 3), sentiment_strength=0.1)
-    torch.testing.assert_close(Unmoved(Given()).act(env), torch.tensor([[0.5, 0.75, -0.5, 0.0]]))
-    assert AGENTS["random"] is Random and AGENTS["hold"] is Hold
 
 
 GOOD_AND_BAD = {

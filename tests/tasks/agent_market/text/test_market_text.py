@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 import torch
 
 from vecenv.registry import make_spoken, task_named
+from vecenv.tasks.agent_market.agents import EXECUTORS
 from vecenv.tasks.agent_market.records import MarketRecording
 from vecenv.tasks.agent_market.text.render import Renderer, Shown
-from vecenv.tasks.agent_market.tools import TOOLS, MarketTools
+from vecenv.tasks.agent_market.tools import MarketTools
 from vecenv.text.door import TextDoor
-from vecenv.text.recording import write_parquet, write_report
+from vecenv.text.recording import write_report
 from vecenv.text.records import read_lines
 from vecenv.text.tool_calls import ToolCall
-from vecenv.text.turns import TextRows, TextRules
 
 RECORDING = MarketRecording()
 FEATURES = {
@@ -23,18 +22,10 @@ FEATURES = {
     **{"news_active": 1.0, "news_sentiment": -1.0, "news_magnitude": 37.0, "news_remaining": 12.0},
 }
 SHOWN = Shown(
-    step=3,
-    steps=20,
-    features=FEATURES,
+    **{"step": 3, "steps": 20, "features": FEATURES, "doubled_mid": 200_001, "estimate": 100_020.4},
     ladder=(((99_999, 99_990, 0), (300, 1_200, 0)), ((100_001, 0, 0), (45, 0, 0))),
     own=((250, 99_990, 200, 1_000, 7), (0, 0, 0, 0, -1)),
-    doubled_mid=200_001,
-    estimate=100_020.4,
-    shares=-150,
-    cash=115_000_050,
-    profit=-0.001,
-    last_traded=(0, 150),
-    last_volume=1_620,
+    **{"shares": -150, "cash": 115_000_050, "profit": -0.001, "last_traded": (0, 150), "last_volume": 1_620},
     room=(400, 350),
 )
 
@@ -109,28 +100,6 @@ def test_instructions_of_auctions_promise_no_waiting_orders():
     told, _ = TextDoor(env).instructions([0, 1])
     assert "Every 1 s all orders are cleared at one price, and none waits" in told
     assert "buy at the price of all" in told and "waits in the book" not in told and "BID" not in told
-
-
-def test_an_episode_of_answers():
-    """Orders trade, nonsense is an invalid hold, tools move nothing, and the grade comes at the end."""
-    rows = TextRows(make_spoken("execution", 2, seed=5), TextRules(format_penalty=-0.5, tools=("all",)))
-    instructions, _ = rows.instructions([0, 1])
-    assert all(f"  {name}: " in instructions for name in TOOLS) and "at most 3 a step" in instructions
-    rows.begin([0, 1])
-    for call, told in (
-        ('{"name": "calculator", "arguments": {"expression": "1000 / 20"}}', "50"),
-        ('<tool_call>{"name": "position"}</tool_call>', "+0 shares"),
-        ('{"name": "feature", "arguments": {"name": "mid"}}', "mid, middle of best bid and ask: "),
-    ):
-        (turn,) = rows.answer([0], [call])
-        assert turn.shown.startswith(told) and int(rows.env.state.tick[0]) == 0
-    turns = rows.answer([0, 1], ["BUY 40; SELL 40", "give me money"])
-    assert [turn.valid for turn in turns] == [True, False] and turns[1].reward <= -0.5
-    assert [turn.acted for turn in turns] == [True, False] and int(rows.env.state.tick[0]) == 30
-    assert int(rows.env.state.traded[0].sum()) >= 40 and int(rows.env.state.traded[1].sum()) == 0
-    for _ in range(19):
-        turns = rows.answer([0, 1], ["HOLD", "HOLD"])
-    assert all(turn.truncated or turn.terminated for turn in turns) and all(0 <= turn.grade <= 1 for turn in turns)
 
 
 def called(env, *calls: ToolCall) -> list[str]:
@@ -210,19 +179,15 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
     assert last.outcomes == {name: float(info[name][0]) for name in task_named("agent_market").outcomes}
     told = RECORDING.told(first, env.scenario)
     assert told[0] == ("Bought 30 shares", "green") and told[-1][0].endswith(f"| reward {first.reward:+.3f}")
-    write_parquet(tmp_path / "a.parquet", RECORDING, [record])
-    table = pd.read_parquet(tmp_path / "a.parquet")
-    for name in ("tick", "bought", "sold", "shares", "cash", "equity", "mid", "reward", "valid"):
-        assert table[name].tolist() == [getattr(turn, name) for turn in record.turns]
+    for row, turn in zip(RECORDING.table_rows(record), record.turns, strict=True):
+        for name in ("tick", "bought", "sold", "shares", "cash", "equity", "mid", "reward", "valid"):
+            assert row[name] == getattr(turn, name)
+    # A simulated market is not replaced, and lists are tuples again.
+    with pytest.raises(ValueError, match="agent_market simulates its own market, so --market planted cannot be used"):
+        RECORDING.scenario(record, "planted")
+    assert RECORDING.scenario(RECORDING.read(record.to_json())).config == env.scenario.config
+    (execution,) = RECORDING.record(make_spoken("execution", 1, max_ticks=60), EXECUTORS["twap"](), [0])
+    assert execution.parent[0] in (-1, 1) and execution.parent[1] == 1_000
     (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"a\.jsonl: not a text file"):
         read_lines(tmp_path / "a.jsonl")
-
-
-def test_a_simulated_market_is_not_replaced():
-    env = make_spoken("execution", 1, seed=2, max_ticks=60)
-    (record,) = RECORDING.record(env, task_named("execution").agents["twap"](), [0])
-    assert record.parent == env.state.parent[0].tolist() != [0, 0]
-    with pytest.raises(ValueError, match="execution simulates its own market, so --market planted cannot be used"):
-        RECORDING.scenario(record, "planted")
-    assert RECORDING.scenario(RECORDING.read(record.to_json())).config == env.scenario.config

@@ -53,6 +53,14 @@ def test_answers_are_read_and_others_are_none():
     for piece in ("BUY 1 AT 1", "1", "BUY ", "<answer>", "BUY 1;", "1,000", "@ ", " \t", "<think>"):
         for text in (piece * 200_000, "BUY " + piece * 200_000):
             assert LANGUAGE.parse(text) in (None, ((BUY, 1, 100),))
+    # A batch is one tensor.
+    orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text) for text in ("SELL 3; BID 4 AT 1", "no", "HOLD")])
+    nothing = [0, 1, 0]
+    assert orders.dtype == torch.int64 and valid.tolist() == [True, False, True]
+    invalid = [[8, 1, 0], *[nothing] * 3]
+    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], invalid, [nothing] * 4]
+    empty, none = LANGUAGE.tensor([])
+    assert empty.shape == (0, 4, 3) and none.shape == (0,)
 
 
 @pytest.mark.parametrize("price_tick", [0.01, 0.25, 0.1, 1.0, 0.005, 25.0])
@@ -70,13 +78,3 @@ def test_written_orders_are_read_again(price_tick):
     assert language.written([(BID, 5, 0), (ASK, 0, -3), (Order.NONE, 1, 1)]) == "BID 0; ASK 0"
     refused = [(BUY, 1, 0), (SELL, 1, -2), (BUY_LIMIT, 0, 5), (SELL_LIMIT, MAX_PRICE + 1, 5), (BID, -1, 5), (9, 1, 1)]
     assert language.written(refused) == "HOLD"
-
-
-def test_a_batch_is_one_tensor():
-    orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text) for text in ("SELL 3; BID 4 AT 1", "no", "HOLD")])
-    nothing = [0, 1, 0]
-    assert orders.dtype == torch.int64 and valid.tolist() == [True, False, True]
-    invalid = [[8, 1, 0], *[nothing] * 3]
-    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], invalid, [nothing] * 4]
-    empty, none = LANGUAGE.tensor([])
-    assert empty.shape == (0, 4, 3) and none.shape == (0,)

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 
-@dataclass
 class Oracle:
-    """One episode.
+    """One episode."""
 
-    Attributes:
-        config: settings by name.
-        close: prices in ticks by day and symbol.
-        bar: whether there is one, by day and symbol.
-        start: first day.
-    """
-
-    config: dict
-    close: list
-    bar: list
-    start: int
-    cash: float
-    days: list = field(default_factory=list)
-
-    def __post_init__(self):
-        self.symbols = len(self.close[0])
-        self.holdings = [0.0] * self.symbols
-        self.start_value = self.value = self.cash
-        self.invalid = 0
-        self.traded = self.costs = 0.0
+    def __init__(self, config: dict, close: list, bar: list, start: int, cash: float) -> None:
+        """Begin on a day, with prices in ticks by day and symbol, whether there is one, and settings by name."""
+        self.config, self.close, self.bar, self.start, self.cash = config, close, bar, start, cash
+        self.symbols, self.start_value, self.value = len(close[0]), cash, cash
+        self.holdings, self.days = [0.0] * self.symbols, []
+        self.invalid = self.traded = self.costs = 0
 
     @property
     def day(self):
         return self.start + len(self.days)
 
     def move(self, day):
-        found = []
-        for k in range(self.symbols):
-            later = self.close[day + self.config["horizon"]][k]
-            found.append(later / self.close[day][k] - 1 if self.bar[day][k] else None)
-        if self.config["demeaned"]:
-            there = [move for move in found if move is not None]
-            mean = sum(there) / len(there) if there else 0.0
-            found = [None if move is None else move - mean for move in found]
-        return [0.0 if move is None else move for move in found]
+        prices = zip(self.close[day], self.close[day + self.config["horizon"]], strict=True)
+        found = [later / now - 1 for now, later in prices]
+        there = [move for move, bar in zip(found, self.bar[day], strict=True) if bar]
+        mean = sum(there) / len(there) if there and self.config["demeaned"] else 0.0
+        return [move - mean if bar else 0.0 for move, bar in zip(found, self.bar[day], strict=True)]
 
     def counted(self, signals):
         said = [signal if self.bar[self.day][k] else 0 for k, signal in enumerate(signals)]
