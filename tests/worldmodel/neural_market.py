@@ -28,25 +28,17 @@ DAYS = 40
 TRAIN, VALIDATION, TEST = 260, 20, 110
 """Days of the market that is validated on."""
 
-TINY = NetworkSettings(
-    trunk=TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.0), head=16
-)
+TRUNK = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
+TINY = NetworkSettings(replace(TRUNK, layers=1), head=16)
 
-KNOWN = ("AA", "BB", "CC")
-"""Symbols that the first market of the started model has a start of."""
-
-BURN_IN = 5
-"""Days that are dropped there, fewer than for the weights that are shipped."""
+KNOWN, BURN_IN = ("AA", "BB", "CC"), 5
+"""Symbols that the first market of the started model has a start of, and days that are dropped there."""
 
 
 def small_network() -> MarketNetwork:
-    """Random weights, those of the heads larger, so that laws are skewed and differ.
-
-    The gap's stay small: a gap beyond the bounds of moves would bend the law of the return.
-    """
+    """Random weights, larger of the heads, so that laws are skewed; a gap beyond its bounds would bend the return's."""
     torch.manual_seed(0)
-    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
-    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16)).requires_grad_(False)
+    network = MarketNetwork(NetworkSettings(TRUNK, head=16)).requires_grad_(False)
     for part in (network.returns, network.bars.upper, network.bars.lower, network.bars.volume):
         for parameter in part.parameters():
             parameter.mul_(2.0)
@@ -77,11 +69,9 @@ def started_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMa
 
 
 def save_judged_model(path: Path, ends: tuple[str, str], joint: Joint = "correlations", seed: int = 0) -> Path:
-    """Write random weights of two markets, trained and chosen on days of the first."""
     torch.manual_seed(seed)
-    trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
     record = {"sources": {"a": {"train_end": ends[0], "validation_end": ends[1], "symbols": []}}}
-    save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"), joint=joint)), record, {})
+    save_network(path, MarketNetwork(NetworkSettings(TINY.trunk, 8, ("a", "b"), joint)), record, {})
     return path
 
 

@@ -44,15 +44,10 @@ def part(history) -> Bars:
 
 @pytest.fixture(scope="module")
 def models(history) -> dict:
-    plain = GarchT.fit(history)
-    fitted = [
-        GeometricBrownianMotion.fit(history),
-        StationaryBootstrap.fit(history),
-        StationaryBootstrap.fit(history, last_days=250),
-        plain,
-        FilteredHistoricalSimulation(history.symbols, plain.parameters, TrainingDays.from_bars(history)),
-    ]
-    return dict(zip(NAMES, fitted, strict=True))
+    plain, normal = GarchT.fit(history), GeometricBrownianMotion.fit(history)
+    bootstraps = [StationaryBootstrap.fit(history, last_days=days) for days in (None, 250)]
+    simulation = FilteredHistoricalSimulation(history.symbols, plain.parameters, TrainingDays.from_bars(history))
+    return dict(zip(NAMES, [normal, *bootstraps, plain, simulation], strict=True))
 
 
 def moves_of(history: Bars, generated: Tensor) -> Tensor:
@@ -220,7 +215,7 @@ def simulate(num_days: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(returns), torch.from_numpy(rng.random(returns.shape) > 0.1)
 
 
-def test_the_filter_and_the_density_equal_the_definition_day_by_day():
+def test_filter_density_and_fit_by_their_definitions():
     returns, valid = simulate(101, seed=3)
     density = garch.garch_log_density(TRUTH, torch.where(valid, returns, 0.0), valid)
     filtered = filter_variance(TRUTH, torch.where(valid, returns, 0.0), valid)
@@ -235,10 +230,7 @@ def test_the_filter_and_the_density_equal_the_definition_day_by_day():
                 assert float(density[day, symbol]) == pytest.approx(law.logpdf(value), rel=1e-10)
                 variance = omega + alpha * (value - mean) ** 2 + beta * variance
         assert float(filtered[101, symbol]) == pytest.approx(variance, rel=1e-12)
-
-
-def test_no_other_parameters_are_more_likely():
-    """A change of any fitted parameter, at the sample's variance, raises no symbol's log-likelihood."""
+    # A change of any fitted parameter, at the sample's variance, raises no symbol's log-likelihood.
     returns, valid = simulate(1500, seed=2)
     fitted = garch.fit_garch(returns, valid)
     deviation = fitted.long_run_variance().sqrt()

@@ -15,7 +15,7 @@ import torch
 from tests.worldmodel.neural_market import save_judged_model
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
-from vecenv.worldmodel.commands.fit import FINE_TUNING, FROM_NOTHING, FitSettings, _ends, fit
+from vecenv.worldmodel.commands.fit import FitSettings, _ends, fit
 from vecenv.worldmodel.commands.generate import GenerateSettings, generate
 from vecenv.worldmodel.commands.train import TrainSettings, _default_ends, train
 from vecenv.worldmodel.commands.validate import ValidateSettings, _check, _learned, validate
@@ -28,21 +28,22 @@ FAULTS = (ValueError, FileNotFoundError)
 
 @pytest.fixture
 def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
-    model, out, market = str(started_model), tmp_path / "m.safetensors", validated_file
-    dates = {"train_end": ends[0], "validation_end": ends[1]}
+    out, model, dates = (
+        tmp_path / "m.safetensors",
+        str(started_model),
+        {"train_end": ends[0], "validation_end": ends[1]},
+    )
     return {
-        fit: FitSettings(market, out, init=model),
-        train: TrainSettings((market,), out),
-        generate: GenerateSettings(tmp_path / "paths", model, market, "one"),
-        validate: ValidateSettings(market, tmp_path / "out", discriminator_seeds=0, **dates),
+        fit: FitSettings(validated_file, out, init=model),
+        train: TrainSettings((validated_file,), out),
+        generate: GenerateSettings(tmp_path / "paths", model, validated_file, "one"),
+        validate: ValidateSettings(validated_file, tmp_path / "out", discriminator_seeds=0, **dates),
     }
 
 
 @pytest.mark.parametrize(
     ("run", "changes", "told"),
     [
-        (fit, {"init": "absent.safetensors"}, "absent.safetensors: no checkpoint"),
-        (fit, {"market": Path("absent.parquet")}, "absent.parquet: there is no such file or folder"),
         (fit, {"out": Path("m.pt")}, r"m\.pt: a file that ends in \.safetensors, in a folder that exists, is needed"),
         (fit, {"steps": 0}, "steps must be positive, got 0"),
         (fit, {"embargo": -1}, "embargo must not be negative, got -1"),
@@ -58,11 +59,9 @@ def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
         (generate, {"drawdown": "30%", "paths": 19}, "paths must be at least 20 with a drawdown, got 19"),
         (generate, {"drawdown": "99%", "paths": 20, "days": 2}, "no path comes to a drawdown of 99% within 2 days"),
         (generate, {"market": None}, "knows the markets one, two; choose one with --market"),
-        (generate, {"paths": 0}, "paths must be at least 1, got 0"),
         (generate, {"keep": -1}, "keep must not be negative, and temperature must be positive"),
         (generate, {"temperature": 0.0}, "keep must not be negative, and temperature must be positive"),
         (generate, {"history": None, "start": "2010-12-31"}, "start is the last date of a history, and none is given"),
-        (validate, {"paths": 1}, "paths must be at least 2, got 1"),
         (validate, {"draws": 198}, "draws must be at least 199, got 198"),
         (validate, {"long_paths": 0}, "long_paths must be at least 1, got 0"),
         (validate, {"discriminator_seeds": -1}, "discriminator_seeds must be at least 0, got -1"),
@@ -103,7 +102,7 @@ def test_full_folders_scikit_learn_and_emulated_products(base, tmp_path, monkeyp
 def test_days_and_steps_by_default_and_the_fewest():
     """The last 15% validate, at least sixty days; more than 120 days are needed before the embargo."""
 
-    def ends_of(days: int, **changes: object) -> tuple[int, ...]:
+    def ends_of(days, **changes):
         bars = synthetic_bars(1, days, 2, seed=0)
         found = _ends(bars, FitSettings(Path(), Path(), **changes))
         return tuple(int(np.searchsorted(bars.dates, np.datetime64(end))) for end in found)
@@ -116,12 +115,10 @@ def test_days_and_steps_by_default_and_the_fewest():
     with pytest.raises(ValueError, match=r"122 to train on until .* of 20, and 59 to validate on"):
         ends_of(201, train_end=str(dates[141]))
     bars = synthetic_bars(1, 340, 3, seed=0)
+    bars.ohlcv[0, torch.arange(340)[:, None] % 3 != torch.arange(3)] = float("nan")
     assert _default_ends(bars) == (str(bars.dates[237]), str(bars.dates[271]))
-    here = (torch.arange(340)[:, None] % 3) == torch.arange(3)
-    holes = replace(bars, ohlcv=bars.ohlcv.where(here[None, :, :, None], float("nan")))
     with pytest.raises(ValueError, match="no symbol has more than 120 bars in its 260 days of training"):
-        _ends(holes, FitSettings(Path(), Path()))
-    assert (FINE_TUNING, FROM_NOTHING) == ((480, 5e-5), (300, 1e-3))
+        _ends(bars, FitSettings(Path(), Path()))
     fine, nothing = (FitSettings(Path(), Path(), init=init).training() for init in ("judged", "none"))
     assert (fine.steps, fine.learning_rate, nothing.steps, nothing.learning_rate) == (480, 5e-5, 300, 1e-3)
     told = FitSettings(Path(), Path(), steps=7, learning_rate=0.5, evaluate_every=3, patience=2, seed=9).training()
@@ -129,12 +126,11 @@ def test_days_and_steps_by_default_and_the_fewest():
 
 
 def test_models_of_a_validation(ends, tmp_path):
-    """The judged ones are of one architecture, each other one of its own, and none has seen the test."""
     joint = save_judged_model(tmp_path / "m.safetensors", ends)
     chain = save_judged_model(tmp_path / "c.safetensors", ends, "running mean")
     late = save_judged_model(tmp_path / "late.safetensors", (ends[1], "2024-01-02"), "none")
 
-    def learned(model: tuple[object, ...] = (joint,), beside: tuple[object, ...] = (), **more: object):
+    def learned(model=(joint,), beside=(), **more):
         names = {"model": tuple(map(str, model)), "beside": tuple(map(str, beside))}
         return _learned(ValidateSettings(tmp_path, tmp_path, **names, **({"market": "a"} | more)))
 

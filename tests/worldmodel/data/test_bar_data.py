@@ -25,7 +25,7 @@ def state_of(num_paths: int, num_symbols: int) -> MoveState:
     return MoveState(close, close * 2, torch.full_like(close, 0.02**2))
 
 
-def test_a_bar_and_rounded_gaps_by_hand():
+def test_bars_rounded_gaps_and_wild_moves_by_hand():
     bars = torch.tensor([[100, 100, 100, 100, 1000.0], [110, 120, 90, 99, 2000.0]], dtype=torch.float64)
     encoded = encode_bars(bars[None, :, None])
     expected = [math.log(1.1), math.log(99 / 110), math.log(120 / 110), math.log(99 / 90), math.log(2)]
@@ -44,6 +44,16 @@ def test_a_bar_and_rounded_gaps_by_hand():
     days[0, 0, :, :2] = 0.03 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     bars = decode_bars(state_of(1, 200), days)
     assert torch.equal(bars[0, 1, :, OPEN], bars[0, 0, :, CLOSE])
+    moves = torch.randn(20, 400, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
+    assert_valid_bars(decode_bars(state_of(20, 3), moves))
+    falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
+    falling[..., 1] = -100.0
+    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) == pytest.approx(0.01)
+    assert float(decode_bars(state_of(1, 1), -falling)[..., :VOLUME].max()) == pytest.approx(1e6)
+    # A wild gap does not change the return.
+    move = torch.tensor([[[5.0, -4.98, -0.1, 2.0, -99.0]]], dtype=torch.float64)
+    expected = [0.7, 0.02 - 0.7, 0.0, 0.7, -2 * math.log(100)]
+    assert bounded_moves(state_of(1, 1), move)[0, 0].tolist() == pytest.approx(expected)
 
 
 def test_moves_make_the_bars_that_they_came_from():
@@ -64,25 +74,11 @@ def test_moves_make_the_bars_that_they_came_from():
     assert torch.equal(encoded.last.variance[:, :1], without.last.variance)
 
 
-def test_wild_moves_still_make_valid_bars():
-    moves = torch.randn(20, 400, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
-    assert_valid_bars(decode_bars(state_of(20, 3), moves))
-    falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
-    falling[..., 1] = -100.0
-    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) == pytest.approx(0.01)
-    assert float(decode_bars(state_of(1, 1), -falling)[..., :VOLUME].max()) == pytest.approx(1e6)
-    # A wild gap does not change the return.
-    move = torch.tensor([[[5.0, -4.98, -0.1, 2.0, -99.0]]], dtype=torch.float64)
-    expected = [0.7, 0.02 - 0.7, 0.0, 0.7, -2 * math.log(100)]
-    assert bounded_moves(state_of(1, 1), move)[0, 0].tolist() == pytest.approx(expected)
-
-
 def limited(number, bound=4.0):
     return max(-bound, min(bound, number))
 
 
 def test_scales_by_plain_numbers():
-    """Of gap, body, upper and lower wick, volume; a symbol without a bar keeps its own."""
     gap, wicks, volume, still = 0.25, -0.4, 0.16, 0.05
     scales = BarScales.typical(torch.zeros(1, dtype=torch.float64))
     for day in ([0.5, 0.2, 0.1, 0.3, 0.4], [0.0, -0.3, 0.0, 0.0, -9.0], [-7.0, 1.0, 20.0, 3.0, 0.1]):
@@ -143,7 +139,7 @@ def plain_features(moves, valid):
     return np.stack(days), variances, slow, market
 
 
-def test_features_by_plain_numbers():
+def test_features_by_plain_numbers_and_of_a_history_day_by_day():
     moves = 0.03 * torch.randn(5, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     moves[..., Move.UPPER : Move.VOLUME] = moves[..., Move.UPPER : Move.VOLUME].abs()
     moves[..., Move.VOLUME] *= 40
@@ -157,9 +153,6 @@ def test_features_by_plain_numbers():
         assert np.allclose(features, expected[day], rtol=0, atol=1e-12)
     for found, number in zip((state.moves.variance, state.slow_variance, state.market_variance), after, strict=True):
         assert np.allclose(found, number)
-
-
-def test_history_is_observed_day_by_day():
     history = synthetic_bars(1, 60, 4, seed=5)
     ohlcv = history.ohlcv
     ohlcv[0, 10, 1] = ohlcv[0, 30:33, 1] = ohlcv[0, :20, 2] = ohlcv[0, 50:, 3] = NAN

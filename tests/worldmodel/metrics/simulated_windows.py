@@ -15,7 +15,6 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def correlated(shape: tuple[int, ...], correlation: float, seed: int = 0) -> Tensor:
-    """Return standard normal numbers of which the last dimension shares a part."""
     common, own = normal(*shape[:-1], 1, seed=2 * seed), normal(*shape, seed=2 * seed + 1)
     return correlation**0.5 * common + (1.0 - correlation) ** 0.5 * own
 

@@ -182,9 +182,7 @@ def market(paths: int, seed: int, correlation: float = 0.4, size: Tensor | float
     return torch.stack([opened, *highs, close, volume], dim=-1)
 
 
-@pytest.fixture
-def real() -> Tensor:
-    return market(1, seed=1)
+REAL = market(1, seed=1)
 
 
 @pytest.fixture
@@ -196,41 +194,37 @@ def sides(real: Tensor, generated: Tensor) -> tuple[Windows, Windows]:
     return align_windows(known(), real[:, 0], generated.float(), SCALE)
 
 
-def test_what_is_learned_is_asked_of_other_origins(real, alike):
+def test_what_is_learned_is_asked_of_other_origins_and_of_every_path(alike):
     """A model that is wild before the middle alone: what was learned there tells nothing of the days after it."""
-    alike[: ORIGINS // 2] = market(PATHS, 2, size=3.0)[: ORIGINS // 2]
-    windows, state = sides(real, alike), torch.random.get_rng_state()
+    wild = torch.cat([market(PATHS, 2, size=3.0)[: ORIGINS // 2], market(PATHS, 2)[ORIGINS // 2 :]])
+    windows, state = sides(REAL, wild), torch.random.get_rng_state()
     (alone,) = discriminate(*windows, DATES, 1, ["boosting"]).values()
     (bars,) = discriminate_bars(*windows, DATES, 1, ["bars_boosting"]).values()
     assert abs(alone.mean - 0.5) < 0.1 and abs(bars.accuracy.mean - 0.5) < 0.1
     assert {"boosting": alone} == discriminate(*windows, DATES, 1, ["boosting"])
     assert torch.equal(state, torch.random.get_rng_state()), "other draws are left alone"
+    alike = market(PATHS, 2)
+    alike[:, 1, ..., HIGH] *= 1.05
+    (found,) = discriminate_bars(*sides(REAL, alike), DATES, 1, ["bars_boosting"]).values()
+    assert found.auc.mean == pytest.approx(0.5 + 1 / 6, abs=0.07)
+    alike[:, 1] = market(PATHS, 2, size=4.0)[:, 1]
+    for paths, low, high in ((alike[:, :2], 0.55, 0.85), (alike[:, 1:2], 0.85, 1.0)):
+        assert low < discriminate(*sides(REAL, paths), DATES, 2, ["boosting"])["boosting"].mean <= high
 
 
 @pytest.mark.assembly
-def test_planted_faults_are_told_by_the_forms_that_can_see_them(real, alike):
-    """Nothing of real windows, dependence of stocks, other volatility, and wicks."""
-    windows = sides(real, market(PATHS, 2, correlation=0.0))
+def test_planted_faults_are_told_by_the_forms_that_can_see_them(alike):
+    windows = sides(REAL, market(PATHS, 2, correlation=0.0))
     found = discriminate(*windows, DATES, 1, ["boosting", "panel_boosting", "panel_gru"]).values()
     single, *joint = (interval.mean for interval in found)
     assert abs(single - 0.5) < 0.1 and min(joint) > 0.8
     for same in discriminate_real(windows[0], DATES, 2, list(FORMS)).values():
         assert same.low - 0.1 < 0.5 < same.high + 0.1
-    wild = discriminate(*sides(real, market(PATHS, 2, size=1.8)), DATES, 1, ["boosting", "gru", "panel_gru"])
+    wild = discriminate(*sides(REAL, market(PATHS, 2, size=1.8)), DATES, 1, ["boosting", "gru", "panel_gru"])
     assert min(interval.mean for interval in wild.values()) > 0.75
     alike[..., HIGH] *= 1.01
-    told = discriminate_bars(*sides(real, alike), DATES, 1, list(BAR_FORMS))
+    told = discriminate_bars(*sides(REAL, alike), DATES, 1, list(BAR_FORMS))
     assert min(each.accuracy.mean for each in told.values()) > 0.75
-
-
-def test_every_path_is_drawn_or_asked(real, alike):
-    """Of three paths one is told: the AUC is a sixth above a half; a path at a time some windows are."""
-    alike[:, 1, ..., HIGH] *= 1.05
-    (found,) = discriminate_bars(*sides(real, alike), DATES, 1, ["bars_boosting"]).values()
-    assert found.auc.mean == pytest.approx(0.5 + 1 / 6, abs=0.07)
-    alike[:, 1] = market(PATHS, 2, size=4.0)[:, 1]
-    for paths, low, high in ((alike[:, :2], 0.55, 0.85), (alike[:, 1:2], 0.85, 1.0)):
-        assert low < discriminate(*sides(real, paths), DATES, 2, ["boosting"])["boosting"].mean <= high
 
 
 def test_halves_deals_and_the_interval_of_the_auc():
@@ -274,8 +268,8 @@ def test_classes_of_different_sizes_have_the_same_weight(monkeypatch):
 
 
 @pytest.mark.parametrize("run", [discriminate, discriminate_bars])
-def test_bad_input_is_named(run, real, alike, monkeypatch):
-    known, drawn = sides(real, alike)
+def test_bad_input_is_named(run, alike, monkeypatch):
+    known, drawn = sides(REAL, alike)
     for given, told in (
         ((known, drawn.select(torch.arange(39)), DATES, 1), "40 origins of real windows, 39 of generated"),
         ((known, drawn, DATES[:-1], 1), "39 days of origins for windows of 40"),

@@ -56,7 +56,7 @@ def test_returns_start_from_the_close_of_the_origin_and_both_sides_have_the_real
         align_windows(context, real, synthetic[:2], SCALE)
 
 
-def test_parts_of_windows_and_selections():
+def test_parts_selections_sums_and_moments_of_windows():
     for part, wrong, told in (
         ("returns", normal(2, 3, 4), r"returns need the shape \(O, M, H, N\)"),
         ("scale", torch.ones(3), "one number for each of 2 stocks"),
@@ -80,9 +80,6 @@ def test_parts_of_windows_and_selections():
     with pytest.raises(ValueError, match="26 days of context, got 25"):
         windows.bars_and_context(CONTEXT + 1)
     assert torch.equal(windows.bars_and_context(2)[1], windows.context[:, -2:])
-
-
-def test_sums_market_and_moments_by_their_definitions():
     returns = with_gaps(normal(2, 3, 7, 2) * torch.tensor([1.0, 5.0]) + 3.0)
     sums, market = windows_of(returns, scale=0.5).sums(3), windows_of(returns).market
     assert sums.shape == (2, 3, 2, 2)
@@ -198,7 +195,6 @@ def test_each_way_in_which_a_bar_is_invalid(windows):
 
 
 def moved(gap, body) -> Windows:
-    """Return windows whose bars have these gaps and bodies, without wicks. Shapes: (O, M, H, N)."""
     context = valid_bars(4, 1, CONTEXT, STOCKS, seed=1)[:, 0]
     before = context[:, None, -1:, :, CLOSE] * torch.ones_like(gap[:, :, :1])
     close = before * (gap + body).cumsum(2).exp()

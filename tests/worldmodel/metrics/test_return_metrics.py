@@ -29,7 +29,7 @@ def present(values):
 
 @pytest.mark.parametrize("decimals", [0, 9])
 @pytest.mark.parametrize("copies", [1, 3])
-def test_distances_are_those_of_scipy(decimals, copies):
+def test_distances_of_samples_and_of_sums_are_those_of_scipy(decimals, copies):
     real, synthetic = normal(50, seed=3).round(decimals=decimals), 1.3 * normal(50 * copies, seed=4) + 0.2
     synthetic = synthetic.round(decimals=decimals)
     found = distribution.sample_distances(real, synthetic)
@@ -42,18 +42,15 @@ def test_distances_are_those_of_scipy(decimals, copies):
         distribution.sample_distances(real, normal(60))
     with pytest.raises(ValueError, match="multiple of the 0"):
         distribution.sample_distances(torch.full((3,), math.nan), normal(3))
-
-
-@pytest.mark.parametrize("days", [1, 5])
-def test_distances_of_sums(days):
-    sides, sums = pair(), []
-    for windows in sides:
-        r = (windows.returns / windows.scale).numpy()
-        pooled = np.stack([r[:, :, d : d + days].sum(2) for d in range(0, 12 - days + 1, days)]).ravel()
-        sums.append(pooled[~np.isnan(pooled)])
-    found = distribution.horizon_distances(*sides, days)
-    assert found.ks == pytest.approx(stats.ks_2samp(*sums).statistic, abs=1e-12)
-    assert found.wasserstein == pytest.approx(stats.wasserstein_distance(*sums) / np.std(sums[0]), abs=1e-12)
+    for days in (1, 5):
+        sides, sums = pair(), []
+        for windows in sides:
+            r = (windows.returns / windows.scale).numpy()
+            pooled = np.stack([r[:, :, d : d + days].sum(2) for d in range(0, 12 - days + 1, days)]).ravel()
+            sums.append(pooled[~np.isnan(pooled)])
+        found = distribution.horizon_distances(*sides, days)
+        assert found.ks == pytest.approx(stats.ks_2samp(*sums).statistic, abs=1e-12)
+        assert found.wasserstein == pytest.approx(stats.wasserstein_distance(*sums) / np.std(sums[0]), abs=1e-12)
 
 
 def test_volatility_shape_and_tails_by_their_definitions():
@@ -61,10 +58,8 @@ def test_volatility_shape_and_tails_by_their_definitions():
     pooled = [np.std(present(w.returns / w.scale)) for w in sides]
     market = [np.std(np.nanmean(w.returns.numpy(), axis=-1)) for w in sides]
     stock = [np.nanstd(w.returns.numpy().reshape(-1, 3), axis=0) for w in sides]
-    ratios = np.quantile(stock[1] / stock[0], [0.5, 0.05, 0.95])
-    assert distribution.volatility_ratios(*sides) == pytest.approx(
-        (pooled[1] / pooled[0], market[1] / market[0], *ratios)
-    )
+    expected = (pooled[1] / pooled[0], market[1] / market[0], *np.quantile(stock[1] / stock[0], [0.5, 0.05, 0.95]))
+    assert distribution.volatility_ratios(*sides) == pytest.approx(expected)
     z = normal(4, 2, 12, 5, seed=6)
     returns = with_gaps(torch.sinh(z * torch.arange(1, 6) / 3.0) + 0.3 * z.square() + 7.0)
     columns = [present(returns[..., stock]) for stock in range(5)]
@@ -78,13 +73,11 @@ def test_volatility_shape_and_tails_by_their_definitions():
         top = np.sort(sample)[::-1][: int(share * len(z))]
         return 1 / np.mean(np.log(top / top[-1]))
 
-    assert distribution.tail_indices(windows_of(returns)) == pytest.approx(
-        (hill(abs(z), 0.01), hill(abs(z), 0.025), hill(-z, 0.01))
-    )
+    expected = (hill(abs(z), 0.01), hill(abs(z), 0.025), hill(-z, 0.01))
+    assert distribution.tail_indices(windows_of(returns)) == pytest.approx(expected)
 
 
 def lagged_pairs(values, lag):
-    """Return a stock's standardised values on both days of each pair within a window. Shape: (pairs, 2)."""
     pooled = values.reshape(-1, values.shape[-1])
     z = (values - np.nanmean(pooled, axis=0)) / np.nanstd(pooled, axis=0)
     pairs = np.stack([z[:, :, :-lag], z[:, :, lag:]], axis=-1).reshape(-1, 2)
@@ -102,9 +95,6 @@ def test_autocorrelation_and_leverage_by_their_definitions(dtype):
         autocorrelation(gapped, 9)
     assert len(autocorrelation(gapped, 8)) == 8 and len(autocorrelation(normal(1, 1, 30, 2))) == 20
     assert len(leverage(normal(1, 1, 30, 2))) == 10
-
-
-def test_curves_by_lag():
     real, synthetic = pair()
     for compared, statistic in (
         (dependence.return_autocorrelation, autocorrelation),
@@ -119,7 +109,6 @@ def test_curves_by_lag():
 
 
 def test_correlations_by_their_definitions():
-    """Two at least; long tables are summed in blocks."""
     values = normal(30_000, 4, seed=4) + 0.5 * normal(30_000, 1, seed=5)
     values[::3, 0], values[1::2, 1], values[:, 3] = NAN, NAN, NAN
     values[0, 3] = 1.0
@@ -174,8 +163,7 @@ def test_drawdowns_by_hand_and_drift_by_its_definition():
         days = slice(bucket.first - 1, bucket.last)
         observed, generated = real[:, :, days], synthetic[:, :, days]
         assert bucket.volatility_ratio == pytest.approx(float(generated.std(correction=0) / observed.std(correction=0)))
-        ks = stats.ks_2samp(observed.flatten().numpy(), generated.flatten().numpy()).statistic
-        assert bucket.ks == pytest.approx(ks)
+        assert bucket.ks == pytest.approx(stats.ks_2samp(observed.flatten(), generated.flatten()).statistic)
         for error, part in ((bucket.return_acf_error, torch.clone), (bucket.magnitude_acf_error, torch.abs)):
             curves = [autocorrelation(part(side), 9) for side in (generated, observed)]
             assert error == pytest.approx(float((curves[0] - curves[1]).abs().mean()))
@@ -233,10 +221,8 @@ def test_scores_of_a_stock_by_their_definitions():
     assert float(even.median_error) == 1.0 and float(even.pit) == pytest.approx(0.6)
     # Of 199 draws the 1st and the last bound 99%, the 10th and 190th 90%, the 50th and 150th 50%.
     samples = torch.arange(1.0, 200.0)[None, :, None].expand(4, -1, 4)
-    outcomes = torch.tensor(
-        [[0.9, 1.0, 9.9, 10.0], [49.9, 50.0, 150.0, 150.1], [190.0, 190.1, 199.0, 199.1], [NAN] * 4]
-    )
-    covered = forecast_scores(samples, outcomes).covered
+    outcomes = [[0.9, 1.0, 9.9, 10.0], [49.9, 50.0, 150.0, 150.1], [190.0, 190.1, 199.0, 199.1], [NAN] * 4]
+    covered = forecast_scores(samples, torch.tensor(outcomes)).covered
     assert covered[..., 0].nan_to_num(-1).tolist() == [[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [-1] * 4]
     assert covered[..., 1].nan_to_num(-1).tolist() == [[0, 0, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0], [-1] * 4]
     assert covered[..., 2].nan_to_num(-1).tolist() == [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [-1] * 4]

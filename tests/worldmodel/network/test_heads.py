@@ -34,7 +34,7 @@ def law_of(signed: SignedMixture) -> MixtureSameFamily:
     return MixtureSameFamily(Categorical(weight.softmax(-1)), part)
 
 
-def test_densities_and_means_are_those_of_torch(signed):
+def test_densities_and_means_are_those_of_torch_and_draws_follow_them(signed):
     x = torch.linspace(-4.6, 4.6, 101, dtype=torch.float64).sinh()[:, None]
     assert torch.allclose(signed.log_prob(x), law_of(signed).log_prob(x), atol=1e-10)
     assert torch.allclose(signed.mean(), law_of(signed).mean)
@@ -46,10 +46,7 @@ def test_densities_and_means_are_those_of_torch(signed):
     choice, radial, angular = (torch.tensor(number, dtype=torch.float64).expand(4) for number in (0.4, 0.2, 0.7))
     noise = signed.noise(radial, angular)
     assert torch.allclose(moved.draw(choice, *noise), location + log_scale.exp() * signed.draw(choice, *noise))
-
-
-def test_draws_follow_the_density(signed):
-    """Of the second law: the distance from the distribution is below one that a thousandth of samples exceed."""
+    # Of the second law: the distance is below one that a thousandth of samples exceed.
     draws, generator = 50_000, torch.Generator().manual_seed(4)
     law = type(signed)(signed.parameters[1].expand(draws, -1))
     choice, radial, angular = (torch.rand(draws, generator=generator, dtype=torch.float64) for _ in range(3))
@@ -75,22 +72,14 @@ def test_any_parameters_give_a_law_with_finite_variance_and_finite_draws(signed)
         assert bool(law.draw(word, *law.noise(word, word)).isfinite().all())
 
 
-def test_the_choice_falls_on_components_by_their_weight():
+def test_choices_of_components_and_the_sinh_arcsinh_law():
     """Of weights a half, a third and a sixth."""
     laws = torch.tensor([[3.0, 2.0, 1.0], [10.0, 20.0, 30.0]], dtype=torch.float64)[..., None].expand(-1, -1, 6).clone()
     laws[0] = laws[0].log() + 5.0
     choice = torch.tensor([1e-9, 0.4999, 0.5001, 0.8332, 0.8334, 1.0 - 1e-9], dtype=torch.float64)
     for found in (taken(laws, choice), taken(laws.numpy(), choice.numpy())):
         assert found[0].tolist() == [10.0, 10.0, 20.0, 20.0, 30.0, 30.0]
-
-
-RAW_SINH = torch.tensor(
-    [[0.0, 0.0, 0.0, 0.0], [0.3, 0.5, 0.8, -1.5], [-1.0, -1.0, -3.0, 2.0], [2.0, 1.0, 9.0, -9.0]], dtype=torch.float64
-)
-
-
-def test_the_sinh_arcsinh_law():
-    """X = 1 + 2 sinh((asinh(0.5) + 0.3) / 0.8); without skew and at a tail of one the law is normal."""
+    # X = 1 + 2 sinh((asinh(0.5) + 0.3) / 0.8); without skew and at a tail of one the law is normal.
     u = torch.linspace(-25.0, 25.0, 50001, dtype=torch.float64)
     law = SinhArcsinh(*(part.unsqueeze(-1) for part in SinhArcsinh.of_raw(RAW_SINH)))
     mass = (law.log_prob(u.sinh()).exp() * u.cosh()) * (u[1] - u[0])
@@ -110,6 +99,9 @@ def test_the_sinh_arcsinh_law():
     assert law.scale.log().tolist() == pytest.approx([3.0, -5.0])
     law.log_prob(torch.tensor([1e6, -1e6])).sum().backward()
     assert extreme.grad is not None and bool(extreme.grad.isfinite().all())
+
+
+RAW_SINH = torch.tensor([[0.0] * 4, [0.3, 0.5, 0.8, -1.5], [-1.0, -1.0, -3.0, 2.0], [2.0, 1.0, 9.0, -9.0]]).double()
 
 
 ZERO = 1.0 / (1.0 + math.exp(-(1.5 - 3.0)))
@@ -166,7 +158,6 @@ def mixture_log_density(matrix, numbers, shocks):
 
 @pytest.mark.parametrize("shocks", [None, CommonShocks.of_raw(RAW)])
 def test_the_density_is_that_of_the_mixture_of_mixed_matrices(shocks):
-    """Absent symbols are integrated out."""
     for here in ([0, 1, 2], [0, 2]):
         present = torch.zeros(3, dtype=torch.bool)
         present[here] = True
@@ -238,7 +229,6 @@ def plain_statistics(returns: list[float], valid: list[bool], correlation: Tenso
 
 
 def test_statistics_of_all_symbols_at_once_are_those_of_one_after_the_other():
-    """Mean and deviation are the conditional ones of a normal law; what a symbol without a bar holds says nothing."""
     generator = torch.Generator().manual_seed(1)
     factor, returns = (torch.randn(*shape, generator=generator).double() for shape in ((SYMBOLS, 3), (7, SYMBOLS)))
     covariance = factor @ factor.T + torch.eye(SYMBOLS, dtype=torch.float64)
@@ -263,7 +253,6 @@ def test_statistics_of_all_symbols_at_once_are_those_of_one_after_the_other():
 @pytest.mark.parametrize("joint", get_args(Joint))
 @torch.no_grad()
 def test_every_return_is_drawn_from_its_density(mixture, joint):
-    """One day after the other; temperature scales the distance from the mean."""
     torch.manual_seed(1)
     draws = torch.randn(SYMBOLS, 3 * SYMBOLS, dtype=torch.float64)
     factor = torch.linalg.cholesky(torch.corrcoef(draws)).repeat(PATHS, 1, 1)
@@ -331,7 +320,6 @@ def test_summaries_of_days_and_weights_of_matrices():
 
 
 def test_gaps_of_zero_and_temperature():
-    """Gaps of zero leave the return to the body; temperature scales other gaps about their median, and wicks."""
     heads = heads_of()
     heads.gap[-1].weight.zero_()
     heads.gap[-1].bias.zero_()

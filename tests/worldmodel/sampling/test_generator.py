@@ -81,7 +81,6 @@ def test_estimates_errors_and_paths_are_those_of_plain_sampling():
 
 
 def test_one_level_is_plain_sampling():
-    """Its error is the binomial one, and what is drawn first are the paths of the seed."""
     shown = []
     found = split(Walk(), 1.0, 400, 3, shown.append)
     share = float((Walk().begin(400, 3).scores >= 1.0).any(1).double().mean())
@@ -103,9 +102,7 @@ def test_one_level_is_plain_sampling():
     assert Split(0.5, 1.0, (), None).interval == (pytest.approx(0.5 / math.exp(1.96)), 1.0)
 
 
-@pytest.fixture(scope="module")
-def market() -> NeuralMarket:
-    return NeuralMarket(small_network(), "india")
+MARKET = NeuralMarket(small_network(), "india")
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +126,11 @@ def test_drawdowns_by_hand_and_shares_as_they_are_read_and_told():
 
 
 @pytest.mark.nightly
-def test_the_estimate_is_that_of_plain_sampling(market, past):
+def test_the_estimate_is_that_of_plain_sampling(past):
     """A drawdown of a twentieth of the paths: its probability, and where it is reached from."""
-    plain = MarketPaths(market, past, DAYS).begin(20_000, 1)
+    plain = MarketPaths(MARKET, past, DAYS).begin(20_000, 1)
     target = float(plain.scores.amax(1).quantile(0.95))
-    found = [stress_paths(market, past, None, target, 300, DAYS, seed) for seed in range(12)]
+    found = [stress_paths(MARKET, past, None, target, 300, DAYS, seed) for seed in range(12)]
     estimates = torch.tensor([split.probability for split in found])
     error = math.hypot(float(estimates.std()) / math.sqrt(len(found)), 0.05 * math.sqrt(0.95 / (0.05 * 20_000)))
     assert abs(float(estimates.mean()) - 0.05) < 3 * error < 0.015 and all(len(split.levels) > 1 for split in found)
@@ -142,8 +139,8 @@ def test_the_estimate_is_that_of_plain_sampling(market, past):
     assert share == pytest.approx(expected, abs=0.15)
 
 
-def test_every_path_falls_as_far_and_scores_are_its_own(market, past):
-    found, again, other = (stress_paths(market, past, None, 0.1, 24, DAYS, seed) for seed in (3, 3, 4))
+def test_every_path_falls_as_far_and_scores_are_its_own(past):
+    found, again, other = (stress_paths(MARKET, past, None, 0.1, 24, DAYS, seed) for seed in (3, 3, 4))
     assert found.paths.days.shape == (24, DAYS, SYMBOLS, 5) and bool(found.paths.days.isfinite().all())
     last = past.ohlcv[found.paths.origins, -1, :, CLOSE]
     assert torch.equal(found.paths.scores, market_drawdowns(last, found.paths.days[..., CLOSE]))
@@ -154,15 +151,15 @@ def test_every_path_falls_as_far_and_scores_are_its_own(market, past):
     assert float(closes.diff(dim=1).abs().max()) <= 0.7 + 1e-9
     assert torch.equal(found.paths.days, again.paths.days) and found.levels == again.levels
     assert not bool(torch.isin(other.paths.days[:, -1, 0, CLOSE], found.paths.days[:, -1, 0, CLOSE]).any())
-    plain = market.draw_after(market.starts(past), 4, DAYS, 3)
-    assert torch.equal(MarketPaths(market, past, DAYS).begin(4, 3).days, plain)
+    plain = MARKET.draw_after(MARKET.starts(past), 4, DAYS, 3)
+    assert torch.equal(MarketPaths(MARKET, past, DAYS).begin(4, 3).days, plain)
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(market, past, given):
+def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(past, given):
     """State, output and cache of the trunk are those of the whole history; correlations are those of the beginning."""
-    matrices = matrices_of(market, history_of(SYMBOLS)) if given else None
-    paths, own = MarketPaths(market, past, DAYS, matrices), market.starts(past, matrices)
+    matrices = matrices_of(MARKET, history_of(SYMBOLS)) if given else None
+    paths, own = MarketPaths(MARKET, past, DAYS, matrices), MARKET.starts(past, matrices)
     drawn, last = paths.begin(6, 2), torch.tensor([0, 3, 11, 3, 7, 1])
     starts = paths._stopped_starts(drawn, last)
     assert set(drawn.origins.tolist()) == {0, 1}
@@ -171,15 +168,14 @@ def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(market, past, give
     assert torch.allclose(own.factor[0], own.factor[1]) == given
     for path, day in enumerate(last.tolist()):
         whole = torch.cat([past.ohlcv[drawn.origins[path]], drawn.days[path, : day + 1]])[None]
-        alone = market.starts(replace(past, ohlcv=whole, dates=past.dates[:1].repeat(whole.shape[1])), matrices)
+        alone = MARKET.starts(replace(past, ohlcv=whole, dates=past.dates[:1].repeat(whole.shape[1])), matrices)
         assert torch.allclose(starts.known[path], alone.known[0], atol=1e-5)
         mine, theirs = starts.state.taken(lambda part, path=path: part[path]), alone.state.taken(lambda part: part[0])
         assert all(torch.allclose(one, two) for one, two in zip(mine._tensors(), theirs._tensors(), strict=True))
 
 
-def test_paths_after_parts_copy_their_parents_and_then_differ(market, past, monkeypatch):
-    """Parents are chosen about equally often, whatever the parts that the trunk reads; copies go on in other ways."""
-    paths = MarketPaths(market, past, DAYS)
+def test_paths_after_parts_copy_their_parents_and_then_differ(past, monkeypatch):
+    paths = MarketPaths(MARKET, past, DAYS)
     drawn, last = paths.begin(7, 2), torch.tensor([0, 3, 11, 3, 7, 1, 5])
     monkeypatch.setattr(module, "ROWS_PER_READ", 3 * SYMBOLS)
     after = paths.go_on(drawn, last, 280, 9)
@@ -208,7 +204,6 @@ def file(real, tmp_path_factory) -> Path:
 
 
 def test_a_path_goes_on_from_a_past_that_nobody_trades(started_model):
-    """Pasts are few and paths are many, which choose by their number and the seed; each goes on in its own way."""
     bars = draw_paths(started_model, PathOptions(40, WARM_UP + 2, seed=5))
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (40, WARM_UP + 2, 3, 5) and bars.warm_up == WARM_UP
     assert 2 < len(bars.ohlcv[:, WARM_UP - 1, 0, CLOSE].unique()) <= PASTS
@@ -244,7 +239,6 @@ def test_what_is_learned_of_a_market_is_its_mean():
 
 
 def test_the_warm_up_survives_halves(started_model, monkeypatch):
-    """Days are kept as float16 moves: bars read from them are valid and within a thousandth of those drawn."""
     saved, drawn, draw_after = load_network(started_model), [], NeuralMarket.draw_after
     start = StationaryStart.from_tensors(saved.extra, "one")
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
@@ -329,7 +323,6 @@ def test_dates_of_real_history(started_model, real, file, tmp_path):
 
 
 def test_regimes_are_the_most_typical_of_several_draws(started_model):
-    """Scores by hand; and every path is the candidate of the highest one, whatever the number of paths."""
     mean, deviation = torch.tensor([0.3, -0.2]), torch.tensor([1.0, 2.0])
     expected = {"bull": [0.3, -0.2], "bear": [-0.3, 0.2], "sideways": [-0.4, -0.4], "crisis": [0.7, 2.2]}
     for name, scores in expected.items():

@@ -32,25 +32,22 @@ NAN = float("nan")
 PATHS, DAYS, SEED = 8, 12, 3
 
 
-@pytest.fixture(scope="module")
-def market() -> NeuralMarket:
-    return NeuralMarket(small_network(), "india")
+MARKET = NeuralMarket(small_network(), "india")
 
 
 @pytest.fixture(scope="module")
 def ragged() -> Bars:
     bars = history_of(3, 70)
-    ohlcv = bars.ohlcv
-    ohlcv[0, 25:28, 0] = ohlcv[0, :20, 1] = ohlcv[0, 45, 2] = ohlcv[0, 50] = NAN
+    bars.ohlcv[0, 25:28, 0] = bars.ohlcv[0, :20, 1] = bars.ohlcv[0, 45, 2] = bars.ohlcv[0, 50] = NAN
     return bars
 
 
 @pytest.mark.parametrize("antithetic", [False, True])
-def test_numbers_of_a_day_are_those_of_its_streams(market, monkeypatch, antithetic):
+def test_numbers_of_a_day_are_those_of_its_streams(monkeypatch, antithetic):
     read, returns, bars = [], ReturnDraws.draw, BarHeads.draw
     monkeypatch.setattr(ReturnDraws, "draw", lambda *given: read.append(given[2].clone()) or returns(*given))
     monkeypatch.setattr(BarHeads, "draw", lambda *given: read.append(given[5]) or bars(*given))
-    market.draw_after(market.starts(history_of(3)), 2, 2, 9, antithetic)
+    MARKET.draw_after(MARKET.starts(history_of(3)), 2, 2, 9, antithetic)
     key = episode_key(9, torch.arange(32)[:, None], 0)
     for day in (0, 1):
         position = day * block_paths.MAX_SYMBOLS + torch.arange(3)
@@ -94,14 +91,10 @@ def test_any_number_of_threads_reads_and_draws_the_same(monkeypatch):
     assert gradients == {False} and set(used) == {1}
 
 
-def test_densities_of_a_history(market, ragged):
-    """Of log-returns, those of the network less the logarithm of the volatility; joint ones add up the chain's.
-
-    The first symbol of a day has the same density alone and chained, and a single symbol's joint one is its own.
-    """
+def test_densities_of_a_history(ragged):
     valid = encode_bars(ragged.ohlcv).valid[0]
     some, first = valid.any(-1), valid.int().argmax(-1, keepdim=True)
-    density, joint, parts = market.log_density(ragged), market.joint_log_density(ragged), market._densities(ragged)
+    density, joint, parts = MARKET.log_density(ragged), MARKET.joint_log_density(ragged), MARKET._densities(ragged)
     assert density.dtype == joint.dtype == torch.float64
     assert torch.equal(density.isfinite(), valid) and torch.equal(density.isnan(), ~valid)
     assert torch.equal(joint.isfinite(), some) and torch.equal(joint.isnan(), ~some)
@@ -110,21 +103,21 @@ def test_densities_of_a_history(market, ragged):
     assert torch.allclose(one, other, atol=1e-5)
     assert float((parts.alone - parts.chained)[valid & (torch.arange(3) != first)].abs().mean()) > 0.01
     single = replace(ragged, symbols=ragged.symbols[:1], ohlcv=ragged.ohlcv[:, :, :1])
-    expected = market.log_density(single)[:, 0]
-    assert torch.allclose(market.joint_log_density(single), expected, atol=1e-5, equal_nan=True)
+    expected = MARKET.log_density(single)[:, 0]
+    assert torch.allclose(MARKET.joint_log_density(single), expected, atol=1e-5, equal_nan=True)
     history = history_of(3)
-    start, longer = market.starts(history), extended(history, market.generate(history, 1, 1))
+    start, longer = MARKET.starts(history), extended(history, MARKET.generate(history, 1, 1))
     volatility = start.state.volatility[0]
-    given = (matrices_of(market, history), start.state.scales.features()[0], volatility.float(), "india")
+    given = (matrices_of(MARKET, history), start.state.scales.features()[0], volatility.float(), "india")
     scaled = observe_history(encode_bars(longer.ohlcv)).scaled[:, -1].float()
-    read = market.network.log_prob(start.known[0], scaled, torch.ones(1, 3, dtype=torch.bool), *given)
-    for mine, theirs in zip(market._densities(longer)[:2], read[:2], strict=True):
+    read = MARKET.network.log_prob(start.known[0], scaled, torch.ones(1, 3, dtype=torch.bool), *given)
+    for mine, theirs in zip(MARKET._densities(longer)[:2], read[:2], strict=True):
         assert torch.allclose(mine[-1], theirs[0].double() - volatility.log(), atol=1e-4)
     still = history_of(2, 1)
-    assert bool(market.log_density(still).isnan().all()) and market.log_density(still).shape == (1, 2)
-    assert bool(market.joint_log_density(still).isnan().all()) and market.generate(still, 2, 3).shape == (2, 3, 2, 5)
+    assert bool(MARKET.log_density(still).isnan().all()) and MARKET.log_density(still).shape == (1, 2)
+    assert bool(MARKET.joint_log_density(still).isnan().all()) and MARKET.generate(still, 2, 3).shape == (2, 3, 2, 5)
     returns = []
-    for model in (market, market.at_temperature(0.1)):
+    for model in (MARKET, MARKET.at_temperature(0.1)):
         bars = model.generate(history_of(1), 4000, 1)[:, 0, 0, CLOSE]
         returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
     assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
@@ -132,14 +125,14 @@ def test_densities_of_a_history(market, ragged):
 
 
 @pytest.mark.parametrize("day", [22, 33])
-def test_no_look_ahead_in_densities(market, ragged, monkeypatch, day):
+def test_no_look_ahead_in_densities(ragged, monkeypatch, day):
     """Other bars from a day on change no density before it; other wicks and volumes none on it. Chunks are read."""
-    whole = market.log_density(ragged)
+    whole = MARKET.log_density(ragged)
     monkeypatch.setattr(neural, "DAYS_PER_READ", 16)
     changed, wicks = ragged.ohlcv.clone(), ragged.ohlcv.clone()
     changed[:, day:] *= torch.tensor([1.1, 1.3, 1.05, 1.2, 3.0], dtype=torch.float64)
     wicks[:, day] *= torch.tensor([1.0, 1.3, 0.7, 1.0, 3.0], dtype=torch.float64)
-    for density in (market.log_density, market.joint_log_density):
+    for density in (MARKET.log_density, MARKET.joint_log_density):
         base, later = density(ragged), density(replace(ragged, ohlcv=changed))
         assert torch.allclose(later[:day], base[:day], atol=1e-5, equal_nan=True)
         assert float((later[day] - base[day]).abs().min()) > 1e-3
@@ -147,31 +140,31 @@ def test_no_look_ahead_in_densities(market, ragged, monkeypatch, day):
         assert torch.allclose(other[: day + 1], base[: day + 1], atol=1e-5, equal_nan=True)
         assert not torch.allclose(other[day + 1], base[day + 1], atol=1e-5, equal_nan=True)
     for days in (32, 49, 50, 70):
-        assert torch.allclose(market.log_density(ragged.days(0, days)), whole[:days], atol=1e-5, equal_nan=True)
+        assert torch.allclose(MARKET.log_density(ragged.days(0, days)), whole[:days], atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("symbols", [3, 30])
-def test_a_path_depends_on_its_number_and_the_seed_alone(market, symbols):
+def test_a_path_depends_on_its_number_and_the_seed_alone(symbols):
     history = history_of(symbols)
-    first, second, third = blocks.blocks_of(market.device, symbols, 300)[:3]
-    many = market.generate(history, third.first + 1, 3, seed=3)
+    first, second, third = blocks.blocks_of(MARKET.device, symbols, 300)[:3]
+    many = MARKET.generate(history, third.first + 1, 3, seed=3)
     for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
-        assert torch.equal(market.generate(history, paths, 3, seed=3), many[:paths])
-    assert torch.equal(market.generate(history, 2, 1, seed=3), many[:2, :1])
+        assert torch.equal(MARKET.generate(history, paths, 3, seed=3), many[:paths])
+    assert torch.equal(MARKET.generate(history, 2, 1, seed=3), many[:2, :1])
     assert len(many[:, 0, 0, CLOSE].unique()) == len(many)
     for seed in (4, 3 + (1 << 40)):
-        assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
+        assert not bool((MARKET.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
 
 
-def test_days_drawn_after_several_days_are_those_after_each(market):
+def test_days_drawn_after_several_days_are_those_after_each():
     history = history_of(3)
     days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
-    for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
-        assert torch.equal(bars, market.generate(history.days(0, day + 1), 3, 4, seed))
+    for day, seed, bars in zip(days, seeds, MARKET.generate_after(history, days, 3, 4, seeds), strict=True):
+        assert torch.equal(bars, MARKET.generate(history.days(0, day + 1), 3, 4, seed))
     holed = history.ohlcv.clone()
     holed[0, 20, 1] = float("nan")
     with pytest.raises(ValueError, match=rf"no bar on {history.dates[20]} for {history.symbols[1]}"):
-        next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
+        next(MARKET.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -189,7 +182,7 @@ def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
         after = block.first + block.paths
 
 
-def test_what_cannot_be_drawn_is_refused_before_any_work(market, monkeypatch):
+def test_what_cannot_be_drawn_is_refused_before_any_work(monkeypatch):
     text = r"1,000,000 paths of 100,000 days of 2 symbols need 16,000.0 GB of memory or more, and cpu has"
     history, holed = history_of(3), history_of(3)
     holed.ohlcv[0, -1, 1] = NAN
@@ -200,12 +193,12 @@ def test_what_cannot_be_drawn_is_refused_before_any_work(market, monkeypatch):
         (holed, 1, 1, f"no bar on {history.dates[-1]} for {history.symbols[1]}$"),
     ):
         with pytest.raises(ValueError, match=told):
-            market.generate(bars, paths, days)
+            MARKET.generate(bars, paths, days)
     with pytest.raises(ValueError, match="unknown market 'mars'; the network knows india, us"):
-        NeuralMarket(market.network, "mars")
+        NeuralMarket(MARKET.network, "mars")
     monkeypatch.setattr(neural, "MAX_SYMBOLS", 2)
     with pytest.raises(ValueError, match="3 symbols, at most 2 are drawn jointly"):
-        market.generate(history, 1, 1)
+        MARKET.generate(history, 1, 1)
 
 
 def recurrent_network() -> MarketNetwork:
@@ -235,7 +228,6 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
 
 
 def test_a_day_asks_the_device_for_no_number():
-    """It could not be captured if it did; the meta device has none to give, and takes no other device's tensors."""
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
     known, cache, state, factor, bar_factors = market.starts(history_of(3))
     cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
@@ -269,7 +261,6 @@ def test_captured_days_on_a_gpu_are_those_drawn_one_by_one(network):
 
 
 def computation(number, days, seen):
-    """Yield three works a day; the result is the sum of what they wrote."""
     total, caller = torch.zeros(3), threading.get_ident()
 
     def work(place, day):

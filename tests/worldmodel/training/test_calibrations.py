@@ -73,7 +73,6 @@ def calibrated(calibration: Calibration, market: TrainingMarket, network: Market
 
 @of_each
 def test_days_after_validation_do_not_count(calibration):
-    """Symbols explode against each other from the first day after it on; the progress sums up to one."""
     bars, done = bars_of(6), []
     one = calibrated(calibration, market_of(bars), tiny_network(), advance=done.append)
     bars.ohlcv[:, STOP + 1 :: 2, ::2, :VOLUME] *= 1.3
@@ -107,7 +106,6 @@ def matrix_market(days: int) -> TrainingMarket:
 
 
 def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
-    """One estimate and year: the Gaussian density by torch, the correlations by NumPy."""
     monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
     monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
     monkeypatch.setattr(recent, "YEARS", 1)
@@ -217,17 +215,16 @@ def test_the_drift_is_interpolated_between_two_rollouts(monkeypatch):
 
 
 def test_stretches_are_days_of_the_history(monkeypatch):
-    """Each starts on another day, of other symbols; levels go on from the history's own."""
     monkeypatch.setattr(drift, "YEAR", 10)
     bars, chosen = bars_of(6), set()
     market, closes = market_of(bars), bars.ohlcv[0, ..., CLOSE]
     past = drift._recent_stretches(market, 2, 8, np.random.default_rng([0, 2]))
     for path in past.ohlcv[..., CLOSE]:
-        found = torch.stack([torch.isclose(closes, price, rtol=1e-10) for price in path[0]])
-        first = int(found.any(-1).all(0).nonzero()[0])
-        symbols = tuple(int(each.nonzero()[0]) for each in found[:, first])
-        assert symbols[0] != symbols[1] and len(path) == WARM_UP
-        assert torch.allclose(path, closes[first : first + len(path), list(symbols)], rtol=1e-10)
+        found = torch.isclose(closes[:, :, None], path[0], rtol=1e-10)
+        first = int(found.any(1).all(-1).nonzero()[0])
+        one, other = found[first].long().argmax(0).tolist()
+        assert one != other and len(path) == WARM_UP
+        assert torch.allclose(path, closes[first : first + WARM_UP, [one, other]], rtol=1e-10)
         assert STOP - drift.YEARS * 10 - WARM_UP <= first <= STOP - WARM_UP
-        chosen.add(symbols)
+        chosen.add((one, other))
     assert len(chosen) > 4 and drift._recent_stretches(market, 7, 8, np.random.default_rng(0)) is None

@@ -29,9 +29,7 @@ def market_of(ohlcv: Tensor = BARS.ohlcv) -> TrainingMarket:
     return TrainingMarket.from_bars("m", replace(BARS, ohlcv=ohlcv), SPLIT)
 
 
-@pytest.fixture(scope="module")
-def market() -> TrainingMarket:
-    return market_of()
+MARKET = market_of()
 
 
 def trained(market: TrainingMarket, settings: TrainingSettings = QUICK) -> fit.TrainingState:
@@ -53,7 +51,7 @@ def test_splits_and_learning_rates():
     assert fit.cosine_rate(0.325, 0.1) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.sqrt(0.5)))
 
 
-def test_every_step_has_its_own_days_order_and_symbols(market, monkeypatch):
+def test_every_step_has_its_own_days_order_and_symbols(monkeypatch):
     drawn, log_prob = [], TrainingMarket.log_prob
 
     def recorded(self, network, first, stop, context, order, *others):
@@ -61,23 +59,22 @@ def test_every_step_has_its_own_days_order_and_symbols(market, monkeypatch):
         return log_prob(self, network, first, stop, context, order, *others)
 
     monkeypatch.setattr(TrainingMarket, "log_prob", recorded)
-    trained(market, replace(QUICK, evaluate_every=7))
+    trained(MARKET, replace(QUICK, evaluate_every=7))
     firsts, lengths, contexts, orders = zip(*drawn[: QUICK.steps], strict=True)
     assert min(len(set(firsts)), len(set(orders))) > QUICK.steps // 2
     assert set(lengths) == {32} and set(contexts) == {20}
     assert all(1 <= first <= SPLIT.train - QUICK.days for first in firsts)
     drawn.clear()
-    trained(market, replace(QUICK, steps=1, days=1000))
+    trained(MARKET, replace(QUICK, steps=1, days=1000))
     assert drawn[0][:2] == (1, SPLIT.train - 1)
     # A tenth of the choices has three symbols, all others all of five; markets by the root of their stock-days.
-    sizes = [fit.drawn_symbols(market, np.random.default_rng(seed)).observed.valid.shape[2] for seed in range(200)]
+    sizes = [fit.drawn_symbols(MARKET, np.random.default_rng(seed)).observed.valid.shape[2] for seed in range(200)]
     assert set(sizes) == {3, 5} and 10 <= sizes.count(3) <= 30
-    assert fit.market_weights([market, market.only(torch.arange(2))]) == pytest.approx(
-        np.sqrt([5, 2]) / (math.sqrt(5) + math.sqrt(2))
-    )
+    weights = fit.market_weights([MARKET, MARKET.only(torch.arange(2))])
+    assert weights == pytest.approx(np.sqrt([5, 2]) / (math.sqrt(5) + math.sqrt(2)))
 
 
-def test_updates_on_other_devices_and_in_bfloat16(market):
+def test_updates_on_other_devices_and_in_bfloat16():
     elsewhere = TrainingMarket.from_bars("m", BARS, SPLIT, "meta").only(torch.tensor([3, 1, 0]))
     network = MarketNetwork(NETWORK).to("meta")
     scores, valid, volatility = elsewhere.log_prob(network, 40, 72, 20, torch.randperm(3))
@@ -89,22 +86,22 @@ def test_updates_on_other_devices_and_in_bfloat16(market):
     assert [QUICK.on(device).bf16 for device in (cpu, gpu)] == [False, True]
     assert not replace(QUICK, bf16=False).on(gpu).bf16 and replace(QUICK, bf16=True).on(cpu).bf16
     network, order = new_state(NETWORK, QUICK).network.eval(), torch.randperm(5)
-    exact, rough = (market.log_prob(network, 60, 100, 20, order, bf16)[0] for bf16 in (False, True))
+    exact, rough = (MARKET.log_prob(network, 60, 100, 20, order, bf16)[0] for bf16 in (False, True))
     for one, other in zip(exact, rough, strict=True):
         assert other.dtype == torch.float32 and not torch.equal(one, other)
         assert float((one - other).abs().mean()) < 0.01
-    weights, half = (trained(market, replace(QUICK, steps=1, bf16=bf16)).average for bf16 in (False, True))
+    weights, half = (trained(MARKET, replace(QUICK, steps=1, bf16=bf16)).average for bf16 in (False, True))
     assert not all(torch.equal(tensor, weights[name]) for name, tensor in half.items())
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_training_on_a_gpu_is_that_on_a_cpu_but_for_rounding(market):
+def test_training_on_a_gpu_is_that_on_a_cpu_but_for_rounding():
     exact = replace(QUICK, bf16=False)
     moved = TrainingMarket.from_bars("m", BARS, SPLIT, "cuda")
     networks = new_state(NETWORK, exact).network, new_state(NETWORK, exact, "cuda").network
     networks[1].load_state_dict(networks[0].state_dict())
-    pairs = zip(networks, (market, moved), strict=True)
+    pairs = zip(networks, (MARKET, moved), strict=True)
     scores = [validate_network(each, here, SPLIT.validation, SPLIT.stop) for each, here in pairs]
     assert scores[1] == pytest.approx(scores[0], abs=1e-3)
     state = new_state(NETWORK, QUICK.on(torch.device("cuda")), "cuda")
@@ -117,20 +114,19 @@ def told_scores(monkeypatch, *scores):
     monkeypatch.setattr(fit, "_validate_average", lambda *_: {"m": next(told)})
 
 
-def test_training_stops_without_a_better_validation(market, monkeypatch):
-    """After two that are no better; the loss weighs densities alone by a half and bars by three tenths."""
+def test_training_stops_without_a_better_validation(monkeypatch):
     assert Validation(1.0, 2.0, 10.0).loss(QUICK) == pytest.approx(2.0 + 0.5 + 3.0)
     told_scores(monkeypatch, *((0.0, joint, 0.0) for joint in (2.0, 1.0, 1.0, 3.0)))
-    state = trained(market, replace(QUICK, steps=200, evaluate_every=1, patience=2))
+    state = trained(MARKET, replace(QUICK, steps=200, evaluate_every=1, patience=2))
     assert (state.step, state.bad_validations, state.best_step, state.best_loss) == (4, 2, 2, 1.0)
     assert [entry["step"] for entry in state.history] == [1, 2, 3, 4]
     assert any(not torch.equal(state.best[name], state.average[name]) for name in state.best)
     # Returns are never less likely than at first, alone or joint, however much the bars' shape gains.
     told_scores(monkeypatch, (-3.0, -3.1, 1.0), (-2.99, -3.2, 0.0), (-3.2, -3.09, 0.0), (-3.0, -3.1, 0.9))
     settings, state = replace(QUICK, steps=3, evaluate_every=1), new_state(NETWORK, QUICK)
-    fit.judge_start(state, [market], settings)
+    fit.judge_start(state, [MARKET], settings)
     assert (state.best_step, state.history[0]["loss"]) == (0, None)
-    train_network(state, [market], settings, lambda *_: None, lambda *_: None)
+    train_network(state, [MARKET], settings, lambda *_: None, lambda *_: None)
     assert (state.best_step, state.bad_validations) == (3, 0) and state.history[3]["loss"] is not None
 
 
@@ -187,18 +183,14 @@ def different(one: MarketNetwork, other: MarketNetwork) -> set[str]:
     return {name.split(".")[0] for name, tensor in one.state_dict().items() if not torch.equal(tensor, weights[name])}
 
 
-def test_a_run_repeats_itself_and_keeps_its_best_validation(stage, market):
-    """The last step is validated whatever the stride; weights that are kept are the running mean's."""
-    (one, history, told), (again, same, _), (_, other, _) = (stage(market, steps=5, seed=seed) for seed in (0, 0, 1))
+def test_a_run_repeats_itself_keeps_its_best_validation_and_reads_no_later_day(stage):
+    (one, history, told), (again, same, _), (_, other, _) = (stage(MARKET, steps=5, seed=seed) for seed in (0, 0, 1))
     assert told == [1, 2, 3, 4, 5] and [entry["step"] for entry in history][-3:] == [2, 4, 5]
     assert history == same and other[-1] != history[-1] and not different(one, again)
-    kept, best = validate_network(one, market, SPLIT.validation, SPLIT.stop), history[-1]["m"]
+    kept, best = validate_network(one, MARKET, SPLIT.validation, SPLIT.stop), history[-1]["m"]
     assert kept.shape == pytest.approx(best if stage is bars_alone else best["shape"], abs=1e-5)
     assert stage is bars_alone or kept._asdict() == pytest.approx(best)
-    assert [entry["step"] for entry in all_weights(market, stop=3)[1]] == [2, 3]
-
-
-def test_no_day_after_those_of_training_is_learned_from(stage):
+    assert [entry["step"] for entry in all_weights(MARKET, stop=3)[1]] == [2, 3]
     later = BARS.ohlcv.clone()
     later[:, SPLIT.train :, :, :VOLUME] *= 1.3
     (one, history, _), (two, other, _) = (stage(market_of(bars), every=4) for bars in (BARS.ohlcv, later))
@@ -218,7 +210,6 @@ def trained_bars(settings: BarStageSettings = SETTINGS) -> tuple[MarketNetwork, 
 
 
 def test_bars_alone_change_and_the_best_validation_is_kept(monkeypatch):
-    """A validation is the mean density of the validation days, from the trunk's whole context."""
     network, history = trained_bars()
     assert different(network, small_network()) == {"bars"} and [entry["step"] for entry in history] == [0, 10, 20, 30]
     for name in ("india", "us"):
@@ -258,7 +249,6 @@ def test_updates_read_training_days_of_choices_that_roll(monkeypatch):
 
 
 def test_markets_are_drawn_by_their_weights_and_the_averaged_weights_are_validated(monkeypatch):
-    """The training goes on from its own weights: the last validation depends on the decay alone."""
     few = replace(SETTINGS, steps=6, evaluate_every=2)
     history = trained_bars(few)[1]
     assert trained_bars(replace(few, evaluate_every=6))[1][-1] == history[-1]
