@@ -1,7 +1,5 @@
 """Philox4x32 in unbounded Python integers, from the figure of the paper; `test_random` holds it to published words."""
 
-from __future__ import annotations
-
 
 def scalar_philox(counter: tuple[int, ...], key: tuple[int, ...], rounds: int = 10) -> tuple[int, ...]:
     """Four words in [0, 2^32) of a counter of four words under a key of two."""

@@ -1,7 +1,5 @@
 """A task with a warm-up and donated fields, written with new tensors and with an operator in place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,29 +1,25 @@
-"""Compiled calls fill the buffers as eager ones do, and a missing compiler is no fault."""
-
-from __future__ import annotations
+"""Compiled calls fill the buffers as eager ones do, in place too, and a missing compiler is no fault."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._inductor import compile_fx
 from torch._inductor.exc import InvalidCxxCompiler
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vecenv.core import compiling
-from vecenv.core.compiling import (
-    ROUNDED_ONCE,
-    FirstCallCompiled,
-    _is_toolchain_error,
-    _settings,
-    compile_in_place,
-    eager_in_place,
-    toolchain_prepared,
-)
+from vecenv.core.compiling import compile_in_place, eager_in_place, toolchain_prepared
+from vecenv.core.in_place_operators import operators_in_place, read_before_overwritten
 
 
 def weigh(prices: torch.Tensor, days: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
@@ -80,33 +76,19 @@ def test_a_graph_on_disk_has_its_own_constants():
         assert torch.equal(outputs[0], 5.0 * held)
 
 
-def test_faults_of_the_function_are_raised():
-    """Only a missing toolchain is answered with the eager call."""
-
-    def wrong(prices: torch.Tensor) -> list[torch.Tensor]:
-        return [prices @ torch.ones(3)]
-
+def test_a_missing_compiler_is_told_once_and_other_faults_are_raised(monkeypatch):
     with pytest.raises(RuntimeError):
-        compile_in_place(wrong, [torch.ones(2, 2)], [torch.ones(2)])
-    try:
-        raise ValueError from FileNotFoundError("g++")
-    except ValueError as error:
-        assert _is_toolchain_error(error)
-    assert not _is_toolchain_error(ValueError("no matrix"))
-
-
-def test_a_missing_compiler_is_told_once(monkeypatch):
-    """Every call runs eagerly, and only the first says so."""
-
-    def missing(*_: object) -> None:
-        raise InvalidCxxCompiler
-
-    monkeypatch.setattr(compile_fx, "compile_fx_inner", missing)
+        compile_in_place(lambda prices: [prices @ torch.ones(3)], [torch.ones(2, 2)], [torch.ones(2)])
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", Mock(side_effect=InvalidCxxCompiler))
     monkeypatch.setattr(compiling, "_warned_without_compiler", False)
     with pytest.warns(RuntimeWarning, match=r"^no working compiler, running eagerly \(slower\): ") as told:
         for seed in (6, 7):
             assert_fills(compile_in_place(weigh, arguments(0), buffers()), seed)
     assert len(told) == 1 and told[0].filename == __file__
+    error = ValueError("no matrix")
+    assert not compiling._is_toolchain_error(error)
+    error.__cause__ = FileNotFoundError("g++")
+    assert compiling._is_toolchain_error(error)
 
 
 WITHOUT_COMPILER = """
@@ -136,54 +118,204 @@ def test_without_a_compiler_it_warns_once_and_runs_eagerly(tmp_path):
 
 
 def test_whether_to_compile_is_asked_at_the_first_call(monkeypatch):
-    asked, compiled = [], []
-    monkeypatch.setattr(
-        compiling,
-        "compile_in_place",
-        lambda function, *_, **options: (compiled.append(options), eager_in_place(function))[1],
-    )
+    compiled = Mock(side_effect=lambda function, *_, **options: eager_in_place(function))
+    monkeypatch.setattr(compiling, "compile_in_place", compiled)
     for flag in (False, True):
-        call = FirstCallCompiled(weigh, lambda flag=flag: (asked.append(flag), flag)[1], max_autotune=True)
+        asked = Mock(return_value=flag)
+        call = compiling.FirstCallCompiled(weigh, asked, max_autotune=True)
         for seed in (1, 2):
             assert_fills(call, seed)
-    assert asked == [False, True] and compiled == [{"max_autotune": True}]
+        assert asked.call_count == 1 and compiled.call_count == flag
+    assert compiled.call_args.kwargs == {"max_autotune": True}
 
 
 def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch):
     """What a PyTorch does not know is not set; what is asked for goes first."""
-    known = _settings(True, {})
-    assert known["emulate_precision_casts"] is True and known.keys() & set(ROUNDED_ONCE[1:])
+    known = compiling._settings(True, {})
+    assert known["emulate_precision_casts"] is True and known.keys() & set(compiling.ROUNDED_ONCE[1:])
     plain = dict.fromkeys(("assert_indirect_indexing", "size_asserts", "alignment_asserts"), False)
-    assert _settings(False, {}) == plain
-    assert _settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
+    assert compiling._settings(False, {}) == plain
+    assert compiling._settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
     monkeypatch.setattr(compiling, "ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing"))
-    assert _settings(True, {}) == plain | {"emulate_precision_casts": True}
+    assert compiling._settings(True, {}) == plain | {"emulate_precision_casts": True}
 
 
 def test_a_thread_prepares_the_toolchain(monkeypatch):
     """What keeps it from being prepared is left to the first compilation; an error does not wait for it."""
-    done, going, ended = [], Event(), Event()
-
-    def broken(*_):
-        done.append("broken")
-        raise RuntimeError("no compiler of this kind")
-
-    def endless(*_):
-        going.wait(60)
-        ended.set()
-
-    for stand_in, enabled in (
-        (lambda function, inputs, _: done.append(function(*inputs)), True),
-        (broken, True),
-        (broken, False),
-    ):
-        monkeypatch.setattr(compiling, "compile_in_place", stand_in)
+    going, ended, broken = Event(), Event(), Mock(side_effect=RuntimeError("no compiler of this kind"))
+    stand_in = Mock(side_effect=lambda function, inputs, _: ended.set() if going.wait(60) else None)
+    monkeypatch.setattr(compiling, "compile_in_place", broken)
+    for enabled in (True, False):
         with toolchain_prepared(enabled):
             pass
-    assert len(done) == 2 and torch.equal(done[0][0], torch.full((64,), 2.0)), "the context waits for the thread"
-    monkeypatch.setattr(compiling, "compile_in_place", endless)
+    function, inputs, _ = broken.call_args.args
+    assert broken.call_count == 1 and torch.equal(function(*inputs)[0], torch.full((64,), 2.0)), (
+        "it waits for the thread"
+    )
+    monkeypatch.setattr(compiling, "compile_in_place", stand_in)
     with pytest.raises(ZeroDivisionError), toolchain_prepared():
         raise ZeroDivisionError
     assert not ended.is_set()
     going.set()
     assert ended.wait(60)
+
+
+@torch.library.custom_op("tests::add_to", mutates_args=("book",))
+def _add_to(book: Tensor, amount: Tensor) -> Tensor:
+    """Add an amount to every number of a row; return the sums."""
+    book.add_(amount.unsqueeze(-1))
+    return book.sum(-1)
+
+
+@_add_to.register_fake
+def _(book: Tensor, amount: Tensor) -> Tensor:
+    return torch.empty_like(book[..., 0])
+
+
+@torch.library.custom_op("tests::add_to_all", mutates_args=("books",))
+def _add_to_all(books: Sequence[Tensor], amount: Tensor) -> Tensor:
+    for book in books:
+        book.add_(amount.unsqueeze(-1))
+    return books[0].sum(-1)
+
+
+@_add_to_all.register_fake
+def _(books: Sequence[Tensor], amount: Tensor) -> Tensor:
+    return torch.empty_like(books[0][..., 0])
+
+
+add_to, add_to_all = torch.ops.tests.add_to, torch.ops.tests.add_to_all
+
+
+def read_before(a, b, amount):
+    """What is used after the operator was computed before it."""
+    first, doubled = a[:, 0] * 2 + 1, a.sum(-1) * 2
+    later = (first + 1) * amount
+    told = add_to(a, amount)
+    return a, b, told + first * later + doubled
+
+
+def read_by_index(a, b, amount):
+    old = torch.where(a > 2, a, b).gather(1, (amount > 1).long().unsqueeze(-1))[:, 0]
+    add_to(a, amount)
+    return a, b, old + a[:, 0]
+
+
+def two_operators(a, b, amount):
+    first = a[:, 1] * 3
+    add_to(a, amount)
+    between = a[:, 1] * 5 + first
+    add_to(a, amount + 1)
+    return a, b, a[:, 1] * 7 + between + first
+
+
+def part(a, b, amount):
+    first = a[:, 2] * 2
+    add_to(a[:, 1:], amount)
+    return a, b, first + a[:, 2] + a[:, 0]
+
+
+def both(a, b, amount):
+    first = a[:, 1] * b[:, 1]
+    told = add_to_all([a, b], amount)
+    return a, b, told + first
+
+
+def of_copies(a, b, amount):
+    """Copies are overwritten, and the arguments are results as they were."""
+    one, two = a.clone(), b.clone()
+    add_to_all([one, two], amount)
+    return b + 0, two, a[:, 0] + one[:, 0] * 10 + two[:, 0] * 100
+
+
+def exchanged_copies(a, b, amount):
+    return b.clone(), a.clone(), b[:, 1].clone()
+
+
+def each_of_both(a, b, amount):
+    return a + 2 * b, b.flip(-1) - a, (a * b).sum(-1)
+
+
+def one_of_two(a, b, amount):
+    """One argument is overwritten, the other replaced by what it was."""
+    old = a + 0
+    told = add_to(a, amount)
+    return a, old, told
+
+
+QUICK = (read_before, exchanged_copies)
+OTHERS = (of_copies, read_by_index, two_operators, part, both, each_of_both, one_of_two)
+
+
+def donated(seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 9, shape, generator=generator).float() for shape in ((7, 3), (7, 3), (7,))]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [*QUICK, *(pytest.param(function, marks=pytest.mark.nightly) for function in OTHERS)],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.assembly
+def test_compiled_and_eager_calls_do_the_same(function: Callable[..., Sequence[Tensor]]):
+    """For donated arguments: what they hold after two calls, and the results beside, without a write when compiling."""
+    example = donated(0)
+    kept = [tensor.clone() for tensor in example]
+    compiled = compile_in_place(function, example, [example[0], example[1], torch.zeros(7)])
+    assert all(map(torch.equal, example, kept)), "compiling writes to an argument"
+    found = []
+    for call in (compiled, eager_in_place(function)):
+        a, b, amount = donated(1)
+        told = torch.zeros(7)
+        for _ in range(2):
+            call([a, b, amount], [a, b, told])
+        found.append([a, b, told])
+    a, b, amount = donated(1)
+    for _ in range(2):
+        new_a, new_b, told = (tensor.clone() for tensor in function(a.clone(), b.clone(), amount))
+        a, b = new_a, new_b
+    for name, one, other, expected in zip("ab-", *found, [a, b, told], strict=True):
+        assert torch.equal(other, expected), f"eager {name}"
+        assert torch.equal(one, expected), f"compiled {name}"
+
+
+class Copies(TorchDispatchMode):
+    """Counts copies that are no part of compiled code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket in (torch.ops.aten.copy_, torch.ops.aten.clone)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("function", "copies"), [(both, 0), (each_of_both, 2), (one_of_two, 1)])
+@pytest.mark.assembly
+def test_what_is_overwritten_is_not_copied(function, copies):
+    a, b, amount = donated(3)
+    outputs = [a, b, torch.zeros(7)]
+    call = compile_in_place(function, [a, b, amount], outputs)
+    with Copies() as mode:
+        call([a, b, amount], outputs)
+    assert mode.count == copies
+
+
+def test_a_graph_says_what_is_computed_before():
+    """What is used before an operator alone, and views, which tell what was overwritten, are left as they are."""
+
+    def function(a, amount):
+        view, used_before = a[:, 0], a[:, 1] * 2
+        told = add_to(a, amount + used_before)
+        return told + view + amount * 2 + a[:, 2] * 3
+
+    graph = make_fx(function)(torch.ones(7, 3), torch.ones(7)).graph
+    read_before_overwritten(graph)
+    assert len(operators_in_place(graph)) == 1
+    assert not [node for node in graph.nodes if node.target is torch.ops.vecenv.computed.default]
+    graph = make_fx(read_before)(*donated(0)).graph
+    read_before_overwritten(graph)
+    computed = [node.args[0].name for node in graph.nodes if node.target is torch.ops.vecenv.computed.default]
+    assert len(computed) == 3, "two factors and a sum"

@@ -1,9 +1,5 @@
 """Warm-ups and donated state: collectors and environments agree, and no memory but a donated one is overwritten."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -14,7 +10,6 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
-from vecenv.core.row_buffers import RowBuffers
 from vecenv.core.rows import hollow, leaf_names, leaves, of_fields
 from vecenv.core.scenario import Scenario
 
@@ -56,20 +51,15 @@ def assert_plays_as_stepped(env: VecEnv, twin: VecEnv, lengths: tuple[int, ...])
     return expected[-3] | expected[-2]
 
 
-LENGTHS: dict[str, dict[str, Any]] = {"at various times": {}, "all at once": {"shortest": 4, "lengths": 1}}
-
-
 @FORMS
-@pytest.mark.parametrize(
-    ("warm_up", "name"), [(WARM_UP, "at various times"), (WARM_UP, "all at once"), (0, "at various times")]
-)
-def test_episodes_are_those_of_steps(in_place, warm_up, name):
-    rules = {"in_place": in_place, "warm_up": warm_up, **LENGTHS[name]}
+@pytest.mark.parametrize(("warm_up", "together"), [(WARM_UP, False), (WARM_UP, True), (0, False)])
+def test_episodes_are_those_of_steps(in_place, warm_up, together):
+    rules = {"in_place": in_place, "warm_up": warm_up, **({"shortest": 4, "lengths": 1} if together else {})}
     env = tally_env(NUM_ENVS, **rules)
     assert not env.rows.elapsed.any() and not env.state.day.any() and bool(env.state.worth.any()) == (warm_up > 0)
     ends = assert_plays_as_stepped(env, tally_env(NUM_ENVS, **rules), (1, 4, 6))
     twice = ends.view(2, 6, NUM_ENVS).sum(1) > 1
-    if name == "at various times":
+    if not together:
         assert twice.any() and not twice.all() and ends[0].any() and not ends.all(1).any()
     else:
         assert torch.equal(ends, (torch.arange(1, DAYS + 1) % 4 == 0).unsqueeze(-1).expand_as(ends))
@@ -126,9 +116,7 @@ def test_only_rows_that_have_ended_are_started(monkeypatch):
     start = BoundEngine.start
     env, endless = tally_env(NUM_ENVS), tally_env(NUM_ENVS, shortest=40, lengths=1)
     collector = FusedCollector(env, num_steps=7)
-    monkeypatch.setattr(
-        BoundEngine, "start", lambda self, *given: (counts.append(len(given[1])), start(self, *given))[1]
-    )
+    monkeypatch.setattr(BoundEngine, "start", lambda self, *to: (counts.append(len(to[1])), start(self, *to))[1])
     collector.rollout()
     env.restart(env.rows.done)
     expected = (collector.terminated | collector.truncated).sum(1)
@@ -176,10 +164,6 @@ def test_a_step_overwrites_only_what_is_donated(in_place):
     assert (donated.state.ledger.entries.data_ptr() == address) == in_place
 
 
-def memory(tensors: list[Tensor]) -> int:
-    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
-
-
 def test_donated_fields_exist_once(monkeypatch):
     asked: list[int] = []
     monkeypatch.setattr("vecenv.core.rollout_buffers.check_memory", lambda needed, *_: asked.append(needed))
@@ -187,13 +171,12 @@ def test_donated_fields_exist_once(monkeypatch):
     chosen = of_fields(env.rows, env.scenario.donated)
     names = [name for name, donated in zip(leaf_names(env.rows), chosen, strict=True) if donated]
     assert names == ["state.ledger.entries", "state.ledger.makers", "state.trail"]
-    once, each = (
-        sum(leaf.nbytes for leaf, donated in zip(leaves(env.rows), chosen, strict=True) if donated == wanted)
-        for wanted in (True, False)
-    )
+    sizes = [(leaf.nbytes, donated) for leaf, donated in zip(leaves(env.rows), chosen, strict=True)]
+    once, each = (sum(size for size, donated in sizes if donated == wanted) for wanted in (True, False))
     for steps in (2, 30):
         collector = FusedCollector(env, num_steps=steps, store_observations=False)
-        assert memory(collector.row_buffers) == (steps + 1) * each + once
+        held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in collector.row_buffers}
+        assert sum(storage.nbytes() for storage in held.values()) == (steps + 1) * each + once
         assert asked.pop() == steps * each + once
         assert len(collector.kept_buffers()) == len(chosen) - 3
         assert all(len(buffer) >= steps for buffer in collector.buffers())
@@ -201,21 +184,8 @@ def test_donated_fields_exist_once(monkeypatch):
         rows = collector.rows()
         told = [leaf for leaf, donated in zip(leaves(rows), chosen, strict=True) if donated]
         assert {tuple(leaf.shape) for leaf in told} == {(steps, NUM_ENVS, 0)}
-        ended = rows[rows.done]
-        assert ended.state.trail.shape == (int(rows.done.sum()), 0)
     with pytest.raises(ValueError, match=r"rows: state\.ledger\.entries must be \(16, 5\) int64, got \(16, 0\) int64"):
         env.rows = rows[-1]
-
-
-def test_the_state_in_which_an_episode_ended_stays_in_the_buffers():
-    collector = FusedCollector(tally_env(NUM_ENVS, in_place=True, shortest=2, lengths=1), num_steps=5)
-    collector.rollout()
-    step, ids = collector.rows().done.nonzero().unbind(1)
-    assert len(step) == 2 * NUM_ENVS
-    rows = collector.rows()[step, ids]
-    told = torch.stack([rows.state.day, rows.state.before, rows.state.worth, rows.state.last_day], -1)
-    seen = collector.final_observations(step, ids)
-    assert torch.equal(seen, told.float() / torch.tensor([8.0, 8.0, 8.0, 1.0])) and (told[:, 0] == 2).all()
 
 
 @FORMS
@@ -242,20 +212,6 @@ def test_collectors_steps_and_saved_states_take_turns_on_one_environment(in_plac
     assert_same_bits(*found)
 
 
-def test_rows_that_nobody_reads_are_not_copied(monkeypatch):
-    env, given, give = tally_env(NUM_ENVS, in_place=True), [], RowBuffers._give
-    collector, other = FusedCollector(env, num_steps=4), FusedCollector(env, num_steps=3)
-    monkeypatch.setattr(RowBuffers, "_give", lambda self: (given.append(self), give(self)))
-    for _ in range(3):
-        collector.rollout()
-    assert not given
-    assert env.rows is not None and len(given) == 1
-    # Left by one collector, taken by another, and taken back.
-    for each in (collector, other, collector):
-        each.rollout()
-    assert len(given) == 3
-
-
 @FORMS
 def test_a_rollout_that_fails_does_not_pass_for_rows(in_place, monkeypatch):
     env = tally_env(NUM_ENVS, in_place=in_place)
@@ -271,17 +227,13 @@ def test_a_rollout_that_fails_does_not_pass_for_rows(in_place, monkeypatch):
 
 
 def test_what_a_warm_up_or_donated_fields_cannot_be_is_refused():
-    for changed, error, words in (
-        ({"warmed": Scenario.warmed}, NotImplementedError, "^tally has no warm-up$"),
-        (
-            {"donated": frozenset({"ledger", "book"})},
-            ValueError,
-            "^unknown donated field 'book'; the state of tally has ",
-        ),
+    for changed, words in (
+        ({"warmed": Scenario.warmed}, "^tally has no warm-up$"),
+        ({"donated": frozenset({"ledger", "book"})}, "^unknown donated field 'book'; the state of tally has "),
     ):
         made = type("Other", (Tallying,), changed)(TallyConfig())
         made.name = TALLY.name
-        with pytest.raises(error, match=words):
+        with pytest.raises((NotImplementedError, ValueError), match=words):
             VecEnv(made, 2)
     with pytest.raises(ValueError, match="tally has a warm-up, which no CUDA graph can hold: choose mode 'compiled'"):
         FusedCollector(tally_env(2), num_steps=2, mode="cuda_graph")

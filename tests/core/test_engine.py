@@ -1,90 +1,283 @@
-"""Rows do not know of each other: not of their number, their position, their neighbours' actions or parameters."""
+"""`VecEnv` and its engine: the contract of TorchRL, masks, groups, branches, resuming; rows know nothing of others."""
 
-from __future__ import annotations
-
+import inspect
+import io
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torchrl.data import Bounded, Categorical, MultiCategorical, Unbounded
+from torchrl.envs.utils import check_env_specs
 
 from tests.core.scalar_philox import scalar_philox
-from tests.small_env import assert_same_bits, make_env, numbers, random_actions, small_tape, snapshot, step
-from vecenv.core.engine import BoundEngine, Engine
+from tests.small_env import assert_same_bits, make_env, numbers, random_actions, same_bits, small_tape, snapshot, step
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaves, select_rows, with_leaves
 from vecenv.core.streams import EpisodeStream
 
-NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 64, 12, 3
-SEED = torch.tensor(5)
+NUM_ENVS, NUM_SYMBOLS = 6, 3
 
 
-@pytest.fixture(scope="module")
-def bound() -> BoundEngine:
-    return make_env(1).engine.bound()
+@pytest.mark.assembly
+def test_compiled_and_eager_steps_agree_bit_for_bit():
+    """After every way to begin: fresh rows are laid out as the compiled step reads them; actions of any layout."""
+    compiled, eager = make_env(NUM_ENVS, compiled=True), make_env(NUM_ENVS)
+    for begin in (
+        lambda env: env.reset(),
+        lambda env: env.reset_groups(2, 3, seed=4),
+        lambda env: (env.reset_groups(NUM_ENVS, 1, seed=0), env.set_seed(13)),
+    ):
+        for env in (compiled, eager):
+            begin(env)
+        for index, action in enumerate(random_actions(9, NUM_ENVS, NUM_SYMBOLS)):
+            assert_same_bits(numbers(step(compiled, action)), numbers(step(eager, action)), f"at step {index}")
+            assert_same_bits(snapshot(compiled.rows), snapshot(eager.rows), f"in the rows at step {index}")
+    action = random_actions(NUM_ENVS, NUM_SYMBOLS)
+    for other in (action.T.contiguous().T, action.double(), action[:1].expand(6, -1)):
+        for env in (compiled, eager):
+            env.set_seed(17)
+        plain = other.float().contiguous()
+        assert_same_bits(numbers(step(compiled, other)), numbers(step(eager, plain)), "in another layout")
+    check_env_specs(compiled)
 
 
-@pytest.fixture(scope="module")
-def actions() -> torch.Tensor:
-    return random_actions(NUM_STEPS, NUM_ENVS, NUM_SYMBOLS)
+def test_torchrl_accepts_the_specs_and_compiles_no_environment():
+    """Its metaclass takes the keyword ``compile`` away from the constructors of its environments."""
+    env = make_env(NUM_ENVS)
+    check_env_specs(env)
+    assert env.action_spec.shape == (NUM_ENVS, NUM_SYMBOLS) and env.action_spec.is_in(env.action_spec.rand())
+    assert env.observation_spec["observation"].shape == (NUM_ENVS, NUM_SYMBOLS * 4 + 1)
+    name = list(inspect.signature(VecEnv.__init__).parameters)[5]
+    for wanted in (False, True):
+        other = VecEnv(env.scenario, 2, **{name: wanted})
+        assert other.compiled is wanted
+        assert "_compiled_step_and_maybe_reset" not in vars(other), "TorchRL compiles the environment a second time"
 
 
-def play(bound: BoundEngine, ids: torch.Tensor, actions: torch.Tensor, seed: torch.Tensor = SEED):
-    """Play steps with restarts; return per step all tensors of the rows, the observation and the outcome."""
-    rows = bound.start(seed, ids, torch.zeros_like(ids))
-    played = []
-    for action in actions:
-        rows = bound.restart_done(rows, seed, ids)
-        observation = torch.cat(bound.observe(rows), dim=-1)
-        outcome = bound.step(rows, action)
-        rows = outcome.rows
-        played.append([observation, outcome.reward, outcome.terminated, outcome.truncated, *snapshot(rows)])
-    return played
+def test_rows_that_are_done_or_outside_the_step_mask_stay():
+    """Bit for bit, with reward zero."""
+    for mask in (None, torch.ones(NUM_ENVS, dtype=torch.bool)):
+        env = make_env(NUM_ENVS)
+        for action in random_actions(9, NUM_ENVS, NUM_SYMBOLS):
+            last = step(env, action)
+        observation, _, *flags = numbers(last)
+        assert last["done"].all(), "the longest episode has nine days"
+        before = snapshot(env.rows)
+        result = numbers(step(env, random_actions(NUM_ENVS, NUM_SYMBOLS, seed=8), mask))
+        assert_same_bits([*snapshot(env.rows), result[0], *result[2:]], [*before, observation, *flags])
+        assert not result[1].any()
+        env.restart(torch.tensor([True, True, False, False, False, False]))
+        before = snapshot(env.rows)
+        reward = env.advance(random_actions(NUM_ENVS, NUM_SYMBOLS).nan_to_num(0.0), mask)
+        assert env.rows.elapsed[:2].tolist() == [1, 1] and not reward[2:].any()
+        assert_same_bits([leaf[2:] for leaf in snapshot(env.rows)], [leaf[2:] for leaf in before])
+    env, twin = make_env(NUM_ENVS), make_env(NUM_ENVS)
+    observed = env.reset()["observation"]
+    mask = torch.tensor([True, False, True, True, False, False])
+    before, action = snapshot(env.rows), random_actions(NUM_ENVS, NUM_SYMBOLS)
+    result, full = step(env, action, mask), step(twin, action)
+    for leaf, old, new in zip(snapshot(env.rows), before, snapshot(twin.rows), strict=True):
+        assert same_bits(leaf[~mask], old[~mask]) and same_bits(leaf[mask], new[mask])
+    assert same_bits(result["observation"][~mask], observed[~mask])
+    assert same_bits(result["observation"][mask], full["observation"][mask])
+    assert same_bits(result["reward"][mask], full["reward"][mask]) and full["reward"][~mask].any()
+    assert not result["reward"][~mask].any() and not result["done"][~mask].any()
+    step(env, action, torch.tensor([[True], *[[False]] * 5]))
+    assert env.rows.elapsed.tolist() == [2, 0, 1, 1, 0, 0]
 
 
-@pytest.fixture(scope="module")
-def together(bound, actions):
-    """All rows over 12 steps; with episodes of 3 to 9 days every row restarts at least once."""
-    played = play(bound, torch.arange(NUM_ENVS), actions)
-    terminated, truncated = (torch.stack([step[place] for step in played]) for place in (2, 3))
-    assert terminated.any() and (truncated & ~terminated).any()
-    assert ((terminated | truncated)[:-1].sum(0) >= 1).all()
-    return played
+def test_done_comes_apart_into_terminated_and_truncated():
+    """Ruin and the horizon are told apart, and both are on the day that they happen, also both at once."""
+    seen = set()
+    for rules in ({}, {"episode_length": 1, "min_episode_length": 0, "ruin_fraction": 0.999, "initial_holdings": 90.0}):
+        env = make_env(32, **rules)
+        for action in random_actions(9, 32, NUM_SYMBOLS):
+            playing = ~env.rows.done
+            result, state = step(env, action), env.state
+            ruined = state.portfolio_value.double() <= env.scenario.config.ruin_fraction * state.start_value.double()
+            late = state.day >= state.end_day
+            assert torch.equal(result["terminated"][playing, 0], ruined[playing])
+            assert torch.equal(result["truncated"][playing, 0], late[playing])
+            assert torch.equal(result["done"], result["terminated"] | result["truncated"])
+            seen |= set(zip(ruined[playing].tolist(), late[playing].tolist(), strict=True))
+    assert len(seen) == 4
 
 
-@pytest.mark.parametrize("ids", [[33], [63, 0, 17]], ids=["alone", "in another order"])
-def test_a_row_among_others_is_the_row(bound, actions, together, ids):
-    some = play(bound, torch.tensor(ids), actions[:, ids])
-    for index, (one, many) in enumerate(zip(some, together, strict=True)):
-        assert_same_bits(one, [tensor[ids] for tensor in many], f"at step {index}")
+def test_resets_touch_the_marked_rows_alone_or_begin_the_next_episode():
+    env = make_env(NUM_ENVS)
+    first = env.reset()["observation"].clone()
+    env.reset()
+    assert env.rows.episode.tolist() == [0] * NUM_ENVS, "a reset of rows that have not moved skipped an episode"
+    for action in random_actions(2, NUM_ENVS, NUM_SYMBOLS):
+        step(env, action)
+    before, done = snapshot(env.rows), env.rows.done.clone()
+    mask = torch.tensor([[False], [True], [False], [False], [True], [False]])
+    flags = {name: done.unsqueeze(-1) for name in ("done", "terminated", "truncated")}
+    result = env.reset(TensorDict({"_reset": mask, **flags}, batch_size=[NUM_ENVS]))
+    marked = mask[:, 0]
+    for leaf, old in zip(snapshot(env.rows), before, strict=True):
+        assert same_bits(leaf[~marked], old[~marked])
+    assert env.rows.episode.tolist() == [0, 1, 0, 0, 1, 0]
+    assert same_bits(result["observation"][marked], env.observations()[marked])
+    env.set_seed(1)
+    step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+    second = env.reset()
+    assert not any(second[name].any() for name in flags) and not same_bits(second["observation"], first)
+    expected = env.engine.bound().start(env.seed_tensor, env.start_ids, torch.ones_like(env.env_ids))
+    assert_same_bits(snapshot(env.rows), snapshot(expected))
 
 
-def test_only_done_rows_restart_and_they_begin_the_next_episode(bound):
-    ids = torch.arange(6)
-    rows = bound.start(SEED, ids, torch.full_like(ids, 3))
+def test_a_run_resumes_bit_for_bit():
+    """Through a file, with ids, groups and another seed; what was saved is not changed by going on from it."""
+    actions = random_actions(18, NUM_ENVS, NUM_SYMBOLS)
+    env, resumed = make_env(NUM_ENVS, seed=3, env_ids=torch.tensor([9, 3, 4, 70, 1, 0])), make_env(NUM_ENVS, seed=99)
+    env.reset_groups(3, 2, seed=21)
+
+    def run(env, actions):
+        results = []
+        for action in actions:
+            results += numbers(step(env, action))
+            env.restart(env.rows.done)
+        return [*results, *snapshot(env.rows), env.env_ids, env.start_ids]
+
+    run(env, actions[:7])
+    file = io.BytesIO()
+    torch.save(env.state_dict(), file)
+    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    before = [leaf.clone() for leaf in saved["rows"]]
+    expected = run(env, actions[7:])
+    resumed.load_state_dict(saved)
+    resumed.copy_rows([0, 1], [4, 5])
+    resumed.load_state_dict(saved)
+    assert_same_bits(run(resumed, actions[7:]), expected)
+    assert_same_bits(saved["rows"], before)
+
+
+def test_rows_of_a_group_share_the_start_and_then_differ_by_actions_alone():
+    groups, size = 4, 5
+    env = make_env(groups * size)
+    observed = env.reset_groups(groups, size, seed=8)["observation"].view(groups, size, -1)
+    assert (observed == observed[:, :1]).all()
+    state = env.state
+    drawn = torch.stack([state.path, state.start_day, state.end_day], -1).view(groups, size, 3)
+    assert (drawn == drawn[:, :1]).all() and len(drawn[:, 0].unique(dim=0)) == groups
+    # The first two rows of each group act alike, the others do not.
+    for action in random_actions(5, groups, size, NUM_SYMBOLS):
+        action[:, 1] = action[:, 0]
+        result = step(env, action.view(-1, NUM_SYMBOLS))
+        for tensor in [*numbers(result), *snapshot(env.rows)]:
+            grouped = tensor.view(groups, size, -1)
+            assert same_bits(grouped[:, 0], grouped[:, 1])
+    assert (env.state.cash.view(groups, size)[:, 2:] != env.state.cash.view(groups, size)[:, :1]).any()
+    env.reset()
+    again = torch.stack([env.state.start_day, env.state.end_day], -1).view(groups, size, 2)
+    assert (again == again[:, :1]).all(), "the group came apart in its second episode"
+    assert same_bits(env.reset_groups(groups, size, seed=8)["observation"].view(groups, size, -1), observed)
+    assert not same_bits(env.reset_groups(groups, size, seed=9)["observation"].view(groups, size, -1), observed)
+    with pytest.raises(ValueError, match="2 groups of 2 do not make 20"):
+        env.reset_groups(2, 2, seed=8)
+
+
+def test_copied_and_begun_rows_are_their_sources_or_names():
+    """Begun rows start as named rows of an environment of that seed; next episodes are those of their new names."""
+    env = make_env(NUM_ENVS)
+    env.reset()
+    step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+    before = snapshot(env.rows)
+    env.copy_rows(torch.tensor([0, 0]), torch.tensor([3, 5]))
+    untouched = [0, 1, 2, 4]
+    for leaf, old in zip(snapshot(env.rows), before, strict=True):
+        assert same_bits(leaf[untouched], old[untouched])
+    assert env.start_ids.tolist() == [0, 1, 2, 0, 4, 0]
+    for action in random_actions(8, 1, NUM_SYMBOLS, seed=2):
+        result = step(env, action.expand(NUM_ENVS, -1).contiguous())
+        for tensor in [*numbers(result), *snapshot(env.rows)]:
+            assert same_bits(tensor[3], tensor[0]) and same_bits(tensor[5], tensor[0])
+    env.reset()
+    assert env.state.start_day[3] == env.state.start_day[0], "the next episode of a branch is its source's"
+    # The fields of fresh rows must not share memory: one would be exchanged twice.
+    for fresh in (False, True):
+        env = make_env(NUM_ENVS)
+        if not fresh:
+            step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+        before = snapshot(env.rows)
+        env.copy_rows(torch.tensor([0, 1]), torch.tensor([1, 0]))
+        for leaf, old in zip(snapshot(env.rows), before, strict=True):
+            assert same_bits(leaf, old[[1, 0, 2, 3, 4, 5]])
+        assert env.state.start_day[0] != env.state.start_day[1]
+    env, other = make_env(NUM_ENVS), make_env(3, seed=40, env_ids=torch.tensor([70, 80, 90]))
+    step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+    before = snapshot(env.rows)
+    env.begin_rows([4, 1], torch.tensor([40, 40]), torch.tensor([90, 70]))
+    assert env.start_ids.tolist() == [0, 70, 2, 3, 90, 5]
+    for leaf, old, begun in zip(snapshot(env.rows), before, snapshot(other.rows), strict=True):
+        assert same_bits(leaf[[4, 1]], begun[[2, 0]]) and same_bits(leaf[[0, 2, 3, 5]], old[[0, 2, 3, 5]])
+    step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
+    env.reset()
+    ids = torch.tensor([90, 70])
+    expected = env.engine.bound().start(env.seed_tensor, ids, torch.ones_like(ids))
+    assert_same_bits([leaf[[4, 1]] for leaf in snapshot(env.rows)], snapshot(expected))
+    rows, numbers_of_rows = env.rows_of([5, 0])
+    assert numbers_of_rows.tolist() == [5, 0]
+    assert_same_bits(snapshot(rows), [leaf[[5, 0]] for leaf in snapshot(env.rows)])
+
+
+def test_rows_with_their_own_seeds_play_as_environments_of_those_seeds():
+    ids = torch.arange(3).repeat(2)
+    together = make_env(6, seed=torch.tensor([5] * 3 + [9] * 3), env_ids=ids)
+    alone = [make_env(3, seed=seed) for seed in (5, 9)]
+    collectors = [FusedCollector(env, num_steps=15) for env in (together, *alone)]
+    for each in collectors:
+        each.rollout()
+    assert bool(collectors[0].rows().done.any())
+    for name in ("actions", "reward", "observation"):
+        apart = torch.cat([getattr(each, name) for each in collectors[1:]], 1)
+        assert same_bits(getattr(collectors[0], name), apart), name
+    for env in (together, *alone):
+        env.reset()
+    assert_same_bits(snapshot(together.rows[3:]), snapshot(alone[1].rows), "after a reset")
+    again = make_env(6, seed=torch.zeros(6, dtype=torch.int64))
+    again.load_state_dict(together.state_dict())
+    assert_same_bits([*snapshot(again.rows), again.seed_tensor], [*snapshot(together.rows), together.seed_tensor])
+
+
+def test_rows_start_restart_and_are_selected():
+    bound, seed, ids = make_env(1).engine.bound(), torch.tensor(5), torch.arange(6)
+    rows = bound.start(seed, ids, torch.full_like(ids, 3))
     rows = bound.step(rows, random_actions(6, NUM_SYMBOLS)).rows
     rows.ended = torch.tensor([1, 0, 0, 2, 0, 0], dtype=torch.int32)
-    restarted = bound.restart_done(rows, SEED, ids)
-    expected = select_rows(rows.done, bound.start(SEED, ids, torch.full_like(ids, 4)), rows)
+    restarted = bound.restart_done(rows, seed, ids)
+    expected = select_rows(rows.done, bound.start(seed, ids, torch.full_like(ids, 4)), rows)
     assert_same_bits(snapshot(restarted), snapshot(expected))
     assert restarted.episode.tolist() == [4, 3, 3, 4, 3, 3]
-    assert restarted.elapsed.tolist() == [0, 1, 1, 0, 1, 1]
-    assert not restarted.done.any()
-
-
-def test_start_days_are_spread_over_the_data_and_end_before_it_does(bound):
+    assert restarted.elapsed.tolist() == [0, 1, 1, 0, 1, 1] and not restarted.done.any()
     ids = torch.arange(4000)
-    state = bound.start(SEED, ids, torch.zeros_like(ids)).state
+    state = bound.start(seed, ids, torch.zeros_like(ids)).state
     length = state.end_day - state.start_day
     assert set(length.tolist()) == set(range(3, 10))
     assert state.end_day.max() == 39 and state.start_day.min() == 0
     for days in range(3, 10):
         starts = state.start_day[length == days]
         assert set(starts.tolist()) == set(range(40 - days)), f"some starts of {days}-day episodes are never drawn"
+    # Of varied parameters, rows keep their own.
+    env = make_env(8, params={"commission": torch.linspace(0, 0.02, 8)}, initial_cash=50_000.0)
+    chosen, actions = torch.tensor([5, 2]), random_actions(8, NUM_SYMBOLS)
+    together = env.engine.bound().step(env.rows, actions)
+    some: Rows = with_leaves(env.rows, [leaf[chosen] for leaf in leaves(env.rows)], [2])
+    apart = env.engine.bound().of_rows(chosen).step(some, actions[chosen])
+    assert_same_bits(snapshot(apart.rows), [leaf[chosen] for leaf in leaves(together.rows)])
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        Engine(make_env(1).scenario, 0)
+    with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):
+        random_action(Unbounded((2,)), episode_key(3, torch.arange(2), 0), torch.zeros(2, dtype=torch.int64))
 
 
 class LargestTensor(TorchDispatchMode):
@@ -94,9 +287,8 @@ class LargestTensor(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         results = function(*args, **(kwargs or {}))
-        for result in results if isinstance(results, (tuple, list)) else (results,):
-            if isinstance(result, torch.Tensor):
-                self.largest = max(self.largest, result.numel())
+        tensors = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+        self.largest = max(self.largest, *(tensor.numel() for tensor in tensors), 0)
         return results
 
 
@@ -107,46 +299,26 @@ def test_no_tensor_grows_with_the_square_of_the_rows(varied):
     params = {"commission": torch.rand(count) * 0.01, "hmax": torch.rand(count) * 50} if varied else None
     env = make_env(count, params=params)
     bound = env.engine.bound()
-    width = sum(env.block_widths)
     with LargestTensor() as mode:
         rows = bound.restart_done(env.rows, env.seed_tensor, env.start_ids)
-        observed = bound.observe(rows)
+        bound.observe(rows)
         outcome = bound.step(rows, random_actions(count, NUM_SYMBOLS))
-        graded = bound.grade(outcome.rows)
-    assert mode.largest <= count * width
-    assert [block.shape for block in observed] == [(count, block) for block in env.block_widths]
-    assert {tensor.shape for tensor in (*outcome[1:], graded)} == {(count,)}
-    assert all(leaf.shape[0] == count and leaf.numel() <= count * width for leaf in leaves(outcome.rows))
-
-
-def test_what_an_engine_cannot_have_is_refused():
-    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
-        Engine(make_env(1).scenario, 0)
-    with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):
-        random_action(Unbounded((2,)), episode_key(3, torch.arange(2), 0), torch.zeros(2, dtype=torch.int64))
-
-
-def test_selected_rows_keep_their_own_parameters(actions):
-    """`of_rows` of varied parameters observes and steps rows as all rows together do."""
-    env = make_env(8, params={"commission": torch.linspace(0, 0.02, 8)}, initial_cash=50_000.0)
-    chosen = torch.tensor([5, 2])
-    together = env.engine.bound().step(env.rows, actions[0, :8])
-    some: Rows = with_leaves(env.rows, [leaf[chosen] for leaf in leaves(env.rows)], [2])
-    apart = env.engine.bound().of_rows(chosen).step(some, actions[0, chosen])
-    assert_same_bits(snapshot(apart.rows), [leaf[chosen] for leaf in leaves(together.rows)])
+        bound.grade(outcome.rows)
+    assert mode.largest <= count * sum(env.block_widths)
 
 
 LOW, HIGH = torch.tensor([-1.0, 0.0, 2.0, -4.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 3.0, 4.0, 0.5, 9.0])
 
 
+def between(word: int, place: int) -> float:
+    return float((LOW + (word >> 8) * 2.0**-24 * (HIGH - LOW))[place])
+
+
 @pytest.mark.parametrize(
     ("spec", "drawn"),
     [
-        (Bounded(LOW, HIGH, (6,)), lambda word, i: float((LOW + (word >> 8) * 2.0**-24 * (HIGH - LOW))[i])),
-        (
-            Bounded(LOW.view(2, 3), HIGH.view(2, 3), (2, 3)),
-            lambda word, i: float(LOW[i] + (word >> 8) * 2.0**-24 * (HIGH - LOW)[i]),
-        ),
+        (Bounded(LOW, HIGH, (6,)), between),
+        (Bounded(LOW.view(2, 3), HIGH.view(2, 3), (2, 3)), between),
         (Categorical(7), lambda word, i: word * 7 >> 32),
         (MultiCategorical([2, 5, 3, 9, 4]), lambda word, i: word * [2, 5, 3, 9, 4][i] >> 32),
     ],
@@ -206,11 +378,9 @@ def test_a_varied_rate_of_a_round_price_is_not_a_tick_too_much(name):
     rules = {"slippage": 0.0, "commission": 0.0, "gate": "none", "initial_holdings": 0.0, "stop_loss": 0.0}
     for rates, off in ((0.001, 0.0), ((0.001, 0.0, 0.0), (0.0,) * 3)):
         params = {name: torch.tensor([rates], dtype=torch.float64)}
-        together, alone = (
+        for env in (
             make_env(1, tape=tape, params=params, **rules | {name: off}),
             make_env(1, tape=tape, **rules | {name: rates}),
-        )
-        for env in (together, alone):
+        ):
             step(env, torch.tensor([[0.5, 0.0, 0.0]]))
             assert env.state.cash.item() == 50_000_000 - 20 * 1_001_000
-        assert_same_bits(snapshot(together.rows), snapshot(alone.rows))

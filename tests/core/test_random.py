@@ -1,7 +1,5 @@
 """Random numbers: published vectors, every draw against plain Python, independence of the batch, streams apart."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from random import Random
@@ -87,7 +85,12 @@ def test_every_kind_of_draw_is_that_of_the_scalar_words() -> None:
         assert student_t(*opened, freedom).item() == pytest.approx(tail * math.cos(2 * math.pi * second), rel=1e-9)
 
 
-def test_steps_of_an_episode_draw_the_blocks_of_a_stream_one_after_the_other() -> None:
+def draw_all(key: EpisodeKey) -> tuple[torch.Tensor, ...]:
+    """Draw once of every exact kind."""
+    return *random_bits(key, 0), uniform(key, 1), randint(key, 2, 1 << 31)
+
+
+def test_draws_of_steps_rows_and_vmap_are_those_of_a_loop():
     key, blocks = keys(2), 3
     steps = [step_bits(key, 7, torch.tensor([step, 5 - step]), blocks) for step in range(6)]
     for word in range(4):
@@ -95,6 +98,14 @@ def test_steps_of_an_episode_draw_the_blocks_of_a_stream_one_after_the_other() -
         whole = [random_bits(EpisodeKey(*(part[row] for part in key)), 7, torch.arange(6 * blocks)) for row in (0, 1)]
         assert torch.equal(one.flatten(), whole[0][word])
         assert torch.equal(other.flip(0).flatten(), whole[1][word])
+    many, alone = draw_all(keys(1000)), draw_all(episode_key(3, 777, 0))
+    assert all(torch.equal(batch[777], single) for batch, single in zip(many, alone, strict=True))
+    index = torch.arange(7)
+    mapped = torch.vmap(lambda key: (uniform(key, 1, index), normal(key, 2, index)))(keys(20))
+    for row in range(20):
+        key = episode_key(3, row, 0)
+        assert torch.equal(mapped[0][row], torch.stack([uniform(key, 1, i) for i in range(7)]))
+        torch.testing.assert_close(mapped[1][row], torch.stack([normal(key, 2, i) for i in range(7)]))
 
 
 def test_seeds_and_bounds_out_of_range_are_refused_and_streams_lie_apart():
@@ -110,22 +121,6 @@ def test_seeds_and_bounds_out_of_range_are_refused_and_streams_lie_apart():
         assert max(EpisodeStream) < FIRST_OF_GENERATORS <= ranges[0]
         # As many streams belong to each number from the first market's on.
         assert all(after - before >= 1 << 24 for before, after in pairwise([*ranges, 1 << 32]))
-
-
-def draw_all(key: EpisodeKey) -> tuple[torch.Tensor, ...]:
-    """Draw once of every exact kind."""
-    return *random_bits(key, 0), uniform(key, 1), randint(key, 2, 1 << 31)
-
-
-def test_a_row_alone_is_the_row_among_many_and_vmap_is_a_loop() -> None:
-    many, alone = draw_all(keys(1000)), draw_all(episode_key(3, 777, 0))
-    assert all(torch.equal(batch[777], single) for batch, single in zip(many, alone, strict=True))
-    index = torch.arange(7)
-    mapped = torch.vmap(lambda key: (uniform(key, 1, index), normal(key, 2, index)))(keys(20))
-    for row in range(20):
-        key = episode_key(3, row, 0)
-        assert torch.equal(mapped[0][row], torch.stack([uniform(key, 1, i) for i in range(7)]))
-        torch.testing.assert_close(mapped[1][row], torch.stack([normal(key, 2, i) for i in range(7)]))
 
 
 @pytest.mark.gpu

@@ -1,20 +1,124 @@
-"""Calls of rows are compiled only where they are made often, and refuse what a compiled call would misread."""
-
-from __future__ import annotations
+"""Steps meet the host nowhere, rows are observed by reference, and calls of rows are compiled where made often."""
 
 import re
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchrl.data import Categorical, MultiCategorical
 
-from tests.small_env import assert_same_bits, make_env, random_actions
+import vecenv
+from tests.small_env import assert_same_bits, make_env, random_actions, same_bits
 from vecenv.core import compiling, row_calls
+from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
+from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
+from vecenv.core.references import References
 from vecenv.core.row_calls import RowCall
 from vecenv.core.rows import leaves
+from vecenv.learn.heads import make_head
 
-NUM_ENVS, NUM_SYMBOLS, EAGER = 11, 3, 2
-"""A number of rows that fills no vector register."""
+MARKET = {"num_paths": 2, "num_days": 330}
+aten = torch.ops.aten
+MEETINGS = {
+    aten._local_scalar_dense: "reads a number",
+    aten.lift_fresh: "makes a tensor of numbers",
+    aten.nonzero: "counts",
+    aten.masked_select: "counts",
+    aten.equal: "compares on the host",
+    aten.is_nonzero: "asks a tensor",
+}
+INDEXED = (aten.index, aten.index_put, aten.index_put_)
+
+
+class HostMeetings(TorchDispatchMode):
+    """Records operations in which host and device meet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        packet = function.overloadpacket
+        if packet in MEETINGS:
+            self.met.append(f"{function} {MEETINGS[packet]}")
+        if packet in INDEXED and any(index is not None and index.dtype == torch.bool for index in args[1]):
+            self.met.append(f"{function} counts what a mask leaves")
+        return function(*args, **(kwargs or {}))
+
+
+def test_meetings_are_seen_and_draws_of_choices_make_none():
+    numbers = torch.arange(3)
+    with HostMeetings() as mode:
+        _ = torch.tensor(5)
+        _ = torch.vmap(lambda row: row + numbers[numbers[0]])(torch.ones(4, 2))
+        _ = numbers[numbers > 0]
+        numbers[numbers > 1] = 0
+    assert [met.split()[0] for met in mode.met] == [
+        "aten.lift_fresh.default",
+        "aten._local_scalar_dense.default",
+        "aten.index.Tensor",
+        *("aten.lift_fresh.default", "aten.index_put_.default"),
+    ]
+    for spec in (Categorical(7), Categorical(7, (3,)), MultiCategorical([2, 5])):
+        key, elapsed = episode_key(3, torch.arange(4), torch.zeros(4, dtype=torch.int64)), torch.arange(4)
+        head = make_head(spec, 0.5)
+        outputs = torch.zeros(4, head.size)
+        with HostMeetings() as mode:
+            random_action(spec, key, elapsed)
+            head.sample(outputs, [], key, elapsed)
+        assert mode.met == []
+
+
+def small_environment(name: str) -> VecEnv:
+    """Return accounts of shares with all rules, of weights, with parameters that differ, or of a tier."""
+    if name == "weights":
+        return make_env(5, action="weights", reward="differential_sharpe", stop_loss=0.0)
+    if name == "orders":
+        return vecenv.make("curriculum", 5, action=name, compile=False, market_options=MARKET)
+    varied = {"params": {"commission": torch.linspace(0, 0.01, 5)}, "rationing": "by_size"}
+    return make_env(5, **(varied if name == "varied" else {}))
+
+
+@pytest.mark.parametrize("name", ["shares", "weights", "varied", "orders"])
+def test_a_step_meets_the_host_nowhere(name):
+    collector = FusedCollector(small_environment(name), num_steps=2)
+    collector.rollout()
+    env, mask = collector.env, torch.arange(5) < 3
+    action = env.action_spec.zero()
+    with HostMeetings() as mode:
+        collector._replay()
+        env.advance(action, mask)
+        env.observations()
+    assert mode.met == []
+
+
+def test_parts_put_together_are_the_observation():
+    for rules in ({}, {"action": "tilt", "stop_loss": 0.0}, {"whole_shares": False, "dtype": "float64"}):
+        env = make_env(16, **rules)
+        references, bound = References(env.scenario, env.block_widths), env.engine.bound()
+        for step in range(12):
+            *own, reference = references.parts(bound, env.rows)
+            whole = references.whole(bound, torch.cat(own, dim=-1), reference)
+            assert same_bits(whole, env.observations())
+            assert torch.equal(reference, env.state.path * env.scenario.tape.num_days + env.state.day)
+            assert same_bits(references.table(bound)[reference], references.referenced_columns(whole))
+            assert same_bits(torch.cat(own, dim=-1), references.own_columns(whole))
+            env.restart(env.rows.done)
+            env.advance(random_actions(16, *env.scenario.action_spec.shape, seed=step))
+        assert references.count == len(references.table(bound)) == env.scenario.tape.num_days
+        assert sum(references.own_widths) == 1 + env.scenario.tape.num_symbols
+    env = vecenv.make("single_stock", 2, market_options=MARKET, compile=False)
+    with pytest.raises(ValueError, match="single_stock has no observations by reference"):
+        References(env.scenario, env.block_widths)
+    for call in (lambda: env.scenario.reference(env.state), lambda: env.scenario.referenced(torch.zeros(1), {})):
+        with pytest.raises(NotImplementedError, match="single_stock has no observations by reference"):
+            call()
+
+
+NUM_ENVS, EAGER = 11, 2
+"""A number of rows that fills no vector register, and of eager calls."""
 
 RULES = {"reward": "log_return", "initial_cash": 50_000.0, "ruin_fraction": 0.5}
 
@@ -56,14 +160,13 @@ def assert_looks_agree(eager: VecEnv, compiled: VecEnv, counts: list[int], compi
 
 
 def test_looks_are_compiled_once_after_so_many_eager_ones(compilations):
+    """Parameters of the same form may be replaced; others may not, nor may there be more or fewer."""
     eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
     assert_looks_agree(eager, compiled, [0] * EAGER + [4] * 3, compilations)
     for rows in (compiled, eager):
-        rows.advance(torch.zeros(NUM_ENVS, NUM_SYMBOLS))
+        rows.advance(torch.zeros(NUM_ENVS, 3))
     assert compilations == [1, 1, len(eager.info()), len(eager.grades()), len(leaves(eager.rows)) + 1]
-
-
-def test_calls_while_nothing_is_compiled_count_as_eager_ones(compilations):
+    compilations.clear()
     flag = [False]
     env = make_env(NUM_ENVS)
     call = RowCall(env.engine, lambda bound, rows: {"day": rows.elapsed + 1}, lambda: flag[0], eager_calls=3)
@@ -72,17 +175,6 @@ def test_calls_while_nothing_is_compiled_count_as_eager_ones(compilations):
     flag[0] = True
     for count in (0, 1, 1):
         assert call(env.rows)["day"].tolist() == [1] * NUM_ENVS and len(compilations) == count
-
-
-@pytest.mark.nightly
-def test_compiled_looks_are_the_eager_ones_bit_for_bit(monkeypatch):
-    monkeypatch.setattr(row_calls, "LOOKS_BEFORE_COMPILING", 0)
-    eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
-    assert_looks_agree(eager, compiled, [0] * 3, [])
-
-
-def test_a_compiled_call_refuses_what_it_would_misread(compilations):
-    """Parameters of the same form may be replaced; others may not, nor may there be more or fewer."""
     env = make_env(4)
     call = RowCall(env.engine, lambda bound, rows: {"fee": bound.params["commission"] + rows.elapsed}, lambda: True)
     params = dict(env.scenario.params)
@@ -97,4 +189,11 @@ def test_a_compiled_call_refuses_what_it_would_misread(compilations):
     env.scenario.params = {name: tensor for name, tensor in params.items() if name != "hmax"}
     with pytest.raises(ValueError, match="parameter 'hmax': not what the compiled step was made for"):
         call(env.rows)
-    assert compilations == [1]
+    assert compilations == [1, 1]
+
+
+@pytest.mark.nightly
+def test_compiled_looks_are_the_eager_ones_bit_for_bit(monkeypatch):
+    monkeypatch.setattr(row_calls, "LOOKS_BEFORE_COMPILING", 0)
+    eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
+    assert_looks_agree(eager, compiled, [0] * 3, [])
