@@ -1,7 +1,5 @@
 """One thread for each worker, as two workers of two threads wait for each other on two cores."""
 
-from __future__ import annotations
-
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:

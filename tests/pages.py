@@ -9,8 +9,6 @@ The gate runs every page whose commands take seconds that way, all but those of 
 what a test runs instead, is held against the settings of its commands by a test of seconds.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass
@@ -42,7 +40,6 @@ _MARK = re.compile(r"<!-- (small|not run): (.+) -->")
 
 
 def page_name(page: Path) -> str:
-    """Return a page's path inside the project."""
     return str(page.relative_to(ROOT))
 
 
@@ -54,11 +51,9 @@ class ShellBlock:
     marks: tuple[str, ...] = ()
 
     def shown(self) -> list[str]:
-        """Return the commands as a reader would type them."""
         return _commands(self.text)
 
     def run(self) -> list[str]:
-        """Return the commands that a test runs."""
         text, left_out = self.text, []
         for mark in self.marks:
             found = _MARK.fullmatch(mark)
@@ -76,7 +71,6 @@ class ShellBlock:
 
 
 def shell_blocks(page: Path) -> list[ShellBlock]:
-    """Return the blocks of the shell of a page, in their order."""
     return [ShellBlock(block, tuple(marks.splitlines())) for marks, block in _FENCE.findall(page.read_text())]
 
 
@@ -92,7 +86,6 @@ def _commands(text: str) -> list[str]:
 
 
 def _left_out(rest: str, commands: list[str]) -> list[str]:
-    """Return the commands that a comment leaves out."""
     start, colon, reason = rest.partition(": ")
     meant = [command for command in commands if command.startswith(start)]
     assert colon and reason.strip() and meant and start.startswith(NOT_RUN), (

@@ -18,8 +18,6 @@ from vecenv.core.random import uniform
 
 @dataclass(frozen=True)
 class WalkConfig:
-    """How far a step goes."""
-
     speed: float = 0.1
 
 
@@ -63,8 +61,6 @@ class ReachZero(Scenario[Walk]):
 
 
 class WalkText(TaskText):
-    """Says where the walker is; reads a number."""
-
     def __init__(self, scenario: ReachZero) -> None:
         self.scenario = scenario
 
@@ -93,15 +89,11 @@ class WalkText(TaskText):
 
 
 class Homewards:
-    """Walks towards zero."""
-
     def act(self, env) -> Tensor:
         return -(env.state.position / 0.1).clamp(-1, 1).unsqueeze(-1)
 
 
 class Stand:
-    """Stays."""
-
     def act(self, env) -> Tensor:
         return torch.zeros(env.num_envs, 1)
 

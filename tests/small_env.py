@@ -27,7 +27,6 @@ _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def small_tape(num_days: int = 40, num_symbols: int = 3, seed: int = 0) -> MarketTape:
-    """Return a random market with gaps and a turbulence series."""
     return random_tape(np.random.default_rng(seed), num_days, num_symbols)
 
 
@@ -42,7 +41,6 @@ def make_env(
     device: str = "cpu",
     **rules: Any,
 ) -> VecEnv:
-    """Make an environment of `RULES`, some of them replaced."""
     tape = (tape or small_tape()).to(device)
     config = StockTradingConfig(**(RULES | {"features": tape.feature_names} | rules))
     return VecEnv(STOCK_TRADING.build(tape, config), num_envs, seed, device, compiled, params, env_ids)
@@ -64,12 +62,10 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 
 def snapshot(rows: Rows) -> list[Tensor]:
-    """Return copies of all tensors of rows."""
     return [leaf.clone() for leaf in leaves(rows)]
 
 
 def assert_same_bits(left: list[Tensor], right: list[Tensor], where: str = "") -> None:
-    """Compare two lists of tensors bit for bit."""
     different = [index for index, (a, b) in enumerate(zip(left, right, strict=True)) if not same_bits(a, b)]
     assert not different, f"tensors {different} differ {where}"
 
@@ -83,7 +79,6 @@ def step(env: VecEnv, action: Tensor, mask: Tensor | None = None) -> TensorDict:
 
 
 def numbers(result: TensorDict) -> list[Tensor]:
-    """Return copies of what a step gives: observation, reward and flags."""
     return [result[name].clone() for name in ("observation", "reward", "done", "terminated", "truncated")]
 
 

@@ -1,7 +1,5 @@
 """The package as it is installed: one name, and no clash with files of the user's own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -38,7 +36,6 @@ SEPARATE = {"verifiers"}
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """Return a folder into which a wheel of the package was installed."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), str(ROOT)]
     subprocess.run(command, check=True)
@@ -71,16 +68,10 @@ def test_every_command_runs_beside_files_of_the_same_names(installed, tmp_path):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('a file of the user is not to be imported')\n")
     environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
     for command in COMMANDS:
-        ran = subprocess.run(
-            # The folder is first on the path, as it is for a script or a notebook in it.
-            [sys.executable, "-m", "vecenv.tasks.commands.cli", *command.split()],
-            cwd=tmp_path,
-            env=environment,
-            input="BUY 0.5\nHOLD\n",
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        # The folder is first on the path, as it is for a script or a notebook in it.
+        options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 600}
+        words = [sys.executable, "-m", "vecenv.tasks.commands.cli", *command.split()]
+        ran = subprocess.run(words, input="BUY 0.5\nHOLD\n", **options)
         assert ran.returncode == 0, (command, ran.stdout[-2000:], ran.stderr[-2000:])
     where = "import vecenv; print(vecenv.__file__); vecenv.make('stock_trading', 2, compile=False)"
     told = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True)

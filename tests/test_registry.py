@@ -1,7 +1,5 @@
 """Importing is cheap; tasks are found by name, and mistakes in names are answered with the names there are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -45,20 +43,7 @@ def test_importing_alone_does_not_even_load_torch():
         _ = vecenv.VecEnvironment
 
 
-def test_tasks_are_found_by_name(monkeypatch):
-    assert registry.task_named("stock_trading").scenario is StockTrading
-    with pytest.raises(ValueError, match=r"unknown task 'stocktrading'; installed tasks: .*stock_trading"):
-        vecenv.make("stocktrading")
-    # Another package adds one.
-    added = EntryPoint("added", "vecenv.tasks.stock_trading.task:STOCK_TRADING", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: (added,) if group == "vecenv.tasks" else ())
-    assert vecenv.make("added", compile=False, **SMALL).num_envs == 1
-    monkeypatch.setattr(registry, "entry_points", lambda group: ())
-    with pytest.raises(ValueError, match="installed tasks: none"):
-        make()
-
-
-def test_settings_that_do_not_fit_are_refused_and_those_given_win():
+def test_names_and_settings_are_checked(monkeypatch):
     for given, told in (
         ({"hmin": 1, "comission": 0.1}, r"unknown settings \['comission', 'hmin'\].*hmax.*commission"),
         ({"market_options": {"num_path": 2, "sed": 1}}, r"unknown market options num_path, sed; there are .*num_paths"),
@@ -73,6 +58,17 @@ def test_settings_that_do_not_fit_are_refused_and_those_given_win():
     scenario = make(config=config, hmax=9.0, market_options=options).scenario
     assert (scenario.config.hmax, scenario.config.initial_cash, scenario.config.episode_length) == (9.0, 500.0, 5)
     assert scenario.tape.feature_names == ("macd", "rsi_30")
+    # Tasks are found by name.
+    assert registry.task_named("stock_trading").scenario is StockTrading
+    with pytest.raises(ValueError, match=r"unknown task 'stocktrading'; installed tasks: .*stock_trading"):
+        vecenv.make("stocktrading")
+    # Another package adds one.
+    added = EntryPoint("added", "vecenv.tasks.stock_trading.task:STOCK_TRADING", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: (added,) if group == "vecenv.tasks" else ())
+    assert vecenv.make("added", compile=False, **SMALL).num_envs == 1
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    with pytest.raises(ValueError, match="installed tasks: none"):
+        make()
 
 
 @pytest.mark.parametrize("compiled", [False, True])

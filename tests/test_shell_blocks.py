@@ -1,7 +1,5 @@
 """Every command of the shell in the pages runs, those of a page in their order, in a folder of its own."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os
@@ -23,17 +21,10 @@ import pytest
 
 from tests.pages import NIGHTLY, PAGES, ROOT, ShellBlock, page_name, shell_blocks, shown_commands
 from vecenv.language.supervised import SupervisedConfig
-from vecenv.market.parquet_files import write_parquet
-from vecenv.market.synthetic import synthetic_bars
+from vecenv.market import parquet_files, synthetic
 from vecenv.system.preset_files import with_values
-from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.applicable import refuse_inapplicable
-from vecenv.tasks.commands.collect import CollectSettings
+from vecenv.tasks.commands import applicable, cli, collect, play, serve, sft, train_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.play import PlaySettings
-from vecenv.tasks.commands.serve import ServeSettings
-from vecenv.tasks.commands.sft import SftSettings
-from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -60,14 +51,13 @@ NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldm
 
 
 def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: int) -> None:
-    """Write daily bars of a synthetic market, with dates of our own."""
-    bars = synthetic_bars(1, num_days, symbols, seed=3).ohlcv[0].numpy()
+    bars = synthetic.synthetic_bars(1, num_days, symbols, seed=3).ohlcv[0].numpy()
     dates = np.busday_offset(np.datetime64(first_day), np.arange(num_days), roll="forward")
     names = ("open", "high", "low", "close", "volume")
     table = pd.DataFrame(bars.reshape(-1, 5), columns=names)
     table.insert(0, "date", np.repeat(dates, len(symbols)))
     table.insert(1, "symbol", np.tile(np.array(symbols, dtype=object), num_days))
-    write_parquet(table, path)
+    parquet_files.write_parquet(table, path)
 
 
 def write_books(path: Path) -> None:
@@ -109,7 +99,10 @@ def finished(command: str, folder: Path) -> None:
         return
     # Tests run in the project's own folder.
     with started(command, ROOT if " -m pytest " in command else folder) as process:
-        told, _ = process.communicate(timeout=SECONDS)
+        try:
+            told, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
     assert process.returncode == 0, f"{command}\n{told}"
 
 
@@ -191,8 +184,13 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
     """Names and values are known, and each has an effect; what a page shows may take hours, and is only read."""
     # There is no such run here.
     monkeypatch.setattr(EvaluateSettings, "_trained", classmethod(lambda cls, place: cls(env=StockTradingConfig())))
-    kinds = {"train": TrainSettings, "evaluate": EvaluateSettings, "collect": CollectSettings, "play": PlaySettings}
-    kinds |= {"serve": ServeSettings, "sft": SftSettings}
+    kinds = {
+        "train": train_settings.TrainSettings,
+        "evaluate": EvaluateSettings,
+        "collect": collect.CollectSettings,
+        "play": play.PlaySettings,
+    }
+    kinds |= {"serve": serve.ServeSettings, "sft": sft.SftSettings}
     seen = set()
     for command in dict.fromkeys(shown_commands()):
         program, *words = shlex.split(command)
@@ -205,7 +203,7 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
             own = values.keys() & {item.name for item in fields(SupervisedConfig)}
             values["training"] = {key: values.pop(key) for key in own}
         settings = with_values(settings, values, command)
-        refuse_inapplicable(settings, words)
+        applicable.refuse_inapplicable(settings, words)
         if name == "train" and settings.model is None:
             settings.rows()
     assert seen == set(kinds)

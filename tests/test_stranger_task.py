@@ -1,7 +1,5 @@
 """A task that nothing in the package knows goes through every learner and door."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import itertools
@@ -15,16 +13,12 @@ from rich.console import Console
 import vecenv
 from tests.reach_zero import REACH_ZERO, WalkConfig
 from vecenv import registry
+from vecenv.learn import grpo, grpo_config, ppo, report
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.grpo import GRPO
-from vecenv.learn.grpo_config import EpisodeReward, GRPOConfig
-from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.report import write_run_folder
-from vecenv.tasks.commands.cli import main
+from vecenv.tasks.commands import cli, train_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.simulated import FIRST, VALIDATION, held_out_simulation
-from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
 
@@ -57,14 +51,14 @@ def test_commands_train_and_evaluate_it(tmp_path, capsys):
     folder, again = tmp_path / "run", tmp_path / "again"
     sizes = "--ppo.num-steps 20 --ppo.total-frames 1280 --ppo.minibatches 2 --no-compile --num-envs 16 --episodes 24"
     validated = "--validation-fraction 0.1 --validation-episodes 8 --evaluations 2 --env.speed 0.3"
-    assert main(f"train --task reach_zero --folder {folder} {sizes} {validated}".split()) == 0
+    assert cli.main(f"train --task reach_zero --folder {folder} {sizes} {validated}".split()) == 0
     shown = capsys.readouterr().out
     assert "24 episodes with random numbers of their own" in shown and "trained" in shown and "Market" not in shown
     assert {"metrics.json", "learning_curve.png", "rewards.png", "checkpoint.pt"} <= {p.name for p in folder.iterdir()}
     told = json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"]
     assert told["homewards"]["minus_stand"]["reward"]["low"] > 0 and "minus_stand" not in told["stand"]
     assert "validation_reference_reward" in (folder / "metrics.csv").read_text().splitlines()[0]
-    assert main(f"evaluate --checkpoint {folder} --episodes 24 --folder {again}".split()) == 0
+    assert cli.main(f"evaluate --checkpoint {folder} --episodes 24 --folder {again}".split()) == 0
     played = json.loads((again / "metrics.json").read_text())["evaluation"]["agents"]
     # The same episodes, the same policy and the same rules as after the training.
     assert played["trained"] == told["trained"] and played["stand"] == told["stand"]
@@ -78,22 +72,19 @@ def test_held_out_episodes_are_none_of_the_training_and_settings_of_a_market_are
         assert not torch.isin(one, other).any()
     with pytest.raises(ValueError, match="episodes must be in 1"):
         held_out_simulation("reach_zero", WalkConfig(), 0, "test", "cpu")
-    for kind in (TrainSettings, EvaluateSettings):
+    for kind in (train_settings.TrainSettings, EvaluateSettings):
         owners = kind(task="reach_zero", env=WalkConfig()).inapplicable()
         named = {owners[name] for name in ("market", "num_paths", "test_fraction", "news_accuracy")}
         assert named == {"a task on a market of bars"} and "device" not in owners
 
 
-def test_ppo_and_groups_train_on_it():
-    metrics = PPO(make(8), PPOConfig(num_steps=4, minibatches=1, hidden=(8,))).update()
+def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(tmp_path):
+    metrics = ppo.PPO(make(8), ppo.PPOConfig(num_steps=4, minibatches=1, hidden=(8,))).update()
     assert metrics["frames"] == 32 and "hold" not in metrics
-    config = GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
-    assert GRPO(make(16), config, 8).update()["frames"] == 20 * 16
+    config = grpo_config.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
+    assert grpo.GRPO(make(16), config, 8).update()["frames"] == 20 * 16
     with pytest.raises(ValueError, match="does not tell total_return"):
-        GRPO(make(16), replace(config, reward=EpisodeReward(total_return=1.0)), 8).update()
-
-
-def test_agents_are_compared_by_its_outcomes(tmp_path):
+        grpo.GRPO(make(16), replace(config, reward=grpo_config.EpisodeReward(total_return=1.0)), 8).update()
     evaluation = evaluate(make(200, seed=3), {name: agent() for name, agent in REACH_ZERO.agents.items()})
     told = evaluation.to_json()["agents"]
     assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]
@@ -102,24 +93,8 @@ def test_agents_are_compared_by_its_outcomes(tmp_path):
     console.print(evaluation_table(evaluation))
     shown = console.file.getvalue()
     assert "Distance" in shown and "homewards" in shown and "Sharpe" not in shown
-    write_run_folder(tmp_path, {"command": "test"}, evaluation)
+    report.write_run_folder(tmp_path, {"command": "test"}, evaluation)
     assert (tmp_path / "metrics.json").is_file() and [p.name for p in tmp_path.glob("*.png")] == ["rewards.png"]
-
-
-def test_gymnasium_plays_it():
-    pytest.importorskip("gymnasium")
-    from vecenv.adapters.gymnasium_env import GymnasiumEnv
-
-    env = GymnasiumEnv("reach_zero", seed=1, render_mode="ansi", compile=False)
-    env.reset()
-    assert env.render().startswith("You are at ")
-    env.action_space.seed(0)
-    over, days = False, 0
-    while not over:
-        *_, terminated, truncated, info = env.step(env.action_space.sample())
-        over, days = terminated or truncated, days + 1
-        assert info["distance"] == pytest.approx(float(abs(env.rows.env.state.position[0])))
-    assert days <= 20 and 0 <= info["grade"] <= 1
 
 
 def test_openenv_serves_it():

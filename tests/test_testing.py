@@ -1,7 +1,5 @@
 """The conformance test: every shipped task passes it, and each broken one is told what is broken."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -68,7 +66,6 @@ def test_compiled_steps_of_donated_fields_conform(in_place):
 
 
 def broken(base: type = ReachZero, **methods: object) -> vecenv.Task:
-    """Return the walker's task with some of its methods replaced."""
     return replace(REACH_ZERO, scenario=type("Broken", (base,), methods))
 
 
@@ -77,24 +74,20 @@ def walked(position: torch.Tensor, day: torch.Tensor) -> Walk:
 
 
 def forgetful(self, state, action, params, shared):
-    """Walk a little further with every call, which no state tells of."""
     self.calls = getattr(self, "calls", 0) + 1
     return walked(state.position + 0.001 * self.calls, state.day + 1)
 
 
 def drawn_anew(self, key, params, shared):
-    """Start where a global generator says."""
     return walked(torch.tensor(torch.initial_seed() % 1000 / 1000.0) + 0.0 * key.episode, 0 * key.episode)
 
 
 def counted(self, state, action, params, shared):
-    """Count the steps in what all rows share."""
     self.params["speed"].add_(0.01)
     return walked(state.position + 0.01, state.day + 1)
 
 
 def otherwise_when_compiled(self, state, action, params, shared):
-    """Walk further in compiled code."""
     return walked(state.position + (0.01 if get_proxy_mode() is None else 0.02), state.day + 1)
 
 
@@ -115,8 +108,6 @@ class Categories(ReachZero):
 
 
 class Brittle(WalkText):
-    """Raises where a text is no number."""
-
     def parse(self, texts: Sequence[object], state: Walk):
         numbers = torch.tensor([[float(text)] for text in texts])
         return numbers, torch.ones(len(texts), dtype=torch.bool)
@@ -171,13 +162,15 @@ def test_a_broken_task_is_told_what_is_broken(message):
         check_task(BROKEN[message], compiled="compiled" in message)
 
 
-def test_what_holds_for_one_number_of_rows_holds_for_others():
-    """A row that looks at how many there are cannot be written with vmap; one that knows its number can."""
-
+def test_what_holds_for_one_number_of_rows_and_unknown_fields():
+    # A row that looks at how many there are cannot be written with vmap; one that knows its number can.
     def reset(self, key, params, shared):
         return walked(0.1 * (key.env_id % 3).float() + 0.2, 0 * key.episode)
 
     check_task(broken(reset=reset), compiled=False)
+    message = "unknown donated field 'book'; the state of tally has before, day, last_day, ledger, trail, word, worth"
+    with pytest.raises(ValueError, match=message):
+        vecenv.make(careless({"donated": frozenset({"ledger", "book"})}), 2, compile=False)
 
 
 def read(state):
@@ -238,9 +231,3 @@ def careless(methods: dict[str, object]) -> vecenv.Task:
 def test_what_a_task_does_to_donated_fields_is_told(message):
     with pytest.raises(TaskFault, match=f"^tally: donated fields: {message}$"):
         check_task(careless(CARELESS[message]), compiled=False, in_place=True)
-
-
-def test_a_donated_field_that_is_none_of_the_state_is_refused():
-    message = "unknown donated field 'book'; the state of tally has before, day, last_day, ledger, trail, word, worth"
-    with pytest.raises(ValueError, match=message):
-        vecenv.make(careless({"donated": frozenset({"ledger", "book"})}), 2, compile=False)

@@ -1,7 +1,5 @@
 """A served market in this process, and what one of its episodes must come to when it is played alone."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -77,7 +75,6 @@ def service_of(tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules 
 def served(
     limits: Limits | None = None, token: str | None = None, web: bool = False, rows: int = 8
 ) -> Iterator[Served]:
-    """Serve three splits until the context ends."""
     tapes = {name: tape_of(seed) for seed, name in enumerate(("train", "validation", "test"))}
     limits, service = limits or Limits(sessions=rows), service_of(tapes, rows)
     with running(lambda url: build_app(service, limits, url, token, web), limits) as url:
@@ -116,7 +113,6 @@ def logged() -> Iterator[list[str]]:
 
 
 def waited_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "what was waited for did not happen"

@@ -1,7 +1,5 @@
 """Every adapter shows and pays what the environment does by itself, and the contract names planted faults."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -41,8 +39,6 @@ def tilts(rows: int) -> list[list[np.ndarray]]:
 
 
 class Vector:
-    """Rows of the vector environment that are reset by hand."""
-
     def __init__(self, seed: int, rows: int = 3) -> None:
         self.env = GymnasiumVectorEnv("stock_trading", rows, autoreset_mode="Disabled", compile=False, **SHORT)
         self.shown, self.close = self.env.reset(seed=seed)[0], self.env.close
@@ -132,8 +128,6 @@ STEPS = [[torch.tensor([part]) for part in (0.01 * step, -0.02)] for step in ran
 
 
 class Walking(NumberPlay):
-    """An adapter of the walker; faults are planted in it."""
-
     def __init__(self, seed: int) -> None:
         super().__init__(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
         self.over = False

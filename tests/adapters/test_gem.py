@@ -1,7 +1,5 @@
 """GEM's own registry and vector environment run the tiers, and groups of one seed share their market."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
@@ -64,10 +62,7 @@ def test_an_episode_through_its_registry():
     with pytest.raises(RuntimeError, match="after an episode is over"):
         env.step("HOLD")
     assert env.reset()[0] != shown
-
-
-def test_success_is_told_at_the_end_alone():
-    """However good the grade is before: days to come may undo it."""
+    # Success is told at the end alone, however good the grade is before: days to come may undo it.
     env, ahead, succeeded = made(days=2), [], []
     for seed in range(6):
         env.reset(seed=seed)
@@ -78,7 +73,7 @@ def test_success_is_told_at_the_end_alone():
     assert any(ahead) and any(succeeded) and not all(succeeded)
 
 
-def test_keywords_become_one_record_and_the_rest_goes_to_make():
+def test_keywords_and_random_answers():
     env = made(grade=0.5, tools=["all"], turns=2)
     assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 2)
     assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
@@ -92,8 +87,21 @@ def test_keywords_become_one_record_and_the_rest_goes_to_make():
         with pytest.raises(ValueError, match=words):
             made(**options)
 
+    # Random answers are of the day, and global random states are left alone.
+    def states() -> tuple:
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
-def test_a_spawned_state_goes_on_alone():
+    before, said = states(), []
+    for seed in (3, 3, 4):
+        env = made_at(seed)
+        for _ in range(4):
+            said.append(env.sample_random_action())
+            assert env.sample_random_action() == said[-1] and env.step(said[-1])[4]["metrics"]["action_is_valid"]
+    assert said[:4] == said[4:8] != said[8:] and len(set(said[:4])) > 1
+    assert before == states()
+
+
+def test_a_spawned_state_goes_on_alone_and_knows_the_turns_of_tools():
     def shown(env: GemMarketEnv) -> str:
         return TextDoor(env.env).render([0])[0]
 
@@ -108,10 +116,7 @@ def test_a_spawned_state_goes_on_alone():
     assert branch.reset()[0] == env.reset()[0]
     with pytest.raises(ValueError, match="same task and market"):
         env.spawn(same_state=True, days=5)
-
-
-def test_tools_take_turns_of_a_day_and_a_branch_knows_them():
-    """Of two turns one is gone: the next call is an answer that nobody can read."""
+    # Of two turns one is gone: the next call is an answer that nobody can read.
     env = made(tools=["all"], turns=2)
     assert "at most 1 a day" in env.reset(seed=5)[1]["env_instruction"]
     text, reward, *_, told = env.step(f"<think>what do I hold?</think>{CALL}")
@@ -122,20 +127,6 @@ def test_tools_take_turns_of_a_day_and_a_branch_knows_them():
     # Each counts its own turns from there on.
     env.step(CALL)
     assert branch.step(CALL)[0] == "RELIANCE: no shares"
-
-
-def test_random_answers_are_of_the_day_and_global_random_states_are_left_alone():
-    def states() -> tuple:
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-
-    before, said = states(), []
-    for seed in (3, 3, 4):
-        env = made_at(seed)
-        for _ in range(4):
-            said.append(env.sample_random_action())
-            assert env.sample_random_action() == said[-1] and env.step(said[-1])[4]["metrics"]["action_is_valid"]
-    assert said[:4] == said[4:8] != said[8:] and len(set(said[:4])) > 1
-    assert before == states()
 
 
 def test_the_configurations_for_roll_name_what_there_is_and_obey_its_rules():
@@ -149,16 +140,10 @@ def test_the_configurations_for_roll_name_what_there_is_and_obey_its_rules():
         env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
         assert env.env.scenario.longest == entry["max_steps"]
     config = read("planted_grpo")
-    files = [name.removesuffix("@_here_") for name in config["defaults"] if name != "_self_"]
-    known = {name for file in files for name in read(file)["custom_envs"]}
     for name, batch in (("train_env_manager", "rollout_batch_size"), ("val_env_manager", "val_batch_size")):
         manager = config[name]
-        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"] and set(manager["tags"]) <= known
-        envs = manager["num_env_groups"] * manager["group_size"]
-        assert config[batch] % envs == 0 and envs % manager["max_env_num_per_worker"] == 0
-    trained = config["actor_train"]["training_args"]
-    batches = trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"]
-    assert config["rollout_batch_size"] == batches
+        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"]
+        assert config[batch] % (manager["num_env_groups"] * manager["group_size"]) == 0
 
 
 @pytest.mark.assembly

@@ -3,8 +3,6 @@
 So is the time of HTTP requests that never arrive whole, and of connections that outlive their server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -108,7 +106,7 @@ def test_the_session_lives_on_whatever_is_sent(market: Served):
         assert reset(connection, index=4)["type"] == "observation"
 
 
-def test_depth_and_size_to_the_letter():
+def test_depth_and_size_to_the_letter_and_limits_above_zero():
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels
 
@@ -123,10 +121,14 @@ def test_depth_and_size_to_the_letter():
     ):
         with pytest.raises(MessageFault, match=told):
             read_message(raw, SMALL)
+    for item in fields(Limits):
+        with pytest.raises(ValueError, match=f"{item.name} must be positive, got 0"):
+            Limits(**{item.name: 0})
 
 
 def test_who_goes_without_a_word_leaves_nothing_behind(market: Served):
-    before = market.free()
+    before = 3 * 8
+    waited_for(lambda: market.free() == before)
     with logged() as told:
         for _ in range(5):
             with market.connected() as connection:
@@ -157,9 +159,7 @@ def test_requests_that_cannot_be_served(market: Served):
         told = requests.post(f"{market.url}/reset", data=body, headers={"content-type": "application/json"}, timeout=10)
         assert told.status_code == status and "Traceback" not in told.text and "json" in told.headers["content-type"]
         assert requests.get(f"{market.url}/health", timeout=10).json() == {"status": "healthy"}
-
-
-def test_no_place_is_held_without_a_socket(market: Served):
+    # No place is held without a socket.
     created = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
     told = requests.post(f"{market.url}/mcp", json=created, timeout=10)
     assert told.status_code == 400 and "WebSocket" in told.text
@@ -256,12 +256,6 @@ def test_pages_of_other_servers_may_not_connect(market: Served):
         assert requests.get(f"{market.url}/health", headers={"Host": host}, timeout=10).status_code == 400
 
 
-def test_limits_are_positive():
-    for item in fields(Limits):
-        with pytest.raises(ValueError, match=f"{item.name} must be positive, got 0"):
-            Limits(**{item.name: 0})
-
-
 SHORT = Limits(request_seconds=1.5)
 HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
 UNFINISHED = (b"P", HEAD, HEAD + b"\r\n", HEAD + b"\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
@@ -289,8 +283,6 @@ async def app(scope: dict, receive: object, send: object) -> None:
 
 
 class Guarded(NamedTuple):
-    """A running server, and what it has said in its log."""
-
     url: str
     logged: list[str]
 
@@ -315,7 +307,6 @@ def short() -> Iterator[Guarded]:
 
 
 def heard(connection: socket.socket) -> bytes:
-    """Return all that the server says until it closes the connection."""
     with connection:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 

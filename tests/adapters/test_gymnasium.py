@@ -1,7 +1,5 @@
 """The door to Gymnasium: its own checker, its own vector environment as a reference, and a learner made for it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings
@@ -106,16 +104,14 @@ def test_rows_do_what_gymnasium_s_own_vector_environment_does(mode):
     assert ended > 5
 
 
-def test_without_a_seed_episodes_are_random_and_a_named_one_is_followed_by_others():
+def test_seeds_and_tensors_go_through():
     drawn = [rows(4).reset()[0] for _ in range(2)]
     named = rows(4, seed=1)
     first = named.reset()[0]
     named.step(named.action_space.sample())
     assert np.array_equal(first, rows(4).reset(seed=1)[0])
     assert not np.array_equal(*drawn) and not np.array_equal(named.reset()[0], first)
-
-
-def test_tensors_go_through_without_a_copy_and_results_keep_theirs():
+    # Tensors go through without a copy, and results keep theirs.
     env = rows(5, output="torch", seed=0, autoreset_mode="Disabled")
     plain = vecenv.make("stock_trading", 5, compile=False, **SHORT)
     shown, _ = env.reset(seed=0)
@@ -160,9 +156,7 @@ def test_what_does_not_fit_is_refused_and_the_environment_goes_on():
             call()
     action = env.action_space.sample()
     np.testing.assert_array_equal(env.step(action)[0], same.step(action)[0])
-
-
-def test_steps_out_of_turn_are_refused():
+    # Steps out of turn.
     with pytest.raises(RuntimeError, match="reset must be called before step"):
         rows(2).step(np.zeros((2, 30)))
     env = single(seed=0).unwrapped

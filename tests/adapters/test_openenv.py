@@ -1,7 +1,5 @@
 """OpenEnv's own checker and client on a served market: many sessions, each as if it were alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -91,7 +89,7 @@ def test_whole_episodes_through_the_typed_client(market: Served):
     waited_for(lambda: market.free() == before)
 
 
-def test_names_of_episodes(market: Served):
+def test_names_of_episodes_and_tasks_of_the_splits(market: Served):
     def first(**options: object) -> str:
         with market.connected() as connection:
             return reset(connection, **options)["data"]["observation"]["text"]
@@ -107,8 +105,6 @@ def test_names_of_episodes(market: Served):
             indices.append(said(connection, {"type": "state"})["data"]["index"])
     assert indices == [indices[0], indices[0] + 1, indices[0] + 2]
 
-
-def test_tasks_of_the_splits(market: Served):
     def posted(path: str, **body: object) -> requests.Response:
         return requests.post(f"{market.url}/{TASK}/{path}", json=body, timeout=10)
 
@@ -124,9 +120,7 @@ def test_tasks_of_the_splits(market: Served):
     for path in ("num_tasks", "tasks"):
         wrong = posted(path, split="moon")
         assert wrong.status_code == 400 and "train, validation, test" in wrong.json()["data"]["message"]
-
-
-def test_a_reset_without_a_session_leaves_nothing_behind(market: Served):
+    # A reset without a session leaves nothing behind.
     before = market.free()
     told = requests.post(f"{market.url}/reset", json={"seed": 4}, timeout=10)
     assert told.status_code == 200 and told.json()["observation"]["text"].startswith("Day 1")
@@ -137,7 +131,6 @@ def test_a_reset_without_a_session_leaves_nothing_behind(market: Served):
 
 
 def pool_and_batches(service: MarketService) -> tuple[RowPool, list[list]]:
-    """Return the pool of the only split, and the batches that it serves, as they come."""
     (pool,), batches = service.pools.values(), []
     serve = pool.serve
     pool.serve = lambda requests: batches.append(list(requests)) or serve(requests)
@@ -191,7 +184,6 @@ def test_rows_are_lent_and_given_back():
 
 
 async def cancelled(turn: asyncio.Task, start: float = 0.0) -> None:
-    """Cancel a turn that has been asked for."""
     await asyncio.sleep(start)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -216,18 +208,6 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
         assert not (await following.step_async(MarketAction(text="HOLD"))).acted
 
     asyncio.run(run())
-    # A loop that ends in the middle of a turn stops no other.
-    service = service_of({"train": TAPE}, 2)
-    first, second = MarketSession(service), MarketSession(service)
-
-    async def interrupted() -> None:
-        turn = asyncio.create_task(first.reset_async(index=0))
-        await asyncio.sleep(0)
-        turn.cancel()
-
-    asyncio.run(interrupted())
-    shown = asyncio.run(asyncio.wait_for(second.reset_async(index=1), 10))
-    assert shown.text == Lone(TAPE, service.seed, 1).shown
 
 
 def test_requests_that_nobody_waits_for_are_not_served():

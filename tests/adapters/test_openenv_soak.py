@@ -1,13 +1,11 @@
 """Two minutes of 64 clients, some of whom behave badly: nobody sees another's state, and no row is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
+import re
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +87,8 @@ class Client:
                     return
                 told = (await self.asked(connection, message))["data"]
                 self.counts["steps"] += 1
-                assert (told["observation"]["text"], told["reward"], told["done"]) == (
-                    turn.shown,
-                    turn.reward,
-                    turn.done,
-                )
+                seen = (told["observation"]["text"], told["reward"], told["done"])
+                assert seen == (turn.shown, turn.reward, turn.done)
             assert (await self.asked(connection, message))["type"] == "error"
 
     async def misbehave(self, connection: Any) -> None:
@@ -132,9 +127,7 @@ async def all_places_are_free(address: str) -> None:
 
 
 def resident_bytes(process: int) -> int:
-    lines: Sequence[str] = Path(f"/proc/{process}/status").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("VmRSS"))
-    return 1024 * int(line.split()[1])
+    return 1024 * int(re.search(r"^VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)[1])
 
 
 @pytest.mark.nightly

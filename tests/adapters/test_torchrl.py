@@ -1,7 +1,5 @@
 """TorchRL's own wrapper, collector, advantages and loss learn from episodes that are played as one batch."""
 
-from __future__ import annotations
-
 import copy
 import re
 from functools import cache
@@ -58,22 +56,16 @@ def market_env(rows: int) -> VecEnv:
 def _talking():
     """Return a taught model whose conversations are ChatML, and its tokenizer."""
     env = market_env(8)
-    systems, days, answers = (
-        TextDoor(env).instructions(range(8)),
-        TextDoor(env).render(range(8)),
-        ["BUY 0.5", "BUY", "SELL", "HOLD"],
-    )
-    tokenizer = tiny_tokenizer([*days, *systems, *answers], TinyConfig(vocabulary=400))
+    texts = [*TextDoor(env).render(range(8)), *TextDoor(env).instructions(range(8)), "BUY 0.5", "BUY", "SELL", "HOLD"]
+    tokenizer = tiny_tokenizer(texts, TinyConfig(vocabulary=400))
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})
     tokenizer.chat_template = CHATML
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     names = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=len(tokenizer), **sizes, **names, initializer_range=32**-0.5, tie_word_embeddings=True
-        )
-        model = LlamaForCausalLM(config).eval()
+        sizes |= {"vocab_size": len(tokenizer), "initializer_range": 32**-0.5, "tie_word_embeddings": True}
+        model = LlamaForCausalLM(LlamaConfig(**sizes, **names)).eval()
     teach(model, tokenizer, env, LanguageConfig(context_tokens=1000, answer_tokens=6, history_days=0))
     return model, tokenizer
 
@@ -249,7 +241,7 @@ def test_rows_wait_for_those_that_end_later():
     assert played["next", "terminated"].view(-1).tolist() == [True, False]
 
 
-def test_seeds_name_episodes():
+def test_seeds_name_episodes_and_what_it_cannot_play_is_refused():
     env = MarketChatEnv(TASK, GROUPS, SIZE, seed=3, **MARKET)
     assert env.reward_spec.shape == (ROWS, 1, 1)
     flags = {name: (tuple(spec.shape), spec.dtype) for name, spec in env.full_done_spec.items()}
@@ -262,9 +254,6 @@ def test_seeds_name_episodes():
     texts = [[list(row) for row in rows["history"].prompt.content] for rows in (first, same, other)]
     assert texts[0] == texts[1] != texts[2]
     assert [rows["query"][0] for rows in (first, same, other)] == ["3/0/0", "3/0/0", "4/0/0"]
-
-
-def test_what_it_cannot_play_is_refused():
     for groups, size in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match=f"{groups} groups of {size} have no rows"):
             MarketChatEnv(TASK, groups, size, **MARKET)

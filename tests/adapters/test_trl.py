@@ -1,7 +1,5 @@
 """TRL's own trainer learns from episodes that are played as one batch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -3,8 +3,6 @@
 ``VECENV_VERIFIERS_PYTHON`` names the Python of an environment with ``vecenv/adapters/verifiers`` installed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -18,10 +16,9 @@ import pytest
 
 pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 
-from tests.adapters.served_market import DAYS, Lone, Served, served
+from tests.adapters.served_market import DAYS, TOKEN, Lone, Served, served
 
 PYTHON = os.environ.get("VECENV_VERIFIERS_PYTHON", "")
-TOKEN = "a token of thirty-two characters"
 REPLIES = ["BUY 0.5", "I do not know", "<think>sell?</think><answer>HOLD</answer>", "SELL"]
 
 pytestmark = pytest.mark.skipif(not PYTHON, reason="VECENV_VERIFIERS_PYTHON names no Python with vecenv-verifiers")
@@ -44,12 +41,8 @@ class Answering(BaseHTTPRequestHandler):
         self.server.requests.append(body)
         day = sum(message["role"] == "assistant" for message in body["messages"])
         message = {"role": "assistant", "content": REPLIES[day], "reasoning_content": f"thought {day}"}
-        told = {
-            "id": f"c{len(self.server.requests)}",
-            "created": 1,
-            "model": body["model"],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12},
-        }
+        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+        told = {"id": f"c{len(self.server.requests)}", "created": 1, "model": body["model"], "usage": usage}
         choice = {"index": 0, "finish_reason": "stop"}
         if body.get("stream"):
             part = {**told, "object": "chat.completion.chunk", "choices": [{**choice, "delta": message}]}
@@ -85,26 +78,25 @@ def run(command: str, *args: str, folder: Path) -> None:
     """Run one of verifiers' own commands, without a key, a push to a platform or a dashboard."""
     environment = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
     environment |= {"VECENV_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(
-        [str(Path(PYTHON).parent / command), *args, "--no-rich"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=folder,
-    )
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": 240, "cwd": folder}
+    told = subprocess.run([str(Path(PYTHON).parent / command), *args, "--no-rich"], **options)
     assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-4000:]
 
 
 def evaluated(market: Served, model: Model, folder: Path, *args: str) -> list[dict[str, Any]]:
-    run(
-        "vf-eval",
-        "vecenv-verifiers",
-        *("--env.taskset.url", market.url, "--client.base-url", f"http://127.0.0.1:{model.server_address[1]}/v1"),
-        *("--client.api-key-var", "NO_KEY", "--model", "scripted", "--no-push", "-o", str(folder), "--run.name", "run"),
-        *("-c", "2", *args),
-        folder=folder,
+    where = ("--env.taskset.url", market.url, "--client.base-url", f"http://127.0.0.1:{model.server_address[1]}/v1")
+    names = (
+        "--client.api-key-var",
+        "NO_KEY",
+        "--model",
+        "scripted",
+        "--no-push",
+        "-o",
+        str(folder),
+        "--run.name",
+        "run",
     )
+    run("vf-eval", "vecenv-verifiers", *where, *names, "-c", "2", *args, folder=folder)
     return [json.loads(line) for line in (folder / "run" / "traces.jsonl").read_text().splitlines()]
 
 
@@ -125,13 +117,9 @@ def test_whole_episodes_and_their_rewards(market: Served, model: Model, tmp_path
         assert [node["sampled"] for node in trace["nodes"]] == [False, *[False, True] * DAYS]
         grades.append(turns[-1].grade)
         assert trace["rewards"]["episode_reward"] == {"score": pytest.approx(grades[-1]), "weight": 1.0}
-        assert trace["metrics"] == {
-            "days": DAYS,
-            "invalid": 1.0,
-            "finished": 1.0,
-            "grade": pytest.approx(grades[-1]),
-            **{name: pytest.approx(value) for name, value in turns[-1].outcomes.items()},
-        }
+        outcomes = {name: pytest.approx(value) for name, value in turns[-1].outcomes.items()}
+        expected = {"days": DAYS, "invalid": 1.0, "finished": 1.0, "grade": pytest.approx(grades[-1]), **outcomes}
+        assert trace["metrics"] == expected
     assert len(model.requests) == 2 * DAYS
     # Saved episodes are weighed anew from what the traces keep.
     again = ("--taskset.id", "vecenv-verifiers", "--taskset.task.rewards.grade.weight", "3")

@@ -1,7 +1,5 @@
 """Parts of a session that go wrong, for the tests of its schedule; and a session of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A session on a device: what is measured is kept whatever goes wrong, and it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -26,7 +24,6 @@ WAIT = 100.0
 
 
 def session(folder, parts, seconds=WAIT, resume=False):
-    """Run a session of parts and return its summary."""
     own = Session(folder, MACHINE, parts, time.monotonic() + seconds)
     own.open(resume)
     own.run()
@@ -57,15 +54,11 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-def test_time_is_shared_by_what_is_left():
+def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatch):
     parts = [part("a", "good", share=30, least=5), part("b", "good", share=60), part("c", "good", share=30)]
     assert allowance(parts, 120.0) == 30.0 and allowance(parts[1:], 90.0) == 60.0 and allowance(parts[2:], 7.0) == 7.0
     assert allowance(parts, 8.0) == 5.0 and allowance(parts, 4.9) == 0.0
     assert sum(each.share for each in PARTS) <= 540 and all(0 < each.least <= 30 <= each.longest for each in PARTS)
-
-
-def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatch):
-    """Each is asked for what no one has tried; what ran when a process ended has its end; who fails at once is told."""
     parts, asked, ended = [part("a", "good"), part("b", "good")], [], "the process ended with code 7"
     killed = "the process was killed by SIGKILL"
     begun = {"one": "done", "two": "running", "three": "waiting"}
@@ -87,43 +80,31 @@ def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatc
 
 
 @pytest.mark.assembly
-def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path, capsys):
-    """Its sentence and traceback are kept; later parts know the copy bandwidth; who has no time is skipped."""
-    parts = [part("machine", "measures_copy"), part("a", "fails"), part("b", "cannot_be_set_up"), part("c", "good")]
-    data = session(tmp_path, [*parts, part("d", "good", least=1e6)])
-    assert statuses(data, "a") == {"raises": "failed", "too large": "does not fit", "half": "failed", "one": "done"}
-    jobs = data["parts"]["a"]["jobs"]
+def test_a_part_or_a_job_that_fails_or_hangs_takes_itself_alone(tmp_path, monkeypatch, capsys):
+    """With all that it started; later parts know the copy bandwidth; who has no time is skipped."""
+    out, pids = tmp_path / "out", tmp_path / "pids"
+    monkeypatch.setenv(PIDS, str(pids))
+    names = {"machine": "measures_copy", "a": "fails", "b": "cannot_be_set_up", "c": "dies"}
+    parts = [part(name, function) for name, function in names.items()]
+    parts += [part("d", "hangs", longest=3), part("e", "hangs_before_its_jobs", share=1e-9, least=4)]
+    data = session(out, [*parts, part("f", "good"), part("g", "good", least=1e6)], 2 * WAIT)
+    found, told, jobs = {name: statuses(data, name) for name in "acdf"}, outcomes(data), data["parts"]["a"]["jobs"]
+    assert found["a"] == {"raises": "failed", "too large": "does not fit", "half": "failed", "one": "done"}
     assert jobs["raises"]["error"] == "ValueError: two lines" and "of which one is shown" in jobs["raises"]["traceback"]
     assert jobs["half"]["error"] == "test_a: assert 0" and jobs["half"]["figures"]["headline"] == "1 passed, 1 failed"
-    assert jobs["one"]["figures"]["value"] == 1 and jobs["one"]["seconds"] >= 0
-    told = outcomes(data)
-    assert told["a"] == ("failed", "2 of 4 points failed")
-    assert told["b"] == ("failed", "FileNotFoundError: no weights") and told["c"] == ("done", "")
-    assert told["d"][0] == "skipped" and told["d"][1].endswith("s were left, it needs 1000000")
-    assert data["parts"]["c"]["jobs"]["two"]["figures"]["value"] == 17.0
-    assert "  one: 1 units [done]" in capsys.readouterr().out and "measured 17.0" in (tmp_path / "log.txt").read_text()
+    assert found["c"] == {"one": "done", "dies": "failed", "two": "done"}
+    assert data["parts"]["c"]["jobs"]["dies"]["error"] == "the process ended with code 7"
+    assert found["d"] == {"one": "done", "hangs": "out of time", "two": "done"}
+    assert data["parts"]["d"]["jobs"]["hangs"]["error"] == "killed at the end of the time of a point"
+    wait_for(lambda: not any(map(lives, pids.read_text().split())))
+    assert data["parts"]["f"]["jobs"]["two"]["figures"]["value"] == 17.0
+    assert told["a"] == ("failed", "2 of 4 points failed") and told["b"] == ("failed", "FileNotFoundError: no weights")
+    assert told["d"] == ("out of time", "1 of 3 points have no result")
+    assert told["e"] == ("out of time", "nothing was measured") and told["f"] == ("done", "")
+    assert told["g"][0] == "skipped" and told["g"][1].endswith("s were left, it needs 1000000")
+    assert "  one: 1 units [done]" in capsys.readouterr().out and "measured 17.0" in (out / "log.txt").read_text()
     table = device_session.summary_table(data)
     assert "| two | 17.0 units |" in table and "| ValueError: two lines |" in table and table.count("skipped") == 1
-    # Failures are results: a session that goes on measures the part that was skipped and what could not be set up.
-    again = session(tmp_path, [*parts[1:], part("d", "good")], resume=True)
-    assert again["sessions"] == 2 and again["parts"]["a"]["jobs"] == jobs and statuses(again, "d")["two"] == "done"
-    assert again["parts"]["b"]["status"] == "failed" and again["parts"]["machine"] == data["parts"]["machine"]
-
-
-@pytest.mark.assembly
-def test_a_job_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, monkeypatch):
-    """With all that it started; another process measures the jobs after it. A part that never begins is ended too."""
-    monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
-    parts = [part("a", "hangs", longest=3), part("b", "dies"), part("c", "hangs_before_its_jobs", share=1e-9, least=4)]
-    data = session(tmp_path / "out", [*parts, part("d", "good")], 2 * WAIT)
-    assert statuses(data, "a") == {"one": "done", "hangs": "out of time", "two": "done"}
-    assert data["parts"]["a"]["jobs"]["hangs"]["error"] == "killed at the end of the time of a point"
-    wait_for(lambda: not any(map(lives, (tmp_path / "pids").read_text().split())))
-    assert statuses(data, "b") == {"one": "done", "dies": "failed", "two": "done"}
-    assert data["parts"]["b"]["jobs"]["dies"]["error"] == "the process ended with code 7"
-    told = outcomes(data)
-    assert told["a"] == ("out of time", "1 of 3 points have no result") and told["b"][0] == "failed"
-    assert told["c"] == ("out of time", "nothing was measured") and told["d"] == ("done", "")
 
 
 @pytest.mark.assembly
@@ -157,7 +138,7 @@ def test_a_session_that_is_ended_has_lost_nothing_and_is_resumed(tmp_path, monke
     assert statuses(again, "second") == {"one": "done", "hangs": "stopped", "two": "done", "dies": "failed"}
 
 
-def test_only_the_same_machine_goes_on_with_a_record(tmp_path):
+def test_what_is_told_of_a_machine_and_who_goes_on_with_a_record(tmp_path, monkeypatch):
     def opened(machine, resume):
         Session(tmp_path, machine, [], 0.0).open(resume)
 
@@ -172,9 +153,6 @@ def test_only_the_same_machine_goes_on_with_a_record(tmp_path):
         opened(MACHINE | {"gpu": "H200"}, resume=True)
     with pytest.raises(FileExistsError, match=r"summary\.json exists: give another folder, or --resume"):
         opened(MACHINE, resume=False)
-
-
-def test_the_gpu_and_a_lack_of_memory_are_told(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA A, 1.2'\necho 'NVIDIA B, 1.2'\n")
     tool.chmod(0o755)
@@ -220,50 +198,35 @@ def test_the_jobs_of_every_part_have_names(small):
             assert names and len(set(names)) == len(names), one.name
 
 
-MARK = f"pytest.mark.{'gpu'}"
-"""In two pieces, so that this file is not taken for one with such tests."""
-GPU_TESTS = f"""
-import pytest
-
-@{MARK}
-@pytest.mark.parametrize("number", [1, 2], ids=["one", "x/y z"])
-def test_bad(number): assert number == 2
-
-@{MARK}
-@pytest.mark.skipif(True, reason="no device")
-def test_skipped(): pass
-
-def test_for_any_device(): assert False
-"""
-
-
 @pytest.mark.assembly
 def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
-    (tmp_path / "test_one.py").write_text(GPU_TESTS)
+    # In two pieces, so that this file is not taken for one with such tests.
+    mark = f"@pytest.mark.{'gpu'}"
+    (tmp_path / "test_one.py").write_text(
+        f"import pytest\n{mark}\n@pytest.mark.parametrize('number', [1, 2], ids=['one', 'x/y z'])\n"
+        f"def test_bad(number): assert number == 2\n{mark}\n@pytest.mark.skipif(True, reason='no device')\n"
+        "def test_skipped(): pass\ndef test_for_any_device(): assert False\n"
+    )
     (tmp_path / "test_two.py").write_text("def test_for_any_device(): pass\n")
-    (tmp_path / "test_three.py").write_text(f"import no_such_module  # {MARK}\n")
-    (tmp_path / "test_four.py").write_text(f"import pytest\npytest.importorskip('no_such_module')  # {MARK}\n")
+    (tmp_path / "test_three.py").write_text(f"import no_such_module  # {mark}\n")
     program = (
         "import json, sys; from pathlib import Path; from vecenv.benchmarks.session_parts import gpu_tests; "
         "jobs = gpu_tests(None, Path(sys.argv[1])); "
         "print('\\n' + json.dumps({job.name: job.measure() for job in jobs}))"
     )
-    words = [sys.executable, "-c", program, str(tmp_path)]
-    plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=plain).stdout
-    told = json.loads(printed.splitlines()[-1])
+    options = {"env": os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "capture_output": True, "text": True}
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=True, **options)
+    told = json.loads(ran.stdout.splitlines()[-1])
     assert {name: (one["headline"], one["faults"]) for name, one in told.items()} == {
         "test_one.py::test_bad[one]": ("failed", ["assert 1 == 2"]),
         "test_one.py::test_bad[x/y z]": ("passed", []),
         "test_one.py::test_skipped": ("skipped", []),
-        "test_four.py": ("skipped", []),
         "test_three.py": ("failed", ["ModuleNotFoundError: No module named 'no_such_module'"]),
     }
 
 
 @pytest.mark.nightly
 def test_every_part_runs_in_small(tmp_path):
-    """The real command: no part fails."""
     words = [sys.executable, "-m", "vecenv.benchmarks.device_session", "--device", "cpu", "--minutes", "20"]
     result = subprocess.run([*words, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -1,7 +1,5 @@
 """The harness: medians and ratios of made-up timings are exact, calls take turns, results are small and whole."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -22,7 +20,7 @@ from vecenv.core.memory import TooLittleMemoryError
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def test_rates_and_ratios_of_made_up_timings():
+def test_figures_of_made_up_timings(monkeypatch):
     """The ratio is the median of the rounds' ratios, 1, 2 and 4, not that of the medians, 8 / 3."""
     one = Workload("one", lambda: None, 12.0, limit=8.0)
     two = Workload("two", lambda: None, 20.0, "texts", beside="one", told={"width": 7})
@@ -35,6 +33,13 @@ def test_rates_and_ratios_of_made_up_timings():
     assert (second.unit, second.beside, second.told) == ("texts", "one", {"width": 7})
     assert first.line() == "one: 4 steps/s, 3,000.00 ms, 50.0% of the limit, compiled in 10 s"
     assert second.line() == "two: 2 texts/s, 8,000.00 ms, 2.000 times as long as one (1.000 of the processor), width 7"
+    # A copy reads and writes, a fill writes; products are as many as make a measurement long enough.
+    monkeypatch.setattr(machine, "COPY_BYTES", 4096)
+    monkeypatch.setattr(machine, "seconds_of", lambda call, device, repeats: (call(), [4.0, 1.0, 2.0])[1])
+    assert machine.copy_bandwidth(CPU) == 4096.0 and machine.write_bandwidth(CPU) == 2048.0
+    monkeypatch.setattr(machine, "PRODUCT_OPERATIONS", {"cpu": 1000})
+    # 2 x 4 x 5 x 6 operations a product, of which five are at least a thousand.
+    assert machine.product_rate(4, 5, 6, torch.float32, CPU) == 5 * 240 / 2.0
 
 
 def test_workloads_take_turns_and_short_calls_are_bundled(monkeypatch):
@@ -57,7 +62,6 @@ def test_workloads_take_turns_and_short_calls_are_bundled(monkeypatch):
 
 
 def test_a_gpu_is_timed_between_events(monkeypatch):
-    """In seconds, each event after the device has been waited for, or before; its time is the processor's too."""
     done = []
     event = SimpleNamespace(record=lambda: done.append("event"), elapsed_time=lambda other: 250.0)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: enable_timing and event)
@@ -82,16 +86,6 @@ def test_what_does_not_fit_is_told_and_the_next_point_is_measured(capsys):
     assert figure["per_second"] == pytest.approx(2 / figure["seconds"])
     with pytest.raises(TooLittleMemoryError):
         measured(Point("large", too_large), CPU, 3)
-
-
-def test_bandwidths_and_products_are_bytes_and_operations_over_the_median(monkeypatch):
-    """A copy reads and writes, a fill writes; products are as many as make a measurement long enough."""
-    monkeypatch.setattr(machine, "COPY_BYTES", 4096)
-    monkeypatch.setattr(machine, "seconds_of", lambda call, device, repeats: (call(), [4.0, 1.0, 2.0])[1])
-    assert machine.copy_bandwidth(CPU) == 4096.0 and machine.write_bandwidth(CPU) == 2048.0
-    monkeypatch.setattr(machine, "PRODUCT_OPERATIONS", {"cpu": 1000})
-    # 2 x 4 x 5 x 6 operations a product, of which five are at least a thousand.
-    assert machine.product_rate(4, 5, 6, torch.float32, CPU) == 5 * 240 / 2.0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Studies: a made-up matrix with a fake command is exact, the words of all matrices are options, scripts import."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +29,6 @@ columns:
 
 
 def made_up(folder: Path, fails: str = "") -> tuple[int, list[list[str]], str, dict]:
-    """Run the study with a command that writes what it was asked, and return what was run and written."""
     ran, results = [], folder / "results"
 
     def command(words):
@@ -75,7 +72,7 @@ def test_every_combination_runs_and_has_its_figures(tmp_path):
     assert made_up(tmp_path)[:3] == (0, [], page)
 
 
-def test_a_command_that_fails_takes_its_combination_alone(tmp_path):
+def test_what_fails_is_told(tmp_path, capsys):
     code, ran, page, result = made_up(tmp_path, fails="--commission")
     assert code == 1 and len(ran) == 2 + 8
     error = "vecenv train ended with code 2"
@@ -84,9 +81,6 @@ def test_a_command_that_fails_takes_its_combination_alone(tmp_path):
     column = Column("a/b", interval=False)
     assert column.value([{"a": {"b": 2}}]) == 2 and column.value([{"a": 1}]) is None and column.text(None) == "–"
     assert column.text({"mean": 1.0, "low": 0.0, "high": 2.0}) == "1.00"
-
-
-def test_studies_that_are_none_are_refused(tmp_path, capsys):
     path = tmp_path / "study.yaml"
     for old, new, words in (
         ("title: Made up", "name: Made up", "a study has axes, columns, commands, title and together"),
@@ -101,7 +95,6 @@ def test_studies_that_are_none_are_refused(tmp_path, capsys):
 
 
 def matrices() -> list[list[str]]:
-    """Return all commands of all matrices, in as many combinations as show each value of each axis."""
     found = []
     for name in (name for name, kind in studies().items() if kind == "matrix"):
         study = read_study(FOLDER / f"{name}.yaml")
@@ -120,7 +113,6 @@ def test_words_of_all_matrices_are_filled_in():
 
 @pytest.mark.assembly
 def test_words_of_all_matrices_are_options_of_the_commands():
-    """Of every training: they are parsed, and nothing of them is without effect."""
     asked = []
 
     def parsed(settings):

@@ -1,7 +1,5 @@
 """The cases: what they step and count, and that each of them runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from importlib.util import find_spec
@@ -10,13 +8,11 @@ import pytest
 import torch
 
 from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.throughput import comparisons, scores, served_sessions, worldmodel_rollouts
 from vecenv.benchmarks.throughput import curve as throughput
-from vecenv.benchmarks.throughput import scores, worldmodel_rollouts
 from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
-from vecenv.benchmarks.throughput.comparisons import scalar_steps_per_second
 from vecenv.benchmarks.throughput.curve import BenchConfig
 from vecenv.benchmarks.throughput.news_scoring import news_texts
-from vecenv.benchmarks.throughput.served_sessions import started_server
 from vecenv.benchmarks.throughput.texts import text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
 from vecenv.core.collector import FusedCollector
@@ -26,8 +22,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import make
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.text.door import TextDoor
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network import market_network, transformer
 
 MARKET = {"num_paths": 2, "num_days": 330}
 CPU = torch.device("cpu")
@@ -55,17 +50,14 @@ def test_given_orders_are_valid_and_different(task):
     assert set(symbol.flatten().tolist()) == ({0.0, 1.0, 2.0} if task == "multi_stock_3" else {0.0})
 
 
-def test_necessary_bytes_of_a_tier():
-    """Twice the state, the action and the reward; and the observation with what of the market it shows."""
+def test_necessary_bytes():
+    # Twice the state, the action and the reward; and the observation with what of the market it shows.
     env = tier_env(action="orders")
     seen, unseen = (necessary_bytes(given(env, 2, observed)) for observed in (True, False))
     state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
     assert unseen == 2 * state + 4 * 8 * 3 + 4 + 4 * (3 * 4 + 3)
     assert seen - unseen == 4 * (16 + 17 * 3) + 4 * 3 * (12 + 1 - 2)
-
-
-def test_stock_trading_by_reference_and_its_market_numbers():
-    """The own part and the day instead of the whole, and a row of the table instead of the features."""
+    # By reference the own part and the day instead of the whole, and a row of the table instead of the features.
     env = make("stock_trading", 2, market_options=MARKET, compile=False)
     config = PPOConfig(num_steps=2, minibatches=1, hidden=(8,))
     whole, parts = (PPO(env, replace(config, by_reference=by)).collector for by in (False, True))
@@ -79,7 +71,7 @@ def test_stock_trading_by_reference_and_its_market_numbers():
     assert -1 <= float(collector.actions.min()) < -0.9 and 0.9 < float(collector.actions.max()) <= 1
     assert not torch.equal(*collector.actions)
     # The oracle of the tests runs on the same market.
-    assert scalar_steps_per_second(env.scenario.tape) > 0
+    assert comparisons.scalar_steps_per_second(env.scenario.tape) > 0
 
 
 def test_every_step_that_is_counted_is_live(monkeypatch):
@@ -145,13 +137,13 @@ def test_settings_that_do_not_fit_are_refused():
         text_points("execution", lambda: None, 4, (2, 6))
     assert CaseConfig("auction", size="gpu").sized(1, 2) == 2 and CaseConfig("auction", size="gpu").sized(1, 2, 3) == 3
     with pytest.raises(RuntimeError, match="did not start"):
-        started_server(["-c", "print('no')"])
+        served_sessions.started_server(["-c", "print('no')"])
 
 
 def test_operations_and_bytes_of_a_stock_day(monkeypatch):
     """A layer of width 8 with two heads: counted by hand; the limit is the slower of arithmetic and memory."""
-    trunk = TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=10)
-    network = MarketNetwork(NetworkSettings(trunk, head=4, markets=("one",)))
+    trunk = transformer.TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=10)
+    network = market_network.MarketNetwork(market_network.NetworkSettings(trunk, head=4, markets=("one",)))
     features = network.trunk.embed.in_features
     weights = features * 8 + 8 * (8 + 2 * 4) + 8 * 8 + 8 * 16 + 16 * 8
     # Each of two heads multiplies its query with ten keys, and ten weights with values, of four numbers.
@@ -169,7 +161,6 @@ def test_operations_and_bytes_of_a_stock_day(monkeypatch):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.assembly
 def test_every_case_runs(name, tmp_path, monkeypatch):
-    """In small: each workload has a rate, its ratio is to one of the same point, and all is written."""
     if name == "served_sessions" and not (find_spec("openenv") and find_spec("websockets")):
         pytest.skip("the server needs vecenv[openenv]")
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
@@ -190,7 +181,6 @@ def test_every_case_runs(name, tmp_path, monkeypatch):
 
 @pytest.mark.assembly
 def test_curves_are_measured_beside_published_figures(tmp_path, monkeypatch, capsys):
-    """Of a tier beside its oracle, with texts; and of a market of agents, whose messages are counted."""
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
     small = {"modes": ("eager",), "num_steps": 2, "repeats": 5, "output": tmp_path}
     columns = ("environment", "without_observations", "policy", "training", "text")

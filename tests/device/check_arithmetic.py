@@ -3,8 +3,6 @@
 Run by ``test_arithmetic.py`` in a process of its own, where Triton can be imported.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,7 +30,6 @@ POWER = "libdevice.pow("
 
 
 def found_in(folder, **rules: Any) -> list[str]:
-    """Return what is inexact in the code of a task's step with random actions."""
     with pretended_cuda(), h100():
         env = make(num_envs=ROWS, market_options={"num_paths": 2, "num_days": 330}, device="cuda", **rules)
         (phase,) = FusedCollector(env, num_steps=1)._phases

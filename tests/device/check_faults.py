@@ -1,7 +1,5 @@
 """Faults that the check must see, planted and told with their line."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from itertools import count
 
@@ -25,12 +23,10 @@ RULES = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
 
 def line_of(function, offset: int) -> str:
-    """Return a line of a planted function as messages name it."""
     return f"tests/device/check_faults.py:{function.__code__.co_firstlineno + offset}"
 
 
 def rolled(trial: Trial) -> None:
-    """Roll out, eagerly."""
     collector = FusedCollector(make(trial.device, **RULES), num_steps=3, mode="eager")
     with trial.part("rollout"):
         trial.keep("reward", collector.rollout()["next", "reward"])
@@ -45,7 +41,6 @@ def captured(trial: Trial) -> None:
 
 
 def stepped(trial: Trial) -> None:
-    """Make a step."""
     made = make(trial.device, **RULES)
     action = made.action_spec.zero()
     with trial.part("step"):
@@ -53,7 +48,6 @@ def stepped(trial: Trial) -> None:
 
 
 def said_of(path: str | Path, allowed: tuple[Allowed, ...] = ALLOWED) -> list[str]:
-    """Say what is wrong with a path, or with the path of a learner."""
     if isinstance(path, str):
         return faults(path, *on_both(learner_path(path)), allowed=allowed)
     return faults("a path", *on_both(path), allowed=allowed)
@@ -61,9 +55,7 @@ def said_of(path: str | Path, allowed: tuple[Allowed, ...] = ALLOWED) -> list[st
 
 def test_the_paths_without_a_fault_are_right_and_stale_entries_are_told():
     assert said_of(captured) == said_of(stepped) == said_of(rolled) == []
-    stale = Allowed("a path", "rollout", "vecenv/core/collector.py FusedCollector.rollout", {"to host": 1})
-    told = ["rollout: allowed and not met: vecenv/core/collector.py FusedCollector.rollout to host"]
-    assert said_of(rolled, (*ALLOWED, stale)) == told
+    assert said_of(rolled, (*ALLOWED, Allowed("a path", {"rollout": 1}))) == ["rollout: allowed and not met"]
 
 
 def test_a_constant_of_the_host_in_a_step(monkeypatch):
@@ -102,7 +94,7 @@ def test_a_mask_write(monkeypatch):
 
     monkeypatch.setattr(env, "select_rows", faulty)
     (said,) = said_of(stepped)
-    assert said.startswith("step: ") and f" 0 allowed: {line_of(faulty, 3)} mask" in said
+    assert said.startswith("step: ") and " 0 allowed: " in said and f"{line_of(faulty, 3)} mask" in said
 
 
 def test_a_copy_to_the_host_in_every_update(monkeypatch):
@@ -113,8 +105,8 @@ def test_a_copy_to_the_host_in_every_update(monkeypatch):
         self.moments[0].copy_(self.moments[0].cpu())
 
     monkeypatch.setattr(Learner, "update_moments", faulty)
-    said = said_of("PPO stock_trading")
-    assert len(said) == 2 and all(line_of(faulty, 2) in line for line in said)
+    (said,) = said_of("PPO stock_trading")
+    assert said.startswith("update: 10 meetings, 8 allowed: ") and said.count(line_of(faulty, 2)) == 2
 
 
 def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
@@ -129,9 +121,6 @@ def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
 
 
 def test_another_meeting_where_some_are_allowed(monkeypatch):
-    """One more in a function that has one is told too, and what an optimiser's step may not do at all."""
-    place = "vecenv/learn/on_policy.py OnPolicyLearner.advantages"
-    fewer = tuple(row._replace(meetings={"nonzero": 0}) if row.place == place else row for row in ALLOWED)
     module = import_module("torch.optim.adam")
     adam = module._fused_adam
 
@@ -140,9 +129,9 @@ def test_another_meeting_where_some_are_allowed(monkeypatch):
         return adam(parameters, *arguments, **keywords)
 
     monkeypatch.setattr(module, "_fused_adam", faulty)
-    said = said_of("PPO stock_trading", fewer)
-    assert f"update: {line_of(faulty, 1)} _local_scalar_dense in an optimiser step" in said
-    assert any(line.startswith(f"update: 1 meetings in {place}, 0 allowed") for line in said)
+    inside, counted = said_of("PPO stock_trading")
+    assert inside == f"update: {line_of(faulty, 1)} _local_scalar_dense in an optimiser step"
+    assert " meetings, 8 allowed: " in counted
 
 
 def test_what_a_graph_would_freeze(monkeypatch):

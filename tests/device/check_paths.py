@@ -3,8 +3,6 @@
 Run by ``test_pretended_device.py`` in processes of their own, since a device once pretended stays.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.device.allowed import faults

@@ -1,7 +1,5 @@
 """Builds and loads what a CPU build of PyTorch lacks to take a tensor for one of a GPU: see ``guard.cpp``."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

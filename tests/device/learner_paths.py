@@ -1,7 +1,5 @@
 """Learners and agents as paths that run on a device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +8,10 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn.evaluation import play
+from vecenv.learn import evaluation, grpo_config, network_learner, ppo, ppo_ensemble
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
-from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.registry import task_of
-from vecenv.tasks.commands.train import LEARNERS
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands import train, train_settings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 STEPS = 6
@@ -72,8 +65,8 @@ def learner_path(name: str) -> Path:
     if name in UPDATES:
         rules, settings = UPDATES[name]
         algorithm = name.split()[0].lower()
-        config = replace(getattr(TrainSettings(env=StockTradingConfig()), algorithm), **settings)
-        return lambda trial: _updates(trial, LEARNERS[algorithm](_environment(trial, **rules), config))
+        config = replace(getattr(train_settings.TrainSettings(env=StockTradingConfig()), algorithm), **settings)
+        return lambda trial: _updates(trial, train.LEARNERS[algorithm](_environment(trial, **rules), config))
     if name in ENSEMBLES:
         return lambda trial: _ensemble(trial, ENSEMBLES[name])
     kind, _, which = name.partition(" ")
@@ -81,7 +74,6 @@ def learner_path(name: str) -> Path:
 
 
 def _environment(trial: Trial, task: str, **rules: Any) -> VecEnv:
-    """Return one of a task of the market, of order books, or of risk."""
     compiled = trial.device == "cuda"
     if task == "tails":
         return VecEnv(RatedTails(7), ROWS, 0, trial.device, compiled)
@@ -94,20 +86,20 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
     options = {"num_paths": 2, "num_days": 330, "seed": 5}
     env = vecenv.make(
         num_envs=ROWS, market_options=options, device=trial.device, compile=trial.device == "cuda", **SHORT,
-        action="tilt", **row_seeds((3, 4), ROWS // 2),
+        action="tilt", **ppo_ensemble.row_seeds((3, 4), ROWS // 2),
     )  # fmt: skip
-    config = PPOConfig(**EPOCH | {"total_frames": 3 * ROWS // 2 * STEPS} | settings)
-    _updates(trial, EnsemblePPO(env, config, (3, 4)))
+    config = ppo.PPOConfig(**EPOCH | {"total_frames": 3 * ROWS // 2 * STEPS} | settings)
+    _updates(trial, ppo_ensemble.EnsemblePPO(env, config, (3, 4)))
 
 
 def _grpo(trial: Trial, variant: Any) -> None:
     env = make(trial.device, task="single_stock", days=4)
-    worth = EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
+    worth = grpo_config.EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
     config = GRPOConfig(variant=variant, minibatches=2, epochs=1, total_frames=3 * ROWS * 4, hidden=(8,), reward=worth)
     _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
 
 
-def _updates(trial: Trial, learner: NetworkLearner[Any]) -> None:
+def _updates(trial: Trial, learner: network_learner.NetworkLearner[Any]) -> None:
     """Make two updates, the second of which is watched, and go on from a state."""
     first = learner.update()
     with trial.part("update"):
@@ -121,10 +113,9 @@ def _updates(trial: Trial, learner: NetworkLearner[Any]) -> None:
 
 
 def _agents(trial: Trial, task: str) -> None:
-    """Let every agent of a task play."""
     rules = {"episode_length": 4} if task == "stock_trading" else {"action": "orders", "days": 4}
     env = make(trial.device, task=task, **rules)
     for name, agent in task_of(env).agents.items():
         with trial.part("play"):
-            record = play(env, agent(), 3)
+            record = evaluation.play(env, agent(), 3)
         trial.keep(name, [record.curves.equity, record.grades, record.curves.cash, record.account.positions])

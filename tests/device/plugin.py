@@ -1,7 +1,5 @@
 """Lets a pytest of its own believe in a GPU: ``pytest -p tests.device.plugin``; the guard comes before PyTorch."""
 
-from __future__ import annotations
-
 from tests.device import guard
 
 guard.load()

@@ -6,10 +6,13 @@ caused it, and a captured graph holds operations on memory, so that what it repl
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
-from typing import Any
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -19,7 +22,63 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.device.meetings import log
+ROOT = Path(__file__).parents[2]
+OPTIMISERS = ("torch/optim/adam.py", "torch/optim/adamw.py")
+
+
+class Meeting(NamedTuple):
+    """One kind of meeting at one place, of a file and a function.
+
+    Attributes:
+        what: "to host", "to device", "host index", "mask", or the operation that waits for the device.
+        inside: the call that must not meet the host and did; empty if none.
+    """
+
+    place: str
+    line: int
+    what: str
+    inside: str
+
+    def __str__(self) -> str:
+        return f"{self.place.partition(' ')[0]}:{self.line} {self.what}" + (f" in {self.inside}" if self.inside else "")
+
+
+class Log:
+    def __init__(self) -> None:
+        self.meetings: Counter[Meeting] | None = None
+        self.apart: dict[CodeType, str] = {}
+        """Code of the calls in which nothing may meet, and what they are called."""
+
+    @contextmanager
+    def open(self) -> Iterator[Counter[Meeting]]:
+        """Count what meets within; a log within a log takes what meets there."""
+        before, self.meetings = self.meetings, Counter()
+        try:
+            yield self.meetings
+        finally:
+            self.meetings = before
+
+    def note(self, what: str) -> Meeting:
+        """Take in a meeting that the caller's caller causes."""
+        place, line, inside = "outside the project", 0, ""
+        frame = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            file = code.co_filename
+            if not line and file.startswith(f"{ROOT}/") and file != __file__:
+                # What is within a function counts as its own, comprehensions in any version of Python.
+                function = code.co_qualname.partition(".<locals>")[0]
+                place, line = f"{file[len(str(ROOT)) + 1 :]} {function}", frame.f_lineno
+            if not inside:
+                inside = self.apart.get(code, "an optimiser step" if file.endswith(OPTIMISERS) else "")
+            frame = frame.f_back
+        meeting = Meeting(place, line, what, inside)
+        if self.meetings is not None:
+            self.meetings[meeting] += 1
+        return meeting
+
+
+log = Log()
 
 DEVICE, MEMORY = torch.device("cuda:0"), 80 << 30
 
@@ -90,7 +149,6 @@ class Graph:
                 self._before += [(tensor, tensor.clone()) for tensor in tree_leaves(value)]
 
     def end(self) -> None:
-        """Undo what was written while capturing."""
         for tensor, before in reversed(self._before):
             tensor.copy_(before)
         self._before.clear()
@@ -99,7 +157,6 @@ class Graph:
         self._recorded.append((operation, arguments, keywords, result))
 
     def replay(self) -> None:
-        """Run the operations again, on the same memory."""
         for operation, arguments, keywords, result in self._recorded:
             again = operation(*arguments, **keywords)
             if any(alias.alias_info is not None for alias in operation._schema.returns):
@@ -180,7 +237,6 @@ def _placed(operation: Any, arguments: Any, asked: Any, tensors: list[Tensor], o
 
 
 def _refuse_mixed(operation: Any, name: str, arguments: Any, elsewhere: list[Tensor]) -> None:
-    """Raise unless the host's tensors are single numbers, or indices."""
     indices = [leaf for leaf in tree_leaves(arguments[1]) if isinstance(leaf, Tensor)] if name in INDEXING else []
     for tensor in elsewhere:
         if any(tensor is index for index in indices):
@@ -206,7 +262,6 @@ def _index(name: str, arguments: Any) -> None:
 
 
 def _meet(what: str) -> None:
-    """Log a meeting; none is permitted while a graph is captured."""
     meeting = log.note(what)
     if _capture:
         raise Refused(f"operation not permitted when stream is capturing: {meeting}")
@@ -223,8 +278,6 @@ def _faked(operation: Any, arguments: Any, keywords: Any) -> Any:
 
 
 class _Mode(TorchDispatchMode):
-    """Sees what makes tensors, too."""
-
     def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             return _faked(operation, arguments, keywords or {})

@@ -1,7 +1,5 @@
 """Everything that a task's environment does, as a path that runs on a device."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +20,6 @@ from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market import native_features, native_tick
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import ToolCall
-from vecenv.text.turns import TextRows, TextRules
 
 ROWS = 8
 STEPS = 3
@@ -71,7 +68,6 @@ DONATED: dict[str, dict[str, Any]] = {
 
 
 def make(device: str, task: str, **rules: Any) -> VecEnv:
-    """Return a small environment on a synthetic market."""
     options = {"num_paths": 2, "num_days": 330, "seed": 5}
     # On the pretended device the eager call stands for the compiled one, and rollouts are graphs of it.
     compiled = device == "cuda"
@@ -122,7 +118,6 @@ def _task(trial: Trial, rules: dict[str, Any]) -> None:
 
 
 def draws(trial: Trial) -> None:
-    """Draw random actions of every kind."""
     key = episode_key(3, torch.arange(ROWS, device=trial.device), 0)
     elapsed = torch.arange(ROWS, device=trial.device)
     specs = {"choice": Categorical(5), "choices": MultiCategorical([3, 4]), "numbers": Bounded(-1.0, 1.0, (3,))}
@@ -184,21 +179,7 @@ CALLS = (
 )
 
 
-def _turns(trial: Trial) -> None:
-    """Play days in words, with a tool in between."""
-    rows = TextRows(make(trial.device, **TASKS["portfolio orders"]), TextRules(tools=("all",), grade=1.0, steps=0.1))
-    with trial.part("begin"):
-        trial.keep("told", [rows.instructions([0, 1]), rows.begin([0, 1])])
-    answers = {"a tool": ['{"tool": "position", "symbol": "TCS"}', '{"tool": "account"}']}
-    answers |= {"a day": ["BUY TCS 0.2", "nothing of the kind"]}
-    for name, texts in answers.items():
-        with trial.part(name):
-            turns = rows.answer([0, 1], texts)
-        trial.keep(name, [tuple(turn) for turn in turns])
-
-
 def _tools(trial: Trial) -> None:
-    """Call every kind of tool."""
     door = TextDoor(make(trial.device, **TASKS["portfolio orders"]))
     with trial.part("tools"):
         trial.keep("tools", door.tool_results(door.text.tools(["all"]), CALLS, range(len(CALLS))))
@@ -247,7 +228,6 @@ def _market(trial: Trial, task: str, **rules: Any) -> None:
 @_in_pytorch
 @_features_in_pytorch
 def _market_text(trial: Trial) -> None:
-    """Show texts of a market, and read answers."""
     config = task_named("execution").config(**SMALL)
     env: VecEnv = make_spoken("execution", ROWS, seed=3, device=trial.device, config=config)
     _text(trial, env, "BUY 30")
@@ -256,7 +236,7 @@ def _market_text(trial: Trial) -> None:
 TASK_PATHS: dict[str, Path] = {
     **{name: partial(_task, rules=rules) for name, rules in TASKS.items()},
     **{name: partial(_market, **rules) for name, rules in MARKETS.items()},
-    **{"text turns": _turns, "text tools": _tools, "market text": _market_text},
+    **{"text tools": _tools, "market text": _market_text},
 }
 DONATED_PATHS: dict[str, Path] = {name: partial(_donated, options=options) for name, options in DONATED.items()}
 """Those of donated fields, by how they are overwritten and the ticks of the warm-up."""

@@ -1,7 +1,5 @@
 """What a GPU would compute for the steps that are shipped: see the README of this folder."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

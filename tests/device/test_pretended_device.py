@@ -1,7 +1,5 @@
 """The project on a pretended GPU: see the README of this folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a path does on a device: its results, and the meetings of host and device in each of its parts."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,23 +11,19 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from tests.device.meetings import Meeting, log
-from tests.device.pretended import DeviceTensor, pretended_cuda
+from tests.device.pretended import DeviceTensor, Meeting, log, pretended_cuda
 from tests.small_env import same_bits
-from vecenv.core import compiling
-from vecenv.core.collector import FusedCollector
+from vecenv.core import collector, compiling, engine
 from vecenv.core.compiling import InPlaceCall, TensorFunction, eager_in_place
-from vecenv.core.engine import BoundEngine
-from vecenv.learn.exact import Exact
-from vecenv.learn.learner import Learner
+from vecenv.learn import exact, learner
 from vecenv.worldmodel.sampling.rollout import RepeatedDay
 
 log.apart |= {
-    BoundEngine.step.__code__: "a step",
-    FusedCollector._replay.__code__: "a rollout",
+    engine.BoundEngine.step.__code__: "a step",
+    collector.FusedCollector._replay.__code__: "a rollout",
     unwrap(RepeatedDay.__call__).__code__: "a captured day",
-    Learner._minibatch_gradients.__code__: "a minibatch",
-    Exact._window.__code__: "a window",
+    learner.Learner._minibatch_gradients.__code__: "a minibatch",
+    exact.Exact._window.__code__: "a window",
 }
 
 
@@ -50,7 +44,6 @@ class Trial:
             self.meetings[name] = self.meetings.get(name, Counter()) + met
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep a result: a tensor, or anything made of tensors and of what compares."""
         self.kept[name] = _on_host(value)
 
 
@@ -63,7 +56,6 @@ def _eager(function: TensorFunction, *_: Any, **__: Any) -> InPlaceCall:
 
 @contextmanager
 def device(name: str) -> Iterator[None]:
-    """Let there be a device of a kind."""
     with ExitStack() as stack:
         if name == "cuda":
             # To compile for a GPU needs one: eager calls stand for compiled ones.
@@ -77,7 +69,6 @@ def device(name: str) -> Iterator[None]:
 
 
 def on_both(path: Path) -> tuple[Trial, Trial]:
-    """Run a path on the CPU and on the pretended device."""
     trials = Trial("cpu"), Trial("cuda")
     for trial in trials:
         with device(trial.device):
@@ -86,7 +77,6 @@ def on_both(path: Path) -> tuple[Trial, Trial]:
 
 
 def differing(one: Trial, other: Trial) -> list[str]:
-    """Return the names of the results that are not the same, bit for bit."""
     names = one.kept.keys() | other.kept.keys()
     return sorted(name for name in names if not _same(one.kept.get(name), other.kept.get(name)))
 

@@ -116,7 +116,6 @@ def h100() -> Iterator[None]:
 
 
 def kernels(compile_call: Callable[[], object]) -> list[Kernel]:
-    """Return the kernels that a first call of a compiled function generates."""
     code = ""
     try:
         compile_call()
@@ -130,7 +129,6 @@ def kernels(compile_call: Callable[[], object]) -> list[Kernel]:
 
 
 def ptx(kernel: Kernel, folder: Path) -> str:
-    """Return what Triton makes of a kernel for sm_90."""
     file = folder / f"{kernel.name[:80]}_{abs(hash(kernel.code))}.py"
     file.write_text(kernel.code)
     spec = spec_from_file_location(file.stem, file)

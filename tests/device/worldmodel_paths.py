@@ -1,7 +1,5 @@
 """The neural market as paths that run on a device: a day, a rollout, a step of training, a tape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
@@ -68,14 +66,12 @@ def rollout(trial: Trial) -> None:
 
 
 def densities(trial: Trial) -> None:
-    """Read a history."""
     market = NeuralMarket(small_network().to(trial.device), "india")
     with alike(trial), trial.part("densities"):
         trial.keep("densities", [market.log_density(history_of(3)), market.joint_log_density(history_of(3))])
 
 
 def training(trial: Trial) -> None:
-    """Make two steps and a validation."""
     bars = synthetic_bars(1, 120, 4, seed=4)
     dates = bars.dates
     split = split_by_date(dates, str(dates[79]), str(dates[109]), 5, bars.source)
@@ -103,7 +99,6 @@ def shipped_tape(trial: Trial) -> None:
 
 
 def tape(trial: Trial) -> None:
-    """Make it alike."""
     with alike(trial):
         shipped_tape(trial)
 

@@ -1,7 +1,5 @@
 """Presets: files found, read into dataclasses, and refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from datetime import date
@@ -13,9 +11,7 @@ import yaml
 
 from vecenv.market.fetch import UNIVERSES
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
-from vecenv.tasks.agent_market.execution import ExecutionConfig
-from vecenv.tasks.agent_market.market_making import MarketMakingConfig
-from vecenv.tasks.agent_market.trading import TradingConfig
+from vecenv.tasks.agent_market import execution, market_making, trading
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
@@ -99,7 +95,7 @@ def test_written_values_read_back():
         assert with_values(TierConfig(), yaml.safe_load(text), "text") == config
 
 
-MARKETS = (TradingConfig(), ExecutionConfig(), MarketMakingConfig())
+MARKETS = (trading.TradingConfig(), execution.ExecutionConfig(), market_making.MarketMakingConfig())
 """What a preset of the agent-based market fits."""
 
 
@@ -129,18 +125,6 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
             preset_path(kind, name)
 
 
-def test_bars_from_a_file_have_a_default_of_their_own():
-    """With costs and a smaller test; the former default is a preset, and a task's own or a preset of rules stands."""
-    generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
-    assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
-    assert (generated.test_fraction, data.test_fraction) == (0.334, 0.2)
-    assert {settings.env.action for settings in (generated, data)} == {"tilt"}
-    assert (generated.num_training_paths(), round(generated.num_paths * generated.test_fraction)) == (112, 64)
-    for words in (["--preset", "finrl"], ["--task-preset", "finrl"], ["--task", "portfolio"]):
-        settings = TrainSettings.defaults(words)
-        assert settings.env.action != "tilt" and not settings.validation_fraction and settings.ppo.epochs == 4
-
-
 def test_presets_that_belong_together_have_the_same_rules():
     def train(name: str) -> dict:
         return read_values(preset_path("train", name))
@@ -152,27 +136,15 @@ def test_presets_that_belong_together_have_the_same_rules():
     assert (momentum.pop("planted_kind"), volatility.pop("planted_kind")) == ("momentum", "volatility")
     of_market = (momentum.keys() | volatility.keys()) - {"env", "ppo", "a2c", "sac", "td3", "ddpg", "exact"}
     assert {name: momentum.get(name) for name in of_market} == {name: volatility.get(name) for name in of_market}
-    settings = TrainSettings.defaults(["--preset", "planted"])
-    # 64 paths or more for the test and for the validation, apart from each other and from the training.
-    test = round(settings.num_paths * settings.test_fraction)
-    assert test >= 64 and settings.num_paths - test - settings.num_training_paths() >= 64
-    # Tiers: those of signals differ in the days alone; on real days the others learn otherwise, with validation.
-    for kind, shared in (("tiers_signal", None), ("tiers", ("task", "env", "num_envs", "episodes"))):
-        own, nifty = train(kind), train(f"nifty_{kind}")
-        names = shared or nifty.keys() - {"train_end", "test_start", "end"}
-        assert {name: nifty[name] for name in names} == {name: own[name] for name in shared or own}
-    # What the table of ``tasks/tiers/README.md`` was measured with before the space of tilts.
-    values = train("tiers_signal")
-    assert values["env"] == {"max_orders": 5}
-    assert values["ppo"] == {"num_steps": 40, "total_frames": 2_000_000, "gamma": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("preset", "rules"), [("tiers", ("limit_weights", "grade_potential")), ("tiers_signal", ("discrete", "signal"))]
-)
-def test_a_preset_of_tiers_fits_every_tier(preset, rules):
-    for task in (*TIERS, "curriculum"):
-        settings = TrainSettings.defaults(["--preset", preset, "--task", task])
-        assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
-        assert (settings.env.action, settings.env.reward) == rules
-        assert settings.env.market_symbols == config_of(task).market_symbols
+    # Bars from a file have a default with costs and a smaller test; a preset of rules stands.
+    generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
+    assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
+    assert (generated.test_fraction, data.test_fraction, data.env.action) == (0.334, 0.2, "tilt")
+    assert TrainSettings.defaults(["--task-preset", "finrl"]).env.action != "tilt"
+    # A preset of tiers fits every tier.
+    for preset, rules in (("tiers", ("limit_weights", "grade_potential")), ("tiers_signal", ("discrete", "signal"))):
+        for task in (*TIERS, "curriculum"):
+            settings = TrainSettings.defaults(["--preset", preset, "--task", task])
+            assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+            assert (settings.env.action, settings.env.reward) == rules
+            assert settings.env.market_symbols == config_of(task).market_symbols

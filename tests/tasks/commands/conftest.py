@@ -1,7 +1,5 @@
 """A folder with a market, and runs on it that no test changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

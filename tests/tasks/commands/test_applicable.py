@@ -1,7 +1,5 @@
 """Settings without effect: known by their classes, refused by name, hidden by the help, reset if presets bring them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING, fields, replace
 from datetime import date
@@ -12,16 +10,12 @@ import pytest
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.grpo import GRPOConfig
 from vecenv.learn.ppo import PPOConfig
-from vecenv.tasks.commands import applicable, cli
+from vecenv.tasks.commands import applicable, collect, play, replay, sft
 from vecenv.tasks.commands.applicable import inapplicable, named_settings, refuse_inapplicable
-from vecenv.tasks.commands.collect import CollectSettings
 from vecenv.tasks.commands.data import NewsSettings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.market_settings import MarketSettings
-from vecenv.tasks.commands.play import PlaySettings
-from vecenv.tasks.commands.replay import ReplaySettings
 from vecenv.tasks.commands.serve import ServeSettings
-from vecenv.tasks.commands.sft import SftSettings
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -130,10 +124,10 @@ SIGNALS = {"task": "signals", "env": RISKY}
             SIGNALS | {"market": "a.csv", "model": "m"},
             dict.fromkeys(DOCUMENTS) | NO_WEIGHTS | NO_CHECKPOINT,
         ),
-        (PlaySettings, {"task": "single_stock"}, UNSPLIT),
-        (PlaySettings, {"task": "execution"}, SIMULATED),
-        (CollectSettings, {"task": "single_stock", "market": "a.csv"}, {}),
-        (CollectSettings, {"task": "execution"}, SIMULATED),
+        (play.PlaySettings, {"task": "single_stock"}, UNSPLIT),
+        (play.PlaySettings, {"task": "execution"}, SIMULATED),
+        (collect.CollectSettings, {"task": "single_stock", "market": "a.csv"}, {}),
+        (collect.CollectSettings, {"task": "execution"}, SIMULATED),
         (ServeSettings, {"task": "single_stock", "splits": ("test",)}, TOOLLESS),
         (ServeSettings, {"task": "single_stock", "splits": ("test", "train"), "num_paths": 1}, {}),
         (ServeSettings, {"task": "single_stock", **BOTH_DAYS}, {"embargo": None}),
@@ -149,9 +143,9 @@ def test_what_a_command_adds_to_those_of_its_market(kind, given, own):
     assert settings.inapplicable() == {name: owner for name, owner in expected.items() if owner is not None}
 
 
-def test_settings_of_other_commands():
-    assert SftSettings(data=()).inapplicable() == {"lora_rank": "a model that is loaded"}
-    assert SftSettings(data=(), model="m").inapplicable() == {"tiny": "--model tiny"}
+def test_settings_of_other_commands_and_of_risk_in_trajectories():
+    assert sft.SftSettings(data=()).inapplicable() == {"lora_rank": "a model that is loaded"}
+    assert sft.SftSettings(data=(), model="m").inapplicable() == {"tiny": "--model tiny"}
     news = NewsSettings(Path("a"), Path("b"))
     assert news.inapplicable() == dict.fromkeys(("batch_size", "device"), "a model as --scorer")
     assert replace(news, scorer="m").inapplicable() == {}
@@ -159,9 +153,6 @@ def test_settings_of_other_commands():
     alone = LanguageConfig(tools=("all",), groups=1, variant="gigpo")
     assert alone.inapplicable().keys() == {"refills", "positive_share"}
     assert LanguageConfig().inapplicable()["others"] == "a number of groups that the model plays"
-
-
-def test_risk_in_trajectories_needs_the_task_and_the_learner():
     cppo = replace(TRAIN.cppo, weigh_risk=True)
     needs = {"cppo.weigh_risk": "--env.risk-strength above 0 and --env.risk-form trajectory"}
     for rules, settings, expected in (
@@ -192,11 +183,11 @@ CHATS = {"out": Path("conversations.jsonl"), "agents": ("rule_based", "oracle"),
         (MarketSettings, MARKET),
         (TrainSettings, SHARED | ROWS | VALIDATED),
         (EvaluateSettings, SHARED | {"agents": ("all",)}),
-        (CollectSettings, HELD_OUT | CHATS | {"min_grade": 0.0}),
-        (PlaySettings, {"seed": 0}),
+        (collect.CollectSettings, HELD_OUT | CHATS | {"min_grade": 0.0}),
+        (play.PlaySettings, {"seed": 0}),
         (ServeSettings, SERVED | {"num_tasks": 1000, "seed": 0, "compile": True, "web": False}),
-        (SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),
-        (ReplaySettings, {"device": "cpu"}),
+        (sft.SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),
+        (replay.ReplaySettings, {"device": "cpu"}),
         (NewsSettings, {"scorer": "lexicon", "batch_size": 32, "device": "auto"}),
     ],
 )
@@ -222,23 +213,21 @@ def test_all_names_are_settings_and_the_help_tells_those_that_it_does_not_list()
     assert "  of a gate: --env.gate-threshold" in told and applicable.told_inapplicable(object()) == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "words", "told"),
-    [
+def test_a_setting_of_another_mode_is_refused_by_name_with_its_owner():
+    """Even at its default: whoever gives it expects something of it."""
+    grpo = {"algorithm": "grpo"}
+    for changes, words, told in (
         ({}, "--grpo.variant grpo", "--grpo.variant belongs to --algorithm grpo"),
         ({}, "--seed 1 --group-size 4 --num-groups 4", "--num-groups, --group-size belong to --algorithm grpo"),
         ({}, "--grpo.no-anneal --num_groups=2", "--num-groups, --grpo.anneal belong to --algorithm grpo"),
         ({}, "--env.gate_threshold=9", "--env.gate-threshold belongs to a gate"),
         # What belongs to something else is told next time.
         ({}, "--sac.gamma 1 --context-market a.csv", "--context-market belongs to a market of data"),
-        ({"algorithm": "grpo"}, "--ppo.clip 0.2 --grpo.gamma 1", "--ppo.clip belongs to --algorithm ppo"),
-        ({"algorithm": "grpo"}, "--grpo.refills 4", "--grpo.refills belongs to variant dapo"),
-    ],
-)
-def test_a_setting_of_another_mode_is_refused_by_name_with_its_owner(changes, words, told):
-    """Even at its default: whoever gives it expects something of it."""
-    with pytest.raises(ValueError, match=f"^{re.escape(f'{told}: no effect with these settings')}"):
-        refuse_inapplicable(replace(TRAIN, **changes), words.split())
+        (grpo, "--ppo.clip 0.2 --grpo.gamma 1", "--ppo.clip belongs to --algorithm ppo"),
+        (grpo, "--grpo.refills 4", "--grpo.refills belongs to variant dapo"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'{told}: no effect with these settings')}"):
+            refuse_inapplicable(replace(TRAIN, **changes), words.split())
 
 
 def test_a_name_is_found_however_it_is_written_and_settings_in_effect_are_taken():
@@ -268,23 +257,3 @@ def test_a_preset_may_bring_settings_of_other_modes(tmp_path):
     assert (grpo.num_envs, grpo.num_groups, grpo.group_size) == (2048, 3, 5)
     assert grpo.grpo.variant == "dapo" and grpo.ppo == PPOConfig(num_steps=16, gamma=0.5) and grpo.language.turns == 2
     assert applicable.in_effect(TRAIN) == TRAIN
-
-
-def test_help_lists_what_applies_and_names_the_rest(capsys):
-    def help_of(*words: str) -> tuple[set[str], str]:
-        """The options that a help lists, and its text before them."""
-        assert cli.main([*words, "--help"]) == 0
-        before, _, options = capsys.readouterr().out.partition("-h, --help  ")
-        # The frame depends on what the output can show.
-        listed = [line.strip(" │|") for line in options.splitlines()]
-        names = {name for line in listed if line.startswith("--") for name in re.findall(r"--[a-z][\w.-]*", line)}
-        return names, before
-
-    options, before = help_of("train", "--algorithm", "grpo")
-    assert {"--grpo.variant", "--grpo.reward.invalid", "--num-groups", "--env.tilt-gain"} <= options
-    assert not [name for name in options if name.startswith(("--ppo", "--language", "--num-envs", "--grpo.refills"))]
-    assert "of --algorithm ppo: --ppo.*\n" in before and "of --algorithm exact: --exact.*\n" in before
-    # Beside words that are refused it is that of the defaults.
-    assert {"--ppo.clip", "--num-envs"} <= help_of("train", "--num-envs", "many")[0]
-    loaded = help_of("sft", "--model", "m")[0]
-    assert "--lora-rank" in loaded and "--data" in loaded and "--tiny.layers" not in loaded

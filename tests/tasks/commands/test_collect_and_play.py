@@ -1,7 +1,5 @@
 """``vecenv collect``: conversations that an environment understands; ``vecenv play``: episodes of a person."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -20,7 +18,6 @@ EPISODES, DAYS = 3, 4
 
 
 def settings(out, task: str = "multi_stock_3", **changes) -> CollectSettings:
-    """Settings of short episodes on a small market."""
     given = CollectSettings.defaults(["--task", task])
     rules = replace(given.env, max_ticks=60) if task == "execution" else replace(given.env, days=DAYS)
     market = {"market": "synthetic", "num_paths": 4, "num_days": 290, "device": "cpu", "episodes": EPISODES}
@@ -59,16 +56,13 @@ def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
     assert sums == [len(days), len(kept), size]
 
 
-def test_episodes_are_of_training_days(tmp_path):
+def test_conversations_are_of_training_days_and_of_simulated_markets(tmp_path):
     given = settings(tmp_path / "train.jsonl", num_paths=1, num_days=700, agents=("rule_based",), episodes=40)
     tape = given.tape(given.env)
     edges = tuple(tape.dates[day].astype(object) for day in (400, 430))
     _, lines = collected(replace(given, train_end=edges[0], test_start=edges[1]))
     assert str(tape.dates[380]) < max(line["dates"][1] for line in lines) <= str(edges[0])
-
-
-def test_conversations_of_a_simulated_market(tmp_path):
-    """The reference by default; every answer can be read."""
+    # Of a simulated market the reference plays by default; every answer can be read.
     told, lines = collected(settings(tmp_path / "a.jsonl", "execution", conversation="episode", episodes=2))
     assert list(told) == ["twap"] and [line["env_id"] for line in lines] == [0, 1]
     env = make_spoken("execution", 1, max_ticks=60)
@@ -80,9 +74,7 @@ def test_conversations_of_a_simulated_market(tmp_path):
         assert any(answer.split("; ")[-1].startswith(("BUY", "SELL")) for answer in answers)
     _, steps = collected(settings(tmp_path / "b.jsonl", "execution", conversation="day", episodes=2))
     assert [line["step"] for line in steps] == [1, 2, 1, 2]
-
-
-def test_the_examples_of_the_prompt_are_orders():
+    # The examples of the prompt are orders.
     names = ("RELIANCE", "INFY")
     examples = [line.strip().split("  ")[0] for line in system_prompt(names, 20).splitlines() if line.startswith("  ")]
     assert examples == ["HOLD", "BUY RELIANCE 0.5", "SELL RELIANCE 30%"]
@@ -142,7 +134,7 @@ def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
     assert cli.main(["replay", str(record)]) == 0
 
 
-def test_a_person_may_leave_and_is_told_of_refused_orders(play, tmp_path):
+def test_a_person_may_leave_and_is_told_of_what_is_refused(play, tmp_path):
     for lines in (["HOLD"], ["HOLD", "", "Q"]):
         code, out, err = play(lines, f"{ON_BARS} --record {tmp_path / 'left.jsonl'}")
         assert (code, err) == (0, "") and "Left after 1 days" in out and "buy_and_hold" in out
@@ -154,9 +146,7 @@ def test_a_person_may_leave_and_is_told_of_refused_orders(play, tmp_path):
     assert out.count("Every order names its symbol.") == 1 and "Symbols: RELIANCE, INFY, TCS" in out
     assert "Bought" in out and "SELL TCS: nothing was traded" in out
     assert "Mistakes: position limit x1" in out and "sell unheld -0.050" in out
-
-
-def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
+    # Bad input is refused before the first day.
     for words, told in (
         ("--task stock_trading", "so it cannot be played; there are agent_market, curriculum, execution, full_auto"),
         (f"--record {tmp_path}/nowhere/a.jsonl", f"a.jsonl: there is no folder {tmp_path / 'nowhere'}"),
@@ -164,11 +154,16 @@ def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
     ):
         code, out, err = play(["HOLD"], f"{ON_BARS} {words}")
         assert code == 2 and out == "" and told in err, err
+    # A quote that would trade is told.
+    small = "--task market_making --env.max-ticks 30"
+    _, out, _ = play(["BID 10 AT 1500; ASK 10 AT 1600"], small)
+    assert "Your bid is not in the book" in out and "Your ask is not" not in out
+    code, out, _ = play([], small)
+    assert code == 0 and "Left after 0 steps" in out
 
 
 @pytest.mark.parametrize("task", ["agent_market", "execution"])
 def test_a_person_trades_in_a_simulated_market(play, tmp_path, task):
-    """The ladder is shown, orders are filled, and the record replays."""
     lines = ["BUY 20; SELL 20", "?", "what", "BID 10 AT 999.50; ASK 10 AT 1000.50", "HOLD"]
     record = tmp_path / "played.jsonl"
     code, out, _ = play(lines, f"--task {task} --env.max-ticks 90 --seed 3 --record {record}")
@@ -179,11 +174,3 @@ def test_a_person_trades_in_a_simulated_market(play, tmp_path, task):
     (episode,) = read_jsonl(record)
     assert [turn.action for turn in episode.turns][2] == "HOLD" and episode.finished
     assert cli.main(["replay", str(record)]) == 0
-
-
-def test_a_quote_that_would_trade_is_told(play):
-    small = "--task market_making --env.max-ticks 30"
-    _, out, _ = play(["BID 10 AT 1500; ASK 10 AT 1600"], small)
-    assert "Your bid is not in the book" in out and "Your ask is not" not in out
-    code, out, _ = play([], small)
-    assert code == 0 and "Left after 0 steps" in out

@@ -1,19 +1,15 @@
 """``vecenv data``: inspects, converts and fetches bars, and scores news."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd
 import pytest
 
 from tests.tasks.commands.small_runs import DAYS, bars
-from vecenv.market import fetch
-from vecenv.market.parquet_files import read_parquet
+from vecenv.market import fetch, parquet_files
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.data import NewsSettings, _news_table, _ragged, main
-from vecenv.tasks.signals.news.headlines import HEADLINES
-from vecenv.tasks.signals.news.lexicon import LexiconScorer
+from vecenv.tasks.commands.data import NewsSettings, _ragged, main
+from vecenv.tasks.signals.news import headlines, lexicon
 
 
 def data(*words) -> int:
@@ -38,16 +34,13 @@ def test_data_inspect_and_convert(place, tmp_path, capsys):
 
 
 def test_ragged_symbols_are_listed_up_to_ten():
-    span = ["2020-01-01", "2020-12-31"]
-    entry = {"first": span[0], "last": span[1], "missing": 0}
-    short = entry | {"first": "2020-02-01", "missing": 3}
-    assert _ragged({"span": span, "listings": {"A": entry, "B": short, "C": entry | {"missing": 1}}}) == [
-        "B: 2020-02-01 to 2020-12-31, 3 days missing between",
-        "C: 2020-01-01 to 2020-12-31, 1 days missing between",
-    ]
-    assert len(_ragged({"span": span, "listings": dict.fromkeys(range(10), short)})) == 10
-    many = _ragged({"span": span, "listings": dict.fromkeys(range(12), short)})
-    assert len(many) == 11 and many[-1] == "and 2 more"
+    span, gaps = ["2020-01-01", "2020-12-31"], "days missing between"
+    short = {"first": "2020-02-01", "last": span[1], "missing": 3}
+    whole = {"first": span[0], "last": span[1], "missing": 0}
+    listed = _ragged({"span": span, "listings": {"A": whole, "B": short, "C": whole | {"missing": 1}}})
+    assert listed == [f"B: 2020-02-01 to 2020-12-31, 3 {gaps}", f"C: 2020-01-01 to 2020-12-31, 1 {gaps}"]
+    many = {count: _ragged({"span": span, "listings": dict.fromkeys(range(count), short)}) for count in (10, 12)}
+    assert len(many[10]) == 10 and len(many[12]) == 11 and many[12][-1] == "and 2 more"
 
 
 def test_data_fetch(tmp_path, monkeypatch):
@@ -71,9 +64,8 @@ def test_data_fetch(tmp_path, monkeypatch):
 
 
 def news_file(folder, rows=60):
-    """Write headlines of two symbols, and one row without a text."""
     days = pd.date_range("2024-01-01", periods=rows, freq="12h").strftime("%Y-%m-%d")
-    texts, path = [*HEADLINES[: rows - 1], ""], folder / "news.csv"
+    texts, path = [*headlines.HEADLINES[: rows - 1], ""], folder / "news.csv"
     pd.DataFrame({"date": days, "symbol": ["A", "B", "B"] * (rows // 3), "title": texts}).to_csv(path, index=False)
     return path
 
@@ -86,27 +78,14 @@ def test_data_news(tmp_path, capsys):
     assert "60 of 60 texts" in said and "60, 60 distinct, 0 from the cache" in said and "20 texts on 20 days" in said
     result = json.loads(told.read_text())
     assert (result["texts"], result["cached"], result["unreadable_share"]) == (60, 0, 1 / 60)
-    panel = read_parquet(out)
+    panel = parquet_files.read_parquet(out)
     assert len(panel) == result["rows"] and panel["texts"].sum() == 60 and panel["unreadable"].sum() == 1
-    own = LexiconScorer().score([HEADLINES[0]])
+    own = lexicon.LexiconScorer().score([headlines.HEADLINES[0]])
     first = panel[(panel["date"] == "2024-01-01") & (panel["symbol"] == "A")]
     assert (first["sentiment"].item(), first["risk"].item()) == (own.sentiment[0], own.risk[0])
     assert data(*words) == 0
     assert "60, 60 distinct, 60 from the cache" in capsys.readouterr().out
-    pd.testing.assert_frame_equal(read_parquet(out), panel)
-
-
-def test_symbols_are_listed_only_if_they_are_few():
-    own = {"texts": 2000, "days": 1500, "first": "a", "last": "b"}
-    shares = {"unreadable_share": 0.125, "unknown_share": 0.0, "neutral_share": 1.0}
-    for count, listed in ((20, 20), (21, 0)):
-        summary = {"file": "f", "scorer": "s", "texts": 3, "distinct": 2, "cached": 1, "rows": 4, **shares}
-        table = _news_table(summary | {"symbols": {f"S{number}": own for number in range(count)}})
-        names, told = ([*column.cells] for column in table.columns)
-        percents = ["12.5%", "0.0%", "100.0%"]
-        assert told[:6] == ["s", "3, 2 distinct, 1 from the cache", *percents, f"4 rows, {count} symbols"]
-        assert names[6:] == [f"S{number}" for number in range(listed)]
-    assert table.row_count == 6 and "2,000 texts on 1,500 days, a to b" not in told
+    pd.testing.assert_frame_equal(parquet_files.read_parquet(out), panel)
 
 
 def test_news_that_cannot_be_scored_are_refused_and_nothing_is_written(tmp_path):

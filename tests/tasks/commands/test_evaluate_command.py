@@ -1,10 +1,7 @@
 """``vecenv evaluate``: rules and market of a run, which policies play there, how several become one, and known days."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,11 +14,9 @@ import vecenv
 from tests.small_env import small_tape
 from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, made_run, settings_on
 from vecenv.language.config import AnswerConfig
+from vecenv.learn import combination, ensemble, evaluation
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.combination import Combination
-from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError
-from vecenv.learn.evaluation import evaluate
 from vecenv.market.load import known_days
 from vecenv.tasks.commands import comparison, known_before
 from vecenv.tasks.commands.comparison import held_out_environment, trained_agents, validation_environment
@@ -30,10 +25,7 @@ from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.agents import BuyAndHold
-from vecenv.worldmodel.network.checkpoint import save_network
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.named_weights import JUDGED
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network import checkpoint, market_network, named_weights, transformer
 
 
 def defaults(*words) -> EvaluateSettings:
@@ -75,24 +67,18 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     assert defaults("--task-preset", "finrl").env != defaults().env
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
+def test_what_cannot_be_evaluated_is_refused_before_the_market_is_made(place, tmp_path, capsys):
+    run = str(place / "tilts")
+    for words, told in (
         ("--checkpoint RUN --model m", "either a checkpoint or a model plays beside the baselines, not both"),
         ("--model RUN --task portfolio", "RUN was trained on the task 'stock_trading', not on 'portfolio'"),
         ("--checkpoint nowhere", "nowhere: there is no checkpoint"),
         ("--checkpoint RUN/settings.yaml", "RUN/settings.yaml: not a checkpoint"),
         ("--task-preset nothing", "unknown task preset 'nothing'"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_refused(place, words, told):
-    run = str(place / "tilts")
-    with pytest.raises(ValueError, match=re.escape(told.replace("RUN", run))):
-        defaults(*words.replace("RUN", run).split())
-
-
-def test_settings_that_do_not_fit_are_refused_before_the_market_is_made(place, tmp_path, capsys):
-    given, tier = defaults("--checkpoint", place / "tilts"), defaults("--task", "portfolio")
+    ):
+        with pytest.raises(ValueError, match=re.escape(told.replace("RUN", run))):
+            defaults(*words.replace("RUN", run).split())
+    given, tier = defaults("--checkpoint", run), defaults("--task", "portfolio")
     for settings, told in (
         (replace(given, agents=("nobody",)), "unknown agents nobody"),
         (replace(given, record=tmp_path / "a.jsonl"), "episodes of 'stock_trading' are not recorded"),
@@ -153,7 +139,7 @@ def test_a_validation_keeps_the_actions_of_the_policy(action):
     market = ("multi_stock_3", made.scenario.tape, made.scenario.config)
     env = validation_environment(*market, 4, False)
     assert env.action_spec.shape[1:] == made.action_spec.shape[1:] and env.scenario.config.max_orders == 3
-    held = evaluate(env, {"buy_and_hold": BuyAndHold()})
+    held = evaluation.evaluate(env, {"buy_and_hold": BuyAndHold()})
     assert held.grades["buy_and_hold"]["calibrated"].mean == pytest.approx(0.5, abs=0.05)
     with pytest.raises(ValueError, match=r"multi_stock_3 are compared by their orders: env\.action must be 'orders'"):
         held_out_environment(*market, 4)
@@ -165,7 +151,6 @@ def test_a_validation_keeps_the_actions_of_the_policy(action):
 
 @pytest.fixture
 def env(place):
-    """The test of the small market, for tilts."""
     settings = settings_on(place)
     return held_out_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)[0]
 
@@ -174,7 +159,7 @@ def checkpoints(place, *names):
     return {name: place / name / "checkpoint.pt" for name in names}
 
 
-def test_baselines_are_chosen_by_name_and_the_best_rule_plays_where_the_market_knows_it(env):
+def test_policies_of_the_same_rules_play_alone_and_as_their_mean_beside_baselines(env, place, tmp_path):
     chosen = comparison.chosen_agents
     assert chosen("stock_trading", ("all",)) == tuple(BASELINES)
     assert chosen("stock_trading", ("hold", "buy_and_hold")) == ("hold", "buy_and_hold")
@@ -186,18 +171,15 @@ def test_baselines_are_chosen_by_name_and_the_best_rule_plays_where_the_market_k
     )
     assert list(comparison.baseline_agents(ours, ("hold",))) == ["hold", "best_rule"]
     assert list(comparison.baseline_agents(env, ("hold",))) == ["hold"]
-
-
-def test_policies_of_the_same_rules_play_alone_and_as_their_mean(env, place, tmp_path):
     other = made_run(tmp_path / "other", settings_on(place, seed=5)) / "checkpoint.pt"
     paths = checkpoints(place, "tilts") | {"other": other}
     assert list(trained_agents(checkpoints(place, "tilts"), env)) == ["tilts"]
     agents = trained_agents(paths, env)
-    assert list(agents) == ["tilts", "other", "ensemble"] and isinstance(agents["ensemble"].policy, MeanPolicy)
+    assert list(agents) == ["tilts", "other", "ensemble"] and isinstance(agents["ensemble"].policy, ensemble.MeanPolicy)
     actions = [agents[name].act(env) for name in agents]
     torch.testing.assert_close(actions[2], (actions[0] + actions[1]) / 2)
     assert not torch.equal(actions[0], actions[1])
-    voted = trained_agents(paths, env, Combination("vote"))["ensemble"].act(env)
+    voted = trained_agents(paths, env, combination.Combination("vote"))["ensemble"].act(env)
     assert not torch.equal(voted, actions[2])
     differing = comparison.policies_diversity(list(paths.values()), env, 0)
     assert differing.distance > 0 and len(differing.divergence) == 2 and differing.divergence[0][0] == 0
@@ -220,32 +202,29 @@ def test_tasks_with_agents_of_their_own_combine_by_the_mean_alone(env, place, mo
     assert trained_agents(again, env)["ensemble"] == (list(again.values()), TILTS)
     assert comparison.policies_diversity(list(again.values()), env, 0) is None
     with pytest.raises(ValueError, match="policies of task 'stock_trading' are combined by --combine mean alone"):
-        trained_agents(again, env, Combination("vote"))
+        trained_agents(again, env, combination.Combination("vote"))
 
     def no_mean(paths, config, env):
         if len(paths) > 1:
-            raise NoEnsembleError("no mean")
+            raise ensemble.NoEnsembleError("no mean")
         return "alone"
 
     monkeypatch.setattr(env.scenario, "task", replace(own, trained=no_mean))
     assert trained_agents(again, env) == {"tilts": "alone", "again": "alone"}
 
 
-def test_combinations_that_are_asked_for(place):
+def test_combinations_and_inputs_that_do_not_fit_are_named(place):
     one, asked, check = place / "tilts" / "checkpoint.pt", comparison.asked_combination, comparison.check_combination
-    assert asked("mean", 0.0) is None and asked("vote", 2.0) == Combination("vote", 2.0)
+    assert asked("mean", 0.0) is None and asked("vote", 2.0) == combination.Combination("vote", 2.0)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         asked("weighted", 0)
     check(None, [one])
-    check(Combination("vote"), [one, one])
+    check(combination.Combination("vote"), [one, one])
     with pytest.raises(ValueError, match=r"^--combine vote needs several checkpoints, got 1$"):
-        check(Combination("vote"), [one])
+        check(combination.Combination("vote"), [one])
     for kind in ("select", "weighted"):
         with pytest.raises(ValueError, match="holds no Sharpe ratio of a validation"):
-            check(Combination(kind), [one, one])
-
-
-def test_inputs_that_differ_from_those_of_a_training_are_named(place):
+            check(combination.Combination(kind), [one, one])
     state, settings = read_checkpoint(place / "tilts"), settings_on(place)
     tape, two = settings.tape(TILTS), settings_on(place, symbols=("S0", "S1")).tape(TILTS)
     comparison.check_fits(state, tape, TILTS)
@@ -261,21 +240,6 @@ def test_inputs_that_differ_from_those_of_a_training_are_named(place):
         comparison.check_same_inputs(state, replace(TILTS, action="weights"))
 
 
-def test_the_market_is_shown_with_its_spans():
-    out = StringIO()
-    part = SimpleNamespace(dates=["a", "b", "c"], first_day=1, num_paths=4)
-    for names, paths, currency in (("ABCDE", 1, "USD"), ("ABCDEF", 3, None)):
-        tape = {"symbols": tuple(names), "num_symbols": len(names), "num_paths": paths, "currency": currency}
-        comparison.show_market(Console(file=out, width=200), SimpleNamespace(source="bars", **tape), {"Test": part})
-    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
-        "Market    bars: A, B, C, D, E, prices in USD",
-        "Test      b to c, 2 days after the warm-up, 4 paths",
-        "Market    bars: 6 symbols, 3 paths",
-        "Test      b to c, 2 days after the warm-up, 4 paths",
-    ]
-    assert comparison.wide_console().width == 150
-
-
 TOLD = (
     "A policy was trained on paths of {}, a model that has learned from days of these symbols up to {}: until then "
     "this is no test on unseen days"
@@ -283,25 +247,27 @@ TOLD = (
 
 
 def test_the_last_day_of_each_symbol_over_all_markets(tmp_path):
-    trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
-    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
+    trunk = transformer.TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
+    network = market_network.MarketNetwork(market_network.NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
     one = {"symbols": ["S0", "S9"], "validation_end": "2020-06-01"}
     model, sources = (
         tmp_path / "a.safetensors",
         {"one": one, "two": {"symbols": ["S9"], "validation_end": "2021-03-01"}},
     )
-    save_network(model, network, {"sources": sources}, {})
+    checkpoint.save_network(model, network, {"sources": sources}, {})
     assert known_days(model) == {"S0": "2020-06-01", "S9": "2021-03-01"}
-    save_network(model, network, {}, {})
+    checkpoint.save_network(model, network, {}, {})
     assert known_days(model) == known_days("synthetic") == known_days("prices.parquet") == {}
     # Weights that come with the package.
     judged, shipped = known_days("judged"), known_days("neural")
-    assert judged == known_days(JUDGED) and (judged["TCS"], judged["AAPL"]) == ("2022-12-31", "2018-12-31")
+    assert judged == known_days(named_weights.JUDGED) and (judged["TCS"], judged["AAPL"]) == (
+        "2022-12-31",
+        "2018-12-31",
+    )
     assert shipped.keys() == judged.keys() and (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
 
 
 def trained_on(run: Path, market: str, **more: object) -> Path:
-    """Return a folder that says on which market it was trained."""
     run.mkdir()
     (run / "settings.yaml").write_text(yaml.safe_dump({"market": market, **more}))
     return run
@@ -329,7 +295,7 @@ def told(monkeypatch):
     return lines
 
 
-def test_days_of_the_tests_symbols_that_a_model_knows_are_told(told, tmp_path):
+def test_days_that_a_model_knows_are_told(told, tmp_path):
     """Those of S0 up to the first day of the test or the day before; S9 is not in the test, whose days may be drawn."""
     run, first, before, late = trained_on(tmp_path / "run", "m"), *(str(TAPE.dates[0] + off) for off in (0, -1, 900))
     assert told({"m": {"S0": first, "S9": before}}, run) == [TOLD.format("m", first)]
@@ -342,10 +308,7 @@ def test_days_of_the_tests_symbols_that_a_model_knows_are_told(told, tmp_path):
     hint = "; --market judged has learned from none after 1990-12-31"
     assert told(days, neural) == [TOLD.format("neural", late) + hint]
     assert told({"judged": {"S0": late}}, judged) == [TOLD.format("judged", late)]
-
-
-def test_policies_that_a_policy_started_from_are_looked_at_too(told, tmp_path):
-    """The last of three runs, each started from the one before; only the first was trained on a model."""
+    # Policies that a policy started from are looked at too: of three runs only the first was trained on a model.
     first = trained_on(tmp_path / "first", "m")
     second = trained_on(tmp_path / "second", "prices.parquet", initial=str(first / "checkpoint.pt"))
     third = trained_on(tmp_path / "third", "prices.parquet", initial=str(second))

@@ -1,7 +1,5 @@
 """Markets of the command line: spans, splits, what reaches them, and training paths that are drawn anew."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from datetime import date
@@ -35,12 +33,11 @@ def settings(**values) -> MarketSettings:
     return MarketSettings(**given | values)
 
 
-def test_spans_of_training_and_test():
+def test_spans_and_paths_of_training_and_test():
     tape = settings().tape(CONFIG)
     dates, day = tape.dates, [each.astype(date) for each in tape.dates]
 
     def spans(**values) -> list:
-        """First and last day of training and of the test."""
         chosen = settings(**values)
         own = chosen.tape(CONFIG)
         return [edge for part in (chosen.training(own), chosen.test(own)) for edge in (part.dates[0], part.dates[-1])]
@@ -56,10 +53,7 @@ def test_spans_of_training_and_test():
     late = settings(start=day[100]).tape(CONFIG)
     assert late.dates[0] == dates[100] and late.first_day == 0
     assert np.array_equal(late.features.numpy(), tape.features[:, 100:].numpy())
-
-
-def test_other_paths_are_the_test_of_a_generated_market():
-    """All days of each; by dates, all paths."""
+    # Other paths are the test of a generated market: all days of each; by dates, all paths.
     chosen = settings(num_paths=10, test_fraction=0.25)
     tape = chosen.tape(CONFIG)
     training, test = chosen.training(tape), chosen.test(tape)
@@ -125,23 +119,19 @@ def test_all_settings_reach_the_market(monkeypatch):
     assert markets == ["neural", "news", "neural"]
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"test_fraction": 1.0}, "test_fraction must be between 0 and 1, got 1.0"),
-        ({"test_fraction": 0.0}, "test_fraction must be between 0 and 1, got 0.0"),
-        ({"embargo": -1}, "embargo must not be negative, got -1"),
-        ({"score_delay": -1}, "score_delay must not be negative, got -1"),
+def test_what_cannot_be_is_refused():
+    first, before = date(2020, 1, 1), date(2019, 1, 1)
+    settings(embargo=0, score_delay=0, start=first, end=date(2020, 1, 2))
+    for values, words in (
+        *(({"test_fraction": own}, f"test_fraction must be between 0 and 1, got {own}") for own in (0.0, 1.0)),
+        *(({name: -1}, f"{name} must not be negative, got -1") for name in ("embargo", "score_delay")),
         ({"currency": "Rs."}, "Rs."),
         ({"market_close": "16:00"}, "16:00"),
-        ({"start": date(2020, 1, 1), "end": date(2019, 1, 1)}, "start 2020-01-01 must be before end 2019-01-01"),
-        ({"train_end": date(2020, 1, 1), "test_start": date(2020, 1, 1)}, "train_end 2020-01-01 must be before"),
-    ],
-)
-def test_what_cannot_be_is_refused(values, words):
-    settings(embargo=0, score_delay=0, start=date(2020, 1, 1), end=date(2020, 1, 2))
-    with pytest.raises(ValueError, match=words):
-        settings(**values)
+        ({"start": first, "end": before}, "start 2020-01-01 must be before end 2019-01-01"),
+        ({"train_end": first, "test_start": first}, "train_end 2020-01-01 must be before"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            settings(**values)
 
 
 def test_a_task_trades_the_symbols_that_a_model_knows(monkeypatch):

@@ -1,7 +1,5 @@
 """Runs of seeds and other runs: folders, names, how they go on, what a training starts from, and what it leaves."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -66,7 +64,7 @@ def test_a_policy_that_cannot_start_a_run_or_stand_beside_it_is_named(place, giv
     assert told in str(error.value)
 
 
-def test_policies_that_fit_and_files_that_hold_none(place, tmp_path):
+def test_what_a_run_starts_from(place, tmp_path):
     check_initial(settings_on(place, initial=place / "tilts"))
     check_initial(settings_on(place, initial=place / "tilts", algorithm="cppo", cppo=CPPOConfig(**SMALL)))
     own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
@@ -81,13 +79,7 @@ def test_policies_that_fit_and_files_that_hold_none(place, tmp_path):
         for check, given in ((check_initial, {"initial": file}), (check_beside, {"beside": (file,)})):
             with pytest.raises(ValueError, match=re.escape(f"{file}: {told}")):
                 check(settings_on(place, **given))
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
-
-
-def test_a_run_is_resumed_from_what_it_started_from(place, tmp_path):
+    # A run is resumed from what it started from.
     own, plain = settings_on(place, initial=Path("a")), place / "tilts"
     started = made_run(tmp_path / "run", own)
     check_initial(replace(own, resume=started))
@@ -96,6 +88,10 @@ def test_a_run_is_resumed_from_what_it_started_from(place, tmp_path):
         check_initial(replace(own, resume=started, initial=Path("b")))
     with pytest.raises(ValueError, match=re.escape(f"{plain} is a run that started from nothing: --initial belongs")):
         check_initial(replace(own, resume=plain))
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
 
 
 def test_a_new_run_keeps_a_copy_of_its_start_and_the_next_seed_takes_that(place, tmp_path):
@@ -128,7 +124,7 @@ def checkpoint_in(folder: Path, name: str = "checkpoint.pt") -> Path:
     return folder if name == "checkpoint.pt" else folder / name
 
 
-def test_runs_beside_have_the_names_of_their_folders(place, tmp_path):
+def test_other_runs_beside_this_one(place, tmp_path):
     settings = settings_on(place, beside=(place / "exact", place / "two"))
     expected = {name: place / name / "checkpoint.pt" for name in ("exact", "two")}
     assert other_runs.policies_beside(settings) == expected and other_runs.policies_beside(settings_on(place)) == {}
@@ -137,9 +133,7 @@ def test_runs_beside_have_the_names_of_their_folders(place, tmp_path):
         beside = (checkpoint_in(tmp_path / name),)
         with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
             other_runs.policies_beside(settings_on(place, beside=beside))
-
-
-def test_a_flat_policy_of_other_symbols_cannot_play_the_test(place):
+    # A flat policy of other symbols cannot play the test.
     settings, check = settings_on(place, beside=(place / "two",)), other_runs.check_beside_on
     check_beside(settings)
     tape = settings.tape(settings.env)
@@ -152,7 +146,9 @@ def test_a_flat_policy_of_other_symbols_cannot_play_the_test(place):
         check(settings_on(place, beside=(place / "tilts",)), other)
 
 
-def test_a_run_for_each_seed_in_a_folder_of_its_own(tmp_path):
+def test_folders_of_seeds_and_the_names_of_their_policies(tmp_path):
+    assert policy_files(tmp_path) == {"trained": tmp_path / "checkpoint.pt"}
+    assert policy_files(tmp_path / "a.pt") == {"trained": tmp_path / "a.pt"}
     for given in ({"seeds": 2}, {"ensemble": 2}):
         settings = settings_on(tmp_path, seed=4, **given)
         single = replace(settings, seeds=1, ensemble=None)
@@ -167,15 +163,10 @@ def test_a_run_for_each_seed_in_a_folder_of_its_own(tmp_path):
     for resume, expected in ((tmp_path, [None, tmp_path / "seed_5"]), (None, [None, None])):
         runs = runs_of_seeds(settings_on(tmp_path, seed=4, seeds=2, resume=resume), tmp_path)
         assert [run.settings.resume for run in runs] == expected
-
-
-def test_policies_in_folders_and_their_names(tmp_path):
-    assert policy_files(tmp_path) == {"trained": tmp_path / "checkpoint.pt"}
-    assert policy_files(tmp_path / "a.pt") == {"trained": tmp_path / "a.pt"}
     for name in ("seed_10", "seed_9", "seed_x", "seed_"):
         checkpoint_in(tmp_path / name)
     (tmp_path / "seed_11").mkdir()
-    found = {f"trained_{seed}": tmp_path / f"seed_{seed}" / "checkpoint.pt" for seed in (9, 10)}
+    found = {f"trained_{seed}": tmp_path / f"seed_{seed}" / "checkpoint.pt" for seed in (5, 9, 10)}
     assert policy_files(tmp_path) == found and list(policy_files(tmp_path)) == list(found)
     # As much of their folders as tells them apart.
     one, two = checkpoint_in(tmp_path / "a" / "seed_0"), checkpoint_in(tmp_path / "b" / "seed_0")
@@ -293,7 +284,8 @@ def test_policies_on_training_days_beside_the_test(place):
     assert [result[name]["excess_log_return"]["gap"] for name in kept] == [0.0] * 2
 
 
-def test_the_untrained_policy_is_that_of_the_seed_under_the_moments_of_the_trained_one(place, tmp_path):
+def test_a_training_is_validated_and_begins_untrained(place, tmp_path):
+    # The untrained policy is that of the seed under the moments of the trained one.
     learner = learner_of(settings_on(place, seed=4))
     first = [tensor.clone() for tensor in learner.actor]
     for tensor in (*learner.actor, *learner.moments):
@@ -302,6 +294,21 @@ def test_the_untrained_policy_is_that_of_the_seed_under_the_moments_of_the_train
     kept = read_checkpoint(tmp_path / "untrained.pt")
     assert same(kept["actor"], first) and same(kept["moments"], learner.moments) and kept["config"]["seed"] == 4
     training_report.write_initial_policy("a language model's learner", tmp_path / "nowhere")
+    # A training is validated where there is a span.
+    settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
+    learner, tape = learner_of(settings), settings.tape(TILTS)
+    assert with_validation(settings, learner, TILTS, {}) is learner
+    validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
+    assert isinstance(validated, ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
+    assert validated.validation.env.num_envs == 3
+    for own, spans in ((settings, {"Validation": tape}), (replace(settings, task="crypto_lob"), {})):
+        with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
+            with_validation(own, "a language model's learner", TILTS, spans)
+    # The seed of a run is added to that of its learner.
+    settings = settings_on(place, seed=4, algorithm="a2c", a2c=A2CConfig(seed=3, num_steps=4, hidden=(8,)))
+    assert settings.learner_config() == replace(settings.a2c, seed=7) and learner_of(settings).config.seed == 7
+    several = settings_on(place, seed=4, ensemble=3)
+    assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
 
 
 @pytest.mark.parametrize("validated", [False, True])
@@ -331,23 +338,6 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
         assert pd.read_csv(run.folder / "metrics.csv").iloc[0].to_dict() == line
         own = yaml.safe_load((run.folder / "settings.yaml").read_text())
         assert (own["seed"], own["seeds"], own["ensemble"]) == (4 + number, 1, None)
-
-
-def test_a_training_is_validated_where_there_is_a_span(place):
-    settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
-    learner, tape = learner_of(settings), settings.tape(TILTS)
-    assert with_validation(settings, learner, TILTS, {}) is learner
-    validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
-    assert isinstance(validated, ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
-    assert validated.validation.env.num_envs == 3
-    for own, spans in ((settings, {"Validation": tape}), (replace(settings, task="crypto_lob"), {})):
-        with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
-            with_validation(own, "a language model's learner", TILTS, spans)
-    # The seed of a run is added to that of its learner.
-    settings = settings_on(place, seed=4, algorithm="a2c", a2c=A2CConfig(seed=3, num_steps=4, hidden=(8,)))
-    assert settings.learner_config() == replace(settings.a2c, seed=7) and learner_of(settings).config.seed == 7
-    several = settings_on(place, seed=4, ensemble=3)
-    assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
 
 
 def test_rows_that_march_in_step_are_warned_of(place):

@@ -1,7 +1,5 @@
 """Whole runs of ``vecenv train``, small and eager: what each algorithm leaves, how runs go on, and their evaluation."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -45,28 +43,33 @@ LEARNERS = {
     "grpo": ({"total-frames": 384, "minibatches": 2, "hidden": 8, "reward.steps": 0.5}, "share/steps"),
     "exact": ({"total-frames": 256, "num-steps": 8, "hidden": 8, "policy": "symbol"}, "update"),
 }
-BOOKS = ("--task", "crypto_lob", "--env.synthetic-hours", "2", "--env.episode-steps", "60", "--env.embargo", "60")
+BOOKS = ("--task", "crypto_lob", "--env.synthetic-hours", 2, "--env.episode-steps", 60, "--env.embargo", 60)
+BOOKS += ("--no-compile", "--num-envs", 16, "--episodes", 6, "--validation-episodes", 4, "--evaluations", 2)
 
 
 @pytest.fixture(scope="module")
-def preset(place):
-    """A preset of small runs on the market."""
-    path = place / "small.yaml"
-    path.write_text(PRESET)
-    return path
+def run(place):
+    """Run a training of two updates on the market of the place, with more words of the command line."""
+    preset = place / "small.yaml"
+    preset.write_text(PRESET)
+
+    def trained(algorithm: str, *more: object, market: tuple = ()) -> int:
+        own = [word for name, value in LEARNERS[algorithm][0].items() for word in (f"--{algorithm}.{name}", value)]
+        words = market or ("--preset", preset, "--market", place / "market.parquet")
+        if algorithm == "dqn":
+            words = BOOKS
+        if algorithm == "grpo":
+            words = (*words, "--validation-fraction", 0)
+        return cli.main(["train", *map(str, (*words, "--algorithm", algorithm, *own, *more))])
+
+    return trained
 
 
-def words(place, preset, algorithm: str, *more: str) -> list[str]:
-    """The command line of a training of two updates."""
-    sizes, _ = LEARNERS[algorithm]
-    own = [word for name, value in sizes.items() for word in (f"--{algorithm}.{name}", str(value))]
-    market = ["--preset", str(preset), "--market", str(place / "market.parquet")]
-    if algorithm == "dqn":
-        held_out = ("--episodes", "6", "--validation-episodes", "4", "--evaluations", "2")
-        market = [*BOOKS, "--no-compile", "--num-envs", "16", *held_out]
-    if algorithm == "grpo":
-        more = ("--validation-fraction", "0", *more)
-    return ["train", *market, "--algorithm", algorithm, *own, *more]
+def evaluated(folder, target, *more: str) -> dict:
+    """What an evaluation of a run tells beside those who hold."""
+    words = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--agents", "hold", "--json", str(target)]
+    assert cli.main([*words, *more]) == 0
+    return told_in(target)
 
 
 def told_in(path) -> dict:
@@ -78,16 +81,18 @@ def updates_in(folder) -> list[int]:
 
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
-def test_a_run_is_trained_resumed_and_evaluated(place, preset, tmp_path, algorithm):
-    folder, frames = tmp_path / "run", f"--{algorithm}.total-frames"
-    beside = ("--beside", str(place / "exact")) if algorithm == "ppo" else ()
-    assert cli.main(words(place, preset, algorithm, *beside, "--seed", "3", "--folder", str(folder))) == 0
+def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm):
+    folder, frames, whole = tmp_path / "run", f"--{algorithm}.total-frames", LEARNERS[algorithm][0]["total-frames"]
+    beside = ("--beside", place / "exact") if algorithm == "ppo" else ()
+    assert run(algorithm, *beside, "--seed", 3, "--folder", folder) == 0
     files = {path.name for path in folder.iterdir()}
-    assert files >= ALL_FILES and (algorithm == "dqn" or files >= ALL_FILES | PICTURES)
-    whole = LEARNERS[algorithm][0]["total-frames"]
-    log = pd.read_csv(folder / "metrics.csv")
+    assert files >= ALL_FILES and (algorithm == "dqn" or files >= PICTURES)
+    log, document, state = (
+        pd.read_csv(folder / "metrics.csv"),
+        told_in(folder / "metrics.json"),
+        read_checkpoint(folder),
+    )
     assert log["frames"].tolist() == [whole // 2, whole] and log[LEARNERS[algorithm][1]].notna().all()
-    document, state = told_in(folder / "metrics.json"), read_checkpoint(folder)
     agents = document["evaluation"]["agents"]
     assert list(agents)[:2] == ["trained", "untrained"] and document["evaluation"]["num_episodes"] == 6
     assert document["settings"]["algorithm"] == algorithm and document["seed"] == state["config"]["seed"] == 3
@@ -101,10 +106,7 @@ def test_a_run_is_trained_resumed_and_evaluated(place, preset, tmp_path, algorit
         # Comparisons play the exact account.
         assert document["evaluation"]["config"]["whole_shares"] and not state["scenario"]["config"]["whole_shares"]
 
-    target = tmp_path / "evaluated.json"
-    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "3", "--agents", "hold"]
-    assert cli.main([*evaluate, "--json", str(target)]) == 0
-    again = told_in(target)["agents"]
+    again = evaluated(folder, tmp_path / "evaluated.json", "--seed", "3")["agents"]
     # The deflation depends on how many agents there are to choose among.
     for told in (agents["trained"], again["trained"]):
         for name in [name for name in told if name.startswith(("deflated", "minus", "excess"))]:
@@ -117,11 +119,11 @@ def test_a_run_is_trained_resumed_and_evaluated(place, preset, tmp_path, algorit
     assert (own["seed"], own[algorithm]["total_frames"]) == (3, whole * 3 // 2)
 
 
-def test_seeds_go_on_after_an_interruption_and_are_compared(place, preset, tmp_path, monkeypatch, capsys):
+def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monkeypatch, capsys):
     """All start from one policy; each is the run of its seed alone."""
     folder, alone, source, target = (tmp_path / name for name in ("a run", "alone", "source", "told.json"))
-    assert cli.main(words(place, preset, "ppo", "--folder", str(source))) == 0
-    more = ("--initial", str(source), "--symbols-per-path", "2", "--subsets-per-path", "3")
+    assert run("ppo", "--folder", source) == 0
+    more = ("--initial", source, "--symbols-per-path", 2, "--subsets-per-path", 3)
     show, shown = train_command.TrainingBar.show, []
 
     def interrupted(bar, metrics):
@@ -136,17 +138,15 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(place, preset, tmp_p
     try:
         with monkeypatch.context() as patch:
             patch.setattr(train_command.TrainingBar, "show", interrupted)
-            seeds = ("--seed", "4", "--seeds", "2", "--folder", str(folder))
-            assert cli.main(words(place, preset, "ppo", *more, *seeds)) == 130
+            assert run("ppo", *more, "--seed", 4, "--seeds", 2, "--folder", folder) == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out
+    assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out and updates_in(folder / "seed_5") == [1]
     assert {path.name for path in folder.iterdir()} == {"settings.yaml", "seed_4", "seed_5"}
-    assert updates_in(folder / "seed_5") == [1]
     assert cli.main(["train", "--resume", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert "Seed      4\n" in shown and "Seed      5\n" in shown and "Over 2 seeds: excess" in shown
-    assert cli.main(words(place, preset, "ppo", *more, "--seed", "5", "--folder", str(alone))) == 0
+    told = capsys.readouterr().out
+    assert "Seed      4\n" in told and "Seed      5\n" in told and "Over 2 seeds: excess" in told
+    assert run("ppo", *more, "--seed", 5, "--folder", alone) == 0
     states = [read_checkpoint(path) for path in (folder / "seed_5", alone, folder / "seed_4")]
     for name in ("actor", "critic", "moments"):
         assert all(map(torch.equal, states[0][name], states[1][name]))
@@ -160,9 +160,7 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(place, preset, tmp_p
     agents = document["evaluation"]["agents"]
     assert list(agents)[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "initial"]
     assert list(document["seeds"]["excess_log_return"]["by_seed"]) == ["4", "5"]
-    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "4", "--agents", "hold"]
-    assert cli.main([*evaluate, "--folder", str(tmp_path / "evaluated"), "--json", str(target)]) == 0
-    again = told_in(target)
+    again = evaluated(folder, target, "--seed", "4", "--folder", str(tmp_path / "evaluated"))
     assert list(again["agents"]) == ["trained_4", "trained_5", "ensemble", "hold"]
     assert again["diversity"] == document["seeds"]["diversity"]
     for name in ("trained_4", "trained_5", "ensemble"):
@@ -170,29 +168,25 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(place, preset, tmp_p
     assert told_in(tmp_path / "evaluated" / "metrics.json")["combine"] == "mean"
 
 
-def test_an_ensemble_in_one_batch_leaves_runs_that_are_combined(place, preset, tmp_path):
-    folder, target = tmp_path / "run", tmp_path / "told.json"
-    assert cli.main(words(place, preset, "ppo", "--ensemble", "2", "--seed", "4", "--folder", str(folder))) == 0
-    log, found = pd.read_csv(folder / "metrics.csv"), {}
+def test_an_ensemble_in_one_batch_leaves_runs_that_are_combined(run, tmp_path):
+    folder = tmp_path / "run"
+    assert run("ppo", "--ensemble", 2, "--seed", 4, "--folder", folder) == 0
+    log = pd.read_csv(folder / "metrics.csv")
     bests = {seed: read_checkpoint(folder / f"seed_{seed}")["best"] for seed in (4, 5)}
     for seed, best in bests.items():
         assert best["score"] == pytest.approx(log[f"validation_reward.seed_{seed}"].max())
-        assert updates_in(folder / f"seed_{seed}") == [1, 2]
     assert list(told_in(folder / "metrics.json")["evaluation"]["agents"])[:3] == ["trained_4", "trained_5", "ensemble"]
-    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "4", "--agents", "hold"]
-    for combine in (("weighted", "--sharpe-temperature", "0.01"), ("select",)):
-        assert cli.main([*evaluate, "--combine", *combine, "--json", str(target)]) == 0
-        found[combine[0]] = {name: told["cumulative_return"] for name, told in told_in(target)["agents"].items()}
+    evaluated(folder, tmp_path / "told.json", "--combine", "weighted", "--sharpe-temperature", "0.01")
+    told = evaluated(folder, tmp_path / "told.json", "--combine", "select")["agents"]
     best = f"trained_{max(bests, key=lambda seed: bests[seed]['sharpe'])}"
-    assert found["select"]["ensemble"] == found["select"][best]
+    assert told["ensemble"]["cumulative_return"] == told[best]["cumulative_return"]
     assert cli.main(["train", "--resume", str(folder / "seed_5"), "--ppo.total-frames", "384"]) == 0
     assert updates_in(folder / "seed_5") == [1, 2, 3]
     assert cli.main(["evaluate", "--checkpoint", str(folder / "checkpoint.pt"), "--episodes", "3"]) == cli.BAD_INPUT
 
 
-def test_new_paths_are_drawn_while_a_run_goes_on(preset, tmp_path, capsys):
-    market = ["--market", "random_walk", "--symbols", "A", "B", "--num-paths", "5", "--num-days", "120"]
-    sizes = [word for name, value in SIZES.items() for word in (f"--ppo.{name}", str(value))]
-    folder = ["--validation-fraction", "0", "--refresh-every", "1", "--folder", str(tmp_path)]
-    assert cli.main(["train", "--preset", str(preset), *market, *sizes, *folder]) == 0
+def test_new_paths_are_drawn_while_a_run_goes_on(place, run, tmp_path, capsys):
+    market = ("--preset", place / "small.yaml", "--market", "random_walk", "--symbols", "A", "B", "--num-days", 120)
+    more = ("--num-paths", 5, "--validation-fraction", 0, "--refresh-every", 1, "--folder", tmp_path)
+    assert run("ppo", *more, market=market) == 0
     assert "drawing new paths …" in capsys.readouterr().out and updates_in(tmp_path) == [1, 2]

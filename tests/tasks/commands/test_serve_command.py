@@ -1,7 +1,5 @@
 """The server as a command: what it refuses, what its splits hold, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -40,7 +38,6 @@ QUIET = Console(quiet=True)
 
 
 def settings(*args: str) -> ServeSettings:
-    """Return the settings of the small market, as the command line makes them."""
     given = ServeSettings.defaults(args)
     config = replace(given.env, context=("signal",), days=4)
     return replace(given, env=config, market="planted", num_paths=8, num_days=330, compile=False)
@@ -48,7 +45,6 @@ def settings(*args: str) -> ServeSettings:
 
 @contextmanager
 def serving(*args: str):
-    """Run ``vecenv serve`` and yield its process, URL and log."""
     command = [sys.executable, "-m", "vecenv.tasks.commands.cli", "serve", "--port", "0", *SMALL, *args]
     options = {"env": {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE}
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True, **options) as process:
@@ -113,32 +109,22 @@ def test_splits_share_no_path_or_no_day():
     assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"validation_fraction": 1}, "validation_fraction must be between 0 and 1, got 1"),
-        ({"validation_fraction": 0}, "validation_fraction must be between 0 and 1, got 0"),
-        ({"splits": ("train", "train")}, "splits must be different and at least one, got train, train"),
-        ({"splits": ()}, "splits must be different and at least one, got none"),
-        ({"num_tasks": 0}, r"num_tasks must be in \[1, 2\^32\), got 0"),
-        ({"num_tasks": 1 << 32}, r"num_tasks must be in \[1, 2\^32\), got 4294967296"),
-        ({"seed": -1}, r"seed must be in \[0, 2\^63\), got -1"),
-        ({"seed": 1 << 63}, r"seed must be in \[0, 2\^63\), got 9223372036854775808"),
-        ({"port": -1}, r"port must be in \[0, 65536\), got -1"),
-        ({"port": 65536}, r"port must be in \[0, 65536\), got 65536"),
-        ({"task": "execution", "num_tasks": 2**30 + 1}, "num_tasks must be at most 1,073,741,824 for execution, got"),
-        ({"test_fraction": 1}, "test_fraction must be between 0 and 1"),
-    ],
-)
-def test_bad_settings_are_refused(changes, message):
+def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     given = settings()
     replace(given, num_tasks=(1 << 32) - 1, seed=(1 << 63) - 1, port=65535, splits=("test",))
     replace(given, task="execution", num_tasks=2**30)
-    with pytest.raises(ValueError, match=message):
-        replace(given, **changes)
-
-
-def test_what_cannot_be_served_is_told_before_any_work(capsys, monkeypatch):
+    for changes, message in (
+        *(({"validation_fraction": own}, f"validation_fraction must be between 0 and 1, got {own}") for own in (0, 1)),
+        ({"splits": ("train", "train")}, "splits must be different and at least one, got train, train"),
+        ({"splits": ()}, "splits must be different and at least one, got none"),
+        *(({"num_tasks": own}, rf"num_tasks must be in \[1, 2\^32\), got {own}") for own in (0, 1 << 32)),
+        *(({"seed": own}, rf"seed must be in \[0, 2\^63\), got {own}") for own in (-1, 1 << 63)),
+        *(({"port": own}, rf"port must be in \[0, 65536\), got {own}") for own in (-1, 65536)),
+        ({"task": "execution", "num_tasks": 2**30 + 1}, "num_tasks must be at most 1,073,741,824 for execution, got"),
+        ({"test_fraction": 1}, "test_fraction must be between 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(given, **changes)
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,7 +1,5 @@
 """Settings of a training: their defaults, and what is seen to fail before the market is made."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vecenv.learn.cppo_objective import CPPOConfig
-from vecenv.learn.dqn_objective import DQNConfig
-from vecenv.learn.exact import ExactConfig
-from vecenv.learn.grpo import GRPOConfig
+from vecenv.learn import cppo_objective, dqn_objective, exact, grpo, sac
 from vecenv.learn.ppo import PPOConfig
-from vecenv.learn.sac import SACConfig
 from vecenv.registry import task_named
 from vecenv.tasks.commands import training_checks
 from vecenv.tasks.commands.comparison import config_of
@@ -25,7 +19,7 @@ OTHER = Path("other")
 SYMBOLS = PPOConfig(policy="symbol")
 QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
 HELD_OUT = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
-CLOSED = {"algorithm": "grpo", "grpo": GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
+CLOSED = {"algorithm": "grpo", "grpo": grpo.GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
 MODEL = {"algorithm": "grpo", "task": "single_stock", "model": "m"}
 
 
@@ -58,7 +52,7 @@ def checked(**given) -> TrainSettings:
         ({"model": "m"}, "a language model learns by --algorithm grpo"),
         ({"task": "single_stock", "algorithm": "exact"}, "task 'single_stock' has no smooth form, which --algorithm e"),
         (CLOSED | {"group_size": 1}, "group_size must be at least 2"),
-        (CLOSED | {"grpo": GRPOConfig(minibatches=3)}, "4 episodes cannot be split into 3 equal minibatches"),
+        (CLOSED | {"grpo": grpo.GRPOConfig(minibatches=3)}, "4 episodes cannot be split into 3 equal minibatches"),
         (MODEL | {"seeds": 2}, "a language model is trained with one seed: set --seeds 1, not 2"),
         (MODEL | {"task": "stock_trading"}, "task 'stock_trading' has no text"),
         (MODEL | {"model": "tiny"}, "make it with vecenv sft, and name its folder"),
@@ -67,8 +61,8 @@ def checked(**given) -> TrainSettings:
         (QUEUE | {"action": "limit"}, "of task 'crypto_lob' with env.action limit"),
         ({"algorithm": "sac", "task": "execution"}, "numbers within bounds, which those of task 'execution' are not"),
         ({"algorithm": "td3", "task": "crypto_lob"}, "numbers within bounds, which those of task 'crypto_lob' with"),
-        (QUEUE | {"dqn": DQNConfig(num_steps=16, buffer_size=64)}, "num_steps 16 x num_envs 16, got 64"),
-        ({"algorithm": "sac", "sac": SACConfig(num_steps=4, buffer_size=32)}, "num_steps 4 x num_envs 16, got 32"),
+        (QUEUE | {"dqn": dqn_objective.DQNConfig(num_steps=16, buffer_size=64)}, "num_steps 16 x num_envs 16, got 64"),
+        ({"algorithm": "sac", "sac": sac.SACConfig(num_steps=4, buffer_size=32)}, "num_steps 4 x num_envs 16, got 32"),
         # Of several policies.
         ({"ensemble": 2, "algorithm": "exact"}, "--ensemble trains policies of --algorithm ppo or cppo as one batch"),
         ({"ensemble": 2, "seeds": 2}, "either --ensemble trains several policies as one batch, or --seeds one after"),
@@ -101,27 +95,21 @@ def test_what_does_not_fit_is_told_before_any_work(given, told):
         checked(**given)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_fits_is_taken():
+    assert settings(**CLOSED).rows() == 4
+    for given in (
         {"seeds": 2, "combine": "vote"},
         {"combine": "select"},
         {"seed": 2**32 - 3, "seeds": 3},
-        {"ensemble": 2, "algorithm": "cppo", "cppo": CPPOConfig(num_steps=16)},
+        {"ensemble": 2, "algorithm": "cppo", "cppo": cppo_objective.CPPOConfig(num_steps=16)},
         {"seeds": 2, "validation_fraction": 0.2, "combine": "select"},
         {"symbols_per_path": 1, "subsets_per_path": 1, "ppo": PPOConfig(policy="attention")},
         {"ppo": PPOConfig(by_reference=True)},
-        {"algorithm": "sac", "sac": SACConfig(num_steps=4, buffer_size=64, minibatch_size=64)},
+        {"algorithm": "sac", "sac": sac.SACConfig(num_steps=4, buffer_size=64, minibatch_size=64)},
         QUEUE,
         {"algorithm": "exact"},
-    ],
-)
-def test_what_fits_is_taken(given):
-    assert checked(**given).rows() == 16
-    assert settings(**CLOSED).rows() == 4
-
-
-def test_a_language_model_takes_neither_policies_nor_subsets():
+    ):
+        assert checked(**given).rows() == 16
     for given, told in (
         ({"initial": OTHER}, "a language model is its own start: --initial needs a training without --model"),
         ({"beside": (OTHER,)}, "--beside compares policies: it needs a training without --model"),
@@ -131,40 +119,34 @@ def test_a_language_model_takes_neither_policies_nor_subsets():
             check_training(settings(**MODEL, **given), 16)
 
 
-def test_the_memory_that_a_training_needs_at_least(monkeypatch):
+def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
     """64 bytes for each step of a sub-environment, each kept step and each held-out episode."""
     asked = []
     monkeypatch.setattr(training_checks, "check_memory", lambda size, device, what: asked.append((size, what)))
     checked(episodes=10, ppo=PPOConfig(num_steps=4), ensemble=3)
     assert asked == [(48 * 4 * 64, "4 steps of 48 sub-environments"), (640, "10 held-out episodes")]
-    checked(**QUEUE, dqn=DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
+    checked(**QUEUE, dqn=dqn_objective.DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
     assert asked[2:4] == [(16 * 2 * 64, "2 steps of 16 sub-environments"), (1024 * 64, "1,024 kept steps")]
     asked.clear()
-    checked(algorithm="exact", exact=ExactConfig(num_steps=5))
+    checked(algorithm="exact", exact=exact.ExactConfig(num_steps=5))
     assert asked[0] == (16 * 64, "1 steps of 16 sub-environments")
-
-
-@pytest.mark.parametrize(("bf16", "told"), [(True, 1), (False, 0)])
-def test_products_that_the_cpu_emulates_are_told(monkeypatch, recwarn, bf16, told):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    checked(ppo=PPOConfig(bf16=bf16))
-    assert sum("--ppo.bf16: this CPU (AVX2)" in str(warning.message) for warning in recwarn) == told
+    for bf16 in (False, True):
+        checked(ppo=PPOConfig(bf16=bf16))
+        assert any("--ppo.bf16: this CPU (AVX2)" in str(warning.message) for warning in recwarn) == bf16
 
 
-@pytest.mark.parametrize(
-    ("task", "numbers", "others"),
-    [
+def test_tasks_tell_which_of_their_actions_are_numbers():
+    for task, numbers, others in (
         ("crypto_lob", {"continuous"}, {"target", "step", "limit"}),
         ("agent_market", {"continuous"}, {"discrete", "limit"}),
         ("portfolio", {"weights", "limit_weights"}, {"discrete", "orders"}),
         ("stock_trading", {"shares", "weights", "tilt"}, set()),
         ("signals", {"shares", "weights", "tilt"}, set()),
         ("news_signals", {"continuous"}, {"levels"}),
-    ],
-)
-def test_tasks_tell_which_of_their_actions_are_numbers(task, numbers, others):
-    record = task_named(task)
-    assert {one for one in numbers | others if record.numbers(type(record.config())(action=one))} == numbers
+    ):
+        record = task_named(task)
+        assert {one for one in numbers | others if record.numbers(type(record.config())(action=one))} == numbers
 
 
 def test_presets_win_over_defaults_and_rules_of_a_task_over_those_of_a_training(tmp_path):
@@ -181,24 +163,19 @@ def test_presets_win_over_defaults_and_rules_of_a_task_over_those_of_a_training(
     settings = TrainSettings.defaults(["--preset", str(both)])
     assert (settings.cppo.gamma, settings.cppo.hidden, settings.cppo.beta) == (0.5, (5,), 7.0)
     assert settings.ppo.hidden == (4,)
-    shipped = TrainSettings.defaults([])
-    assert shipped.cppo.policy == shipped.ppo.policy == "symbol"
-    assert shipped.cppo.total_frames == shipped.ppo.total_frames == 2_500_000
-
-
-@pytest.mark.parametrize(
-    ("words", "market", "policy"),
-    [
+    # Tasks have presets and markets of their own.
+    for words, market, policy in (
         ("--market a.csv", "neural", "symbol"),
         ("--task execution", "neural", "flat"),
         ("--task news_signals", "news", "flat"),
         ("--model m --task single_stock", "neural", "flat"),
         ("--model m", "neural", "symbol"),
-    ],
-)
-def test_tasks_have_presets_and_markets_of_their_own(words, market, policy):
-    settings = TrainSettings.defaults(words.split())
-    assert (settings.market, settings.ppo.policy) == (market, policy)
+    ):
+        settings = TrainSettings.defaults(words.split())
+        assert (settings.market, settings.ppo.policy) == (market, policy)
+    shipped = TrainSettings.defaults([])
+    assert shipped.cppo.policy == shipped.ppo.policy == "symbol"
+    assert shipped.cppo.total_frames == shipped.ppo.total_frames == 2_500_000
 
 
 def test_a_resumed_run_goes_on_under_its_own_settings(tmp_path):
@@ -209,11 +186,14 @@ def test_a_resumed_run_goes_on_under_its_own_settings(tmp_path):
     assert resumed.env.symbols and TrainSettings.defaults([*words, "--task", "portfolio"]) == resumed
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path} is a run of the task 'portfolio', not of 'single_st")):
         TrainSettings.defaults([*words, "--task", "single_stock"])
+    given = replace(TrainSettings.defaults([]), num_paths=12, test_fraction=0.25, validation_fraction=0.3)
+    assert given.num_training_paths() == 6 and replace(given, validation_fraction=0.0).num_training_paths() == 9
+    assert replace(given, num_paths=2).num_training_paths() == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "told"),
-    [
+def test_what_does_not_fit_is_named_with_its_file(tmp_path):
+    file = tmp_path / "own.yaml"
+    for words, text, told in (
         ("--preset nothing", "", "unknown train preset 'nothing'; there are agent_market, "),
         ("--preset FILE", "env: {comission: 0.1}", "FILE: env: unknown settings comission; known are "),
         ("--preset FILE", "resume: run", "FILE: unknown settings resume; known are "),
@@ -221,16 +201,7 @@ def test_a_resumed_run_goes_on_under_its_own_settings(tmp_path):
         ("--task-preset FILE", "hmax: 0", "FILE: hmax must be positive"),
         ("--task nothing", "", "unknown task 'nothing'; installed tasks: "),
         ("--resume nowhere", "", "nowhere: not the folder of a run, it has no settings.yaml"),
-    ],
-)
-def test_what_does_not_fit_is_named_with_its_file(tmp_path, words, text, told):
-    file = tmp_path / "own.yaml"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(told.replace("FILE", str(file)))):
-        TrainSettings.defaults([str(file) if word == "FILE" else word for word in words.split()])
-
-
-def test_paths_for_training_are_those_without_test_and_validation():
-    given = replace(TrainSettings.defaults([]), num_paths=12, test_fraction=0.25, validation_fraction=0.3)
-    assert given.num_training_paths() == 6 and replace(given, validation_fraction=0.0).num_training_paths() == 9
-    assert replace(given, num_paths=2).num_training_paths() == 1
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=re.escape(told.replace("FILE", str(file)))):
+            TrainSettings.defaults(words.replace("FILE", str(file)).split())
