@@ -1,7 +1,5 @@
 """Exact sums, ratios and roundings against Python's integers and fractions, up to the bounds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -97,7 +95,6 @@ def parts_of_needs(draw):
 
 @given(parts_of_needs())
 @example((2**37 - 2, 2**37 - 1))
-@example((3 * 2**20 - 1, 3 * 2**20))
 @example((2**53 - 2, 2**53 - 1))
 # A quotient of 65,535 less 2^-53, which float64 rounds up to 65,535.
 @example(((65_535 * (2**53 - 1) - 1) // 2**16, 2**53 - 1))
@@ -119,7 +116,6 @@ def test_ratios_are_rounded_down_exactly(part):
 @example(257, 65_281, 257)
 @example(25_001, -pow(25_001, -1, 2**16) % 2**16, 25_001)
 @example(2**24 - 1, 65_535, None)
-@example(100, 2**16, 100)
 @QUICK
 def test_shares_times_a_ratio_are_rounded_down_exactly(shares, steps, bound):
     shares = min(shares, bound) if bound is not None else shares
@@ -131,7 +127,6 @@ def test_shares_times_a_ratio_are_rounded_down_exactly(shares, steps, bound):
 
 @given(st.integers(0, 2**45), st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.5, 0.999]))
 @example(1, 0.001)
-@example(1_000, 0.001)
 @example(0, 0.5)
 @QUICK
 def test_commissions_are_rounded_up_and_at_most_the_value(value, rate):

@@ -1,7 +1,5 @@
 """C++ sources are built once for what they and their headers say, and a machine without a compiler is told once."""
 
-from __future__ import annotations
-
 import pytest
 
 from vecenv.kernels import native_library
@@ -29,7 +27,7 @@ def test_a_source_is_built_again_when_a_header_beside_it_changes(source):
 
 
 @pytest.mark.parametrize(
-    ("compiler", "reason"), [("no-such-compiler", "no C\\+\\+ compiler was found"), ("false", "returned non-zero")]
+    ("compiler", "reason"), [("no-such-compiler", "compiler was found"), ("false", "returned non")]
 )
 def test_without_a_working_compiler_there_is_none(source, monkeypatch, compiler, reason):
     monkeypatch.setenv("CXX", compiler)

@@ -1,6 +1,4 @@
-"""Orders of one account, long or short, against plain Python, and small examples worked by hand."""
-
-from __future__ import annotations
+"""Orders, long or short, target weights and rewards: plain Python beside them, and small examples worked by hand."""
 
 import math
 
@@ -10,8 +8,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vecenv.kernels import rewards
+from vecenv.kernels.exponential import single_exp
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call, short_value
-from vecenv.kernels.money import Money
+from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.kernels.orders import (
     Prices,
     _affordable,
@@ -23,6 +23,7 @@ from vecenv.kernels.orders import (
     sell,
     wanted_shares,
 )
+from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
 QUICK = settings(deadline=None, max_examples=100, derandomize=True)
@@ -39,7 +40,7 @@ def flat(ticks: list[float], commission: float = 0.0) -> Prices:
     return Prices(fill, fill, fill, rate(commission))
 
 
-def test_prices_are_moved_against_the_trader_and_hold_commissions_of_their_own():
+def test_prices_orders_and_purchases_by_hand():
     fill = torch.tensor([10_000.0, 10_001.0, 1.0])
     prices = fill_prices(EXACT, fill, rate(0.125), rate(0.001))
     assert prices.buy.tolist() == [11_250.0, 11_252.0, 2.0]
@@ -53,10 +54,6 @@ def test_prices_are_moved_against_the_trader_and_hold_commissions_of_their_own()
     assert deep.sell.tolist() == [0.0] and deep.buy.tolist() == [2_500.0], "a sell price is never negative"
     free = fill_prices(EXACT, fill, None, rate(0.0))
     assert free.buy is fill and free.sell is fill
-
-
-def test_wanted_shares_are_cut_toward_zero_and_rationed_by_one_ratio():
-    """The dead zone includes its edge."""
     action = torch.tensor([1.0, -1.0, 0.999, -0.999, 0.009])
     assert wanted_shares(EXACT, action, rate(100), None).tolist() == [100.0, -100.0, 99.0, -99.0, 0.0]
     assert wanted_shares(FRACTIONAL, action[2:3], rate(100), None).item() == pytest.approx(99.9)
@@ -69,6 +66,16 @@ def test_wanted_shares_are_cut_toward_zero_and_rationed_by_one_ratio():
     assert all_of_it.tolist() == wanted.tolist() and ratio.item() == 1.0
     less, _ = ration_pro_rata(EXACT, wanted, price, rate(0.001), torch.tensor(2_000), 100)
     assert less.tolist() == [9.0, 19.0, 0.0], "the commission does not fit beside the purchase"
+    told = buy(EXACT, torch.tensor(1_000), torch.tensor([10.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [0, 1_000, 0]
+    told = buy(EXACT, torch.tensor(-50), torch.tensor([0.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [-50, 0, 0]
+    told = sell(EXACT, torch.tensor(5), torch.tensor([3.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [304, 300, 1]
+    # Of real numbers a rounding error is no debt, but what was debt stays.
+    for cash, left in ((9.9999, 0.0), (-1.0, -11.0)):
+        told = buy(FRACTIONAL, torch.tensor(cash), torch.tensor([0.1]), flat([100.0]), None)
+        assert told[0].item() == pytest.approx(left, abs=1e-6) and told[1].item() == pytest.approx(10.0)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 9, 109]), st.sampled_from([3, 100, 2**16, None]))
@@ -132,20 +139,6 @@ def test_an_account_adds_up_and_is_never_in_debt(account, commission, slippage, 
     assert all(0 <= b <= max(int(n), 0) for b, n in zip(bought, orders, strict=True))
 
 
-def test_a_purchase_leaves_no_debt_to_its_commission_and_a_sale_pays_it():
-    """Cash of 1,000 for a value of 1,000: the commission is what is left, nothing; debt is no commission."""
-    told = buy(EXACT, torch.tensor(1_000), torch.tensor([10.0]), flat([100.0], 0.001), 100)
-    assert [int(part) for part in told] == [0, 1_000, 0]
-    told = buy(EXACT, torch.tensor(-50), torch.tensor([0.0]), flat([100.0], 0.001), 100)
-    assert [int(part) for part in told] == [-50, 0, 0]
-    told = sell(EXACT, torch.tensor(5), torch.tensor([3.0]), flat([100.0], 0.001), 100)
-    assert [int(part) for part in told] == [304, 300, 1]
-    # Of real numbers a rounding error is no debt, but what was debt stays.
-    for cash, left in ((9.9999, 0.0), (-1.0, -11.0)):
-        told = buy(FRACTIONAL, torch.tensor(cash), torch.tensor([0.1]), flat([100.0]), None)
-        assert told[0].item() == pytest.approx(left, abs=1e-6) and told[1].item() == pytest.approx(10.0)
-
-
 MONEY = [Money(), Money(dtype=torch.float64)]
 CASES = [
     # Cash, holdings, orders, prices, commission and initial margin; cash, holdings, value and commissions after orders.
@@ -180,13 +173,87 @@ def test_orders_of_accounts_with_shorts(money, by_size):
         assert torch.equal(fills.bought, (fills.holdings - held).clamp(min=0))
 
 
-@pytest.mark.parametrize("money", MONEY, ids=["int64", "float64"])
-def test_a_margin_call_is_below_the_requirement_and_a_fee_is_that_of_a_day(money):
-    held, close = torch.tensor([-10.0, 7.0], dtype=money.dtype), torch.tensor([50.0, 20.0], dtype=money.dtype)
-    assert int(short_value(money, held, close)) == 500
-    for cash, called in ((624, True), (625, False), (626, False)):
-        told = margin_call(money, torch.tensor(cash, dtype=money.money_dtype), held, close, margin(0.5))
-        assert bool(told) == called, cash
-    # 500 x 0.126 / 252 is a quarter of a tick, rounded up.
-    assert int(borrow_fee(money, held, close, margin(0.5, borrow=0.126))) == 1
-    assert int(borrow_fee(money, held * 8, close, margin(0.5, borrow=0.126))) == 2
+def test_a_margin_call_is_below_the_requirement_and_a_fee_is_that_of_a_day():
+    for money in MONEY:
+        held, close = torch.tensor([-10.0, 7.0], dtype=money.dtype), torch.tensor([50.0, 20.0], dtype=money.dtype)
+        assert int(short_value(money, held, close)) == 500
+        for cash, called in ((624, True), (625, False), (626, False)):
+            told = margin_call(money, torch.tensor(cash, dtype=money.money_dtype), held, close, margin(0.5))
+            assert bool(told) == called, cash
+        # 500 x 0.126 / 252 is a quarter of a tick, rounded up.
+        assert int(borrow_fee(money, held, close, margin(0.5, borrow=0.126))) == 1
+        assert int(borrow_fee(money, held * 8, close, margin(0.5, borrow=0.126))) == 2
+
+
+REAL = Money(whole_shares=False, dtype=torch.float64)
+
+
+def test_weights_become_the_orders_that_reach_them():
+    """A quarter of 10,000 in each: targets of 25 and 12 shares, from 30 and 0. Negative weights count as zero."""
+    prices = flat([100.0, 200.0])
+    weights, holdings = chosen_weights(EXACT, torch.tensor([0.25, 0.25])), torch.tensor([30.0, 0.0])
+    value = torch.tensor(10_000)
+    assert orders_to_weights(EXACT, weights, value, holdings, prices, rate(1.0), None).tolist() == [-5.0, 12.0]
+    dropped = orders_to_weights(EXACT, weights, value, holdings, prices, rate(1.0), rate(0.05))
+    assert dropped.tolist() == [0.0, 12.0], "an order of 500, 5% of the value, is in the dead zone"
+    weights = chosen_weights(EXACT, torch.tensor([1.0, 1.0, -1.0]))
+    assert weights.tolist() == [0.5, 0.5, 0.0]
+    prices, nothing = flat([100.0] * 3), torch.zeros(3)
+    assert orders_to_weights(EXACT, weights, value, nothing, prices, rate(1.0), None).tolist() == [50.0, 50.0, 0.0]
+    whole = chosen_weights(EXACT, torch.tensor([1.0, 0.0, 0.0]))
+    order = orders_to_weights(EXACT, whole, value, nothing, prices, rate(1.001), None)
+    assert order.tolist() == [99.0, 0.0, 0.0], "costs are part of the price of a share: 101 ticks"
+
+
+@pytest.mark.parametrize("money", [EXACT, REAL])
+def test_tilts_multiply_weights_by_their_exponential(money):
+    """Weights before normalisation: 0.4 e, 0.4 / e, and 0.2 of cash. No tilt is the benchmark."""
+    benchmark = benchmark_units(torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    weights = tilted_weights(money, torch.zeros(5), benchmark, 0.25, 2.0)
+    assert weights.tolist() == [0.1875, 0.375, 0.0, 0.1875]
+    nothing = benchmark_units(torch.zeros(3))
+    assert tilted_weights(money, torch.ones(4), nothing, 0.1, 1.0).tolist() == [0.0, 0.0, 0.0]
+    weights = tilted_weights(money, torch.tensor([0.5, -0.5, 0.0]), benchmark_units(torch.ones(2)), 0.2, 2.0)
+    total = 0.4 * math.e + 0.4 / math.e + 0.2
+    expected = [0.4 * math.e / total, 0.4 / math.e / total]
+    assert weights.tolist() == pytest.approx(expected, abs=2 / RATIO_STEPS if money is EXACT else 1e-12)
+
+
+def test_whole_weights_never_sum_to_more_than_one():
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 30, 127, 128, 500):
+        action = torch.from_numpy(rng.uniform(-1, 1, (200, count + 1)).astype(np.float32))
+        portfolio = torch.from_numpy(rng.uniform(0, 5, (200, count)).astype(np.float32))
+        units = benchmark_units(portfolio)
+        assert float(units.sum(-1).max()) < 2**23 and float((units % 1).max()) == 0
+        weights = tilted_weights(EXACT, action, units, 0.5, 3.0)
+        assert float((weights * RATIO_STEPS % 1).max()) == 0
+        sums = weights.sum(-1)
+        assert float(sums.max()) <= 1.0 and float(weights.min()) >= 0
+        smooth = tilted_weights(REAL, action, portfolio, 0.5, 3.0)
+        assert float((smooth - weights).abs().max()) < 1e-3
+
+
+def test_the_single_precision_exponential_is_exact_to_five_millionths():
+    for largest in (0.1, 0.5, 2.0, 8.0):
+        exponent = -torch.linspace(0.0, largest, 10_001)
+        error = single_exp(exponent, largest).double() / exponent.double().exp() - 1
+        assert float(error.abs().max()) < 5e-6
+        assert single_exp(torch.zeros(1), largest).item() == 1.0
+
+
+def test_rewards_of_a_step():
+    """A = 1 and B = 3: (B (r - A) - A (r^2 - B) / 2) / (B - A^2)^1.5 for r = 2; nothing without a variance."""
+    # Of a value of 10 to one of 8, of nothing to something, and to ruin.
+    before, after = torch.tensor([10, 0, 10]), torch.tensor([8, 5, -3])
+    assert rewards.simple_return(before, after, torch.float64).tolist() == [-0.2, 0.0, -1.3]
+    assert rewards.log_return(before, after, torch.float64).tolist() == pytest.approx(
+        [math.log(0.8), 0.0, math.log(1e-6)]
+    )
+    moments, step = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
+    assert float(rewards.differential_sharpe(step, moments)) == pytest.approx((3 * 1 - 0.5 * (4 - 3)) / 2**1.5)
+    assert float(rewards.differential_sharpe(step, torch.tensor([2.0, 4.0], dtype=torch.float64))) == 0.0
+    assert rewards.updated_moments(step, moments, torch.tensor(0.25)).tolist() == [1.25, 3.25]
+    step = torch.tensor([0.5, -0.5], dtype=torch.float64)
+    assert rewards.risk_penalised(step, torch.tensor(0.5)).tolist() == [0.375, -0.625]
+    assert rewards.risk_weighed(step, torch.tensor([2.0, 2.0], dtype=torch.float64)).tolist() == [0.25, -1.0]

@@ -1,7 +1,5 @@
 """Small markets in long format."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,17 +14,8 @@ def long_frame() -> pd.DataFrame:
     for symbol, listed in (("AAA", days), ("BBB", days), ("CCC", days[4:])):
         close = 100 * np.exp(np.cumsum(rng.normal(0, 0.01, len(listed))))
         open_ = close * (1 + rng.normal(0, 0.005, len(listed)))
-        frames.append(
-            pd.DataFrame(
-                {
-                    "date": listed,
-                    "symbol": symbol,
-                    "open": open_,
-                    "high": np.maximum(open_, close) * 1.01,
-                    "low": np.minimum(open_, close) * 0.99,
-                    "close": close,
-                    "volume": rng.integers(1_000, 9_000, len(listed)).astype(float),
-                }
-            )
-        )
+        frame = pd.DataFrame({"date": listed, "symbol": symbol, "open": open_})
+        frame["high"], frame["low"] = np.maximum(open_, close) * 1.01, np.minimum(open_, close) * 0.99
+        frame["close"], frame["volume"] = close, rng.integers(1_000, 9_000, len(listed)).astype(float)
+        frames.append(frame)
     return pd.concat(frames, ignore_index=True)

@@ -1,9 +1,7 @@
-"""Indicators against stockstats, TA-Lib and pandas; listings, causality, warm-up and flat prices."""
-
-from __future__ import annotations
+"""Indicators and their words against stockstats, TA-Lib and pandas; listings, causality, warm-up and flat prices."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,10 +9,56 @@ import pytest
 import stockstats
 import talib
 import torch
+from torch import Tensor
 
-from tests.market.random_bars import DAYS, PATHS, SYMBOLS, compute, frames, listed_from_start, random_bars, warmup_of
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
-from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.state_indicators import LABELS, LEVELS, TIER_FEATURES, labels_of
+
+PATHS, DAYS, SYMBOLS = 2, 700, 3
+COLUMNS = ["open", "high", "low", "close", "volume"]
+
+
+def random_bars(seed: int, paths: int = PATHS, days: int = DAYS, symbols: int = SYMBOLS) -> Tensor:
+    """Random walks with opening gaps, bars without body and carried days, on a grid of exact fractions."""
+    generator = np.random.default_rng(seed)
+    shape = (paths, days, symbols)
+    close = 100.0 * np.exp(np.cumsum(generator.normal(0.0, 0.02, shape), axis=1))
+    close_before = np.concatenate([close[:, :1], close[:, :-1]], axis=1)
+    open_ = np.where(generator.random(shape) < 0.1, close, close_before * generator.normal(1.0, 0.008, shape))
+    shadow = generator.exponential(0.004, (2, *shape)) * (generator.random((2, *shape)) < 0.7)
+    high = np.maximum(open_, close) * (1.0 + shadow[0])
+    low = np.minimum(open_, close) * (1.0 - shadow[1])
+    prices = np.round(np.stack([open_, high, low, close], -1) * 64.0) / 64.0
+    volume = generator.integers(0, 10**6, shape).astype(float)
+    for path, day, symbol in np.argwhere(generator.random(shape) < 0.02):
+        if day > 0:
+            prices[path, day, symbol] = prices[path, day - 1, symbol, 3]
+            volume[path, day, symbol] = 0.0
+    return torch.from_numpy(np.concatenate([prices, volume[..., None]], -1))
+
+
+def listed_from_start(ohlcv: Tensor) -> Tensor:
+    return torch.zeros(ohlcv.shape[0], ohlcv.shape[2], dtype=torch.int64)
+
+
+def compute(ohlcv: Tensor, name: str) -> np.ndarray:
+    """One indicator of symbols that are listed from day 0. Shape: (P, T, K)."""
+    return compute_indicators(ohlcv, listed_from_start(ohlcv), [name])[..., 0].numpy()
+
+
+def frames(ohlcv: Tensor) -> list[tuple[int, int, pd.DataFrame]]:
+    """(path, symbol, bars) of each symbol of each path."""
+    return [
+        (path, symbol, pd.DataFrame(ohlcv[path, :, symbol].numpy(), columns=COLUMNS))
+        for path in range(ohlcv.shape[0])
+        for symbol in range(ohlcv.shape[2])
+    ]
+
+
+def warmup_of(names: Sequence[str]) -> int:
+    """The longest warm-up of some indicators, in bars."""
+    return max((INDICATORS[name].warmup for name in names), default=0)
+
 
 ALL = tuple(INDICATORS)
 SPANS = {
@@ -30,19 +74,19 @@ def bollinger_position(bars: pd.DataFrame) -> pd.Series:
     return (bars.close - lower) / (upper - lower)
 
 
+def ema(values: pd.Series, span: int) -> pd.Series:
+    return values.ewm(span=span).mean()
+
+
 def ema_ratio(bars: pd.DataFrame, fast: int, slow: int) -> pd.Series:
-    return bars.close.ewm(span=fast).mean() / bars.close.ewm(span=slow).mean() - 1.0
+    return ema(bars.close, fast) / ema(bars.close, slow) - 1.0
 
 
 def pattern(function: Callable, bars: pd.DataFrame) -> pd.Series:
     return function(bars.open, bars.high, bars.low, bars.close)
 
 
-STOCKSTATS = {
-    **dict(zip(FINRL_INDICATORS, FINRL_INDICATORS, strict=True)),
-    "macd_signal": "macds",
-    "macd_hist": "macdh",
-}
+STOCKSTATS = {name: name for name in FINRL_INDICATORS} | {"macd_signal": "macds", "macd_hist": "macdh"}
 REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
     **{name: lambda bars, column=column: stockstats.wrap(bars)[column] for name, column in STOCKSTATS.items()},
     "bollinger_position": bollinger_position,
@@ -96,20 +140,31 @@ def test_late_listing_equals_symbol_alone(name: str) -> None:
     torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("day", [30, 250, 600])
-def test_bars_after_a_day_change_nothing_up_to_it(day: int) -> None:
-    ohlcv, other = random_bars(seed=6), random_bars(seed=7)
-    first = torch.tensor([[0, 20, 240], [37, 1, DAYS]])
-    changed = ohlcv.clone()
-    changed[:, day + 1 :] = other[:, day + 1 :] * 3.0
-    changed[:, -1] = math.nan
-    before, after = (compute_indicators(bars, first, ALL) for bars in (ohlcv, changed))
-    torch.testing.assert_close(after[:, : day + 1], before[:, : day + 1], rtol=0.0, atol=0.0, equal_nan=True)
-    assert not torch.equal(after[:, day + 1 :].nan_to_num(), before[:, day + 1 :].nan_to_num())
+def test_bars_after_a_day_change_nothing_up_to_it():
+    for day in (30, 250, 600):
+        ohlcv, other = random_bars(seed=6), random_bars(seed=7)
+        first = torch.tensor([[0, 20, 240], [37, 1, DAYS]])
+        changed = ohlcv.clone()
+        changed[:, day + 1 :] = other[:, day + 1 :] * 3.0
+        changed[:, -1] = math.nan
+        before, after = (compute_indicators(bars, first, ALL) for bars in (ohlcv, changed))
+        torch.testing.assert_close(after[:, : day + 1], before[:, : day + 1], rtol=0.0, atol=0.0, equal_nan=True)
+        assert not torch.equal(after[:, day + 1 :].nan_to_num(), before[:, day + 1 :].nan_to_num())
 
 
-def test_names_shapes_and_types() -> None:
-    """Columns follow the names; a history may be shorter than every window; what does not fit is refused."""
+FLAT_VALUES = {
+    "macd": 0.0, "boll_ub": 103.3, "boll_lb": 103.3, "rsi_30": 50.0, "cci_30": 0.0, "dx_30": 0.0,
+    "close_30_sma": 103.3, "close_60_sma": 103.3, "rsi_14": 50.0, "macd_signal": 0.0, "macd_hist": 0.0,
+    "bollinger_position": 0.5, "volume_ratio_20": 1.0, "trend_10_30": 0.0, "volatility_20": 0.0,
+    "momentum_10": 0.0, "doji": 1.0, "hammer": 0.0, "shooting_star": 0.0, "bullish_engulfing": 0.0,
+    "bearish_engulfing": 0.0, "gap": 0.0, "range_expansion_20": 1.0, "regime_50_200": 0.0,
+    "daily_change": 0.0, "macd_state": -1.0, "trend_state": 0.0, "bollinger_zone": 1.0, "volatility_level": 0.0,
+    "regime_state": 0.0, "candle": 1.0, "gap_state": 0.0, "range_state": 0.0,
+}  # fmt: skip
+
+
+def test_names_shapes_types_and_flat_prices():
+    """Columns follow the names; a history may be shorter than every window; prices may be flat, and without volume."""
     ohlcv = random_bars(seed=10, days=60)
     names, first = ("rsi_14", "gap", "rsi_14"), listed_from_start(ohlcv)
     values = compute_indicators(ohlcv.float(), first, names)
@@ -127,34 +182,125 @@ def test_names_shapes_and_types() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             call()
+    for name in ALL:
+        ohlcv = torch.full((1, 400, 2, 5), 103.3, dtype=torch.float64)
+        ohlcv[..., 4] = 0.0
+        values = compute(ohlcv, name)[:, INDICATORS[name].warmup :]
+        np.testing.assert_allclose(values, FLAT_VALUES[name], rtol=1e-13, atol=0.0)
 
 
-FLAT_VALUES = {
-    "macd": 0.0, "boll_ub": 103.3, "boll_lb": 103.3, "rsi_30": 50.0, "cci_30": 0.0, "dx_30": 0.0,
-    "close_30_sma": 103.3, "close_60_sma": 103.3, "rsi_14": 50.0, "macd_signal": 0.0, "macd_hist": 0.0,
-    "bollinger_position": 0.5, "volume_ratio_20": 1.0, "trend_10_30": 0.0, "volatility_20": 0.0,
-    "momentum_10": 0.0, "doji": 1.0, "hammer": 0.0, "shooting_star": 0.0, "bullish_engulfing": 0.0,
-    "bearish_engulfing": 0.0, "gap": 0.0, "range_expansion_20": 1.0, "regime_50_200": 0.0,
-    "daily_change": 0.0, "macd_state": -1.0, "trend_state": 0.0, "bollinger_zone": 1.0, "volatility_level": 0.0,
-    "regime_state": 0.0, "candle": 1.0, "gap_state": 0.0, "range_state": 0.0,
+STATES = tuple(name for name in LABELS if name not in LEVELS)
+
+
+@pytest.fixture(scope="module")
+def told_bars() -> Tensor:
+    """Random bars of three symbols, the first calmer and the last wilder, on a grid of exact fractions."""
+    bars = random_bars(seed=20)
+    power = torch.tensor([0.3, 1.0, 2.0])[:, None]
+    bars[..., :4] = (100.0 * (bars[..., :4] / 100.0) ** power * 1024.0).round() / 1024.0
+    return bars
+
+
+def three_words(name: str, low: float, high: float, words: tuple[str, str, str]) -> Callable:
+    """Tell of an indicator's numbers below ``low``, between, and above ``high``."""
+
+    def told(bars: pd.DataFrame) -> list[str]:
+        numbers = REFERENCES[name](bars)
+        return list(np.select([numbers < low, numbers > high], [words[0], words[2]], words[1]))
+
+    return told
+
+
+def macd_words(bars: pd.DataFrame) -> list[str]:
+    line = ema(bars.close, 12) - ema(bars.close, 26)
+    up = list(line - ema(line, 9) > 0)
+    crossed = [before != today for before, today in zip([False, *up], up, strict=False)]
+    return [("bearish", "bullish")[up] + (" (CROSSOVER)" * cross) for up, cross in zip(up, crossed, strict=True)]
+
+
+def bollinger_words(bars: pd.DataFrame) -> list[str]:
+    upper, middle, lower = talib.BBANDS(bars.close, 20, 2.0, 2.0)
+    places = [bars.close > upper, bars.close < lower, bars.close >= middle]
+    return list(np.select(places, ["above_upper", "below_lower", "above_middle"], "below_middle"))
+
+
+PATTERNS = ["bullish_engulfing", "bearish_engulfing", "shooting_star", "hammer", "doji"]
+"""The stronger first."""
+
+
+def patterns(bars: pd.DataFrame) -> list[pd.Series]:
+    prices = (bars.open, bars.high, bars.low, bars.close)
+    engulfing, others = talib.CDLENGULFING(*prices), (talib.CDLSHOOTINGSTAR, talib.CDLHAMMER, talib.CDLDOJI)
+    return [engulfing > 0, engulfing < 0, *(found(*prices) != 0 for found in others)]
+
+
+def range_words(bars: pd.DataFrame) -> list[str]:
+    expansion = REFERENCES["range_expansion_20"](bars)
+    return list(np.select([expansion >= 1.5, expansion <= 0.5], ["wide", "narrow"], "normal"))
+
+
+WORDS = {
+    "macd_state": macd_words,
+    "trend_state": three_words("trend_10_30", -0.005, 0.005, ("bearish", "sideways", "bullish")),
+    "bollinger_zone": bollinger_words,
+    "volatility_level": three_words("volatility_20", 0.15, 0.35, ("low", "moderate", "high")),
+    "regime_state": three_words("regime_50_200", -0.01, 0.01, ("bear", "sideways", "bull")),
+    "candle": lambda bars: list(np.select(patterns(bars), PATTERNS, "none")),
+    "gap_state": three_words("gap", -0.01, 0.01, ("down", "none", "up")),
+    "range_state": range_words,
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_is_the_word_told_day_by_day(told_bars: Tensor, name: str) -> None:
+    codes = compute(told_bars, name)
+    settled = max(warmup_of([name]), 11)  # TA-Lib starts its candlesticks at day 11
+    seen = set()
+    for path, symbol, bars in frames(told_bars):
+        words = list(labels_of(name, codes[path, settled:, symbol]))
+        assert words == WORDS[name](bars)[settled:]
+        seen |= set(words)
+    assert seen == set(LABELS[name].values())
+
+
+def last_value(name: str, bars: list[list[float]]) -> float:
+    return float(INDICATORS[name].function(torch.tensor(bars, dtype=torch.float64)[None, :, None])[0, -1])
+
+
+EDGES = {
+    "rsi_14": [(0.0, "oversold"), (29.99, "oversold"), (30.0, "neutral"), (70.0, "neutral"), (70.01, "overbought")],
+    "volume_ratio_20": [(0.79, "low"), (0.8, "normal"), (1.19, "normal"), (1.2, "high"), (20.0, "high")],
+    "momentum_10": [(-0.011, "down"), (-0.01, "flat"), (0.01, "flat"), (0.011, "up")],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_flat_prices_without_volume(name: str) -> None:
-    ohlcv = torch.full((1, 400, 2, 5), 103.3, dtype=torch.float64)
-    ohlcv[..., 4] = 0.0
-    values = compute(ohlcv, name)[:, INDICATORS[name].warmup :]
-    np.testing.assert_allclose(values, FLAT_VALUES[name], rtol=1e-13, atol=0.0)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_same_on_gpu() -> None:
-    ohlcv = random_bars(seed=14)
-    first = torch.tensor([[0, 20, 240], [37, 1, DAYS]])
-    values = compute_indicators(ohlcv.cuda(), first.cuda(), ALL)
-    assert values.is_cuda
-    torch.testing.assert_close(
-        values.cpu(), compute_indicators(ohlcv, first, ALL), rtol=1e-9, atol=1e-9, equal_nan=True
-    )
+def test_words_at_thresholds_of_every_type_and_for_codes_alone():
+    for name in EDGES:
+        values, words = zip(*EDGES[name], strict=True)
+        codes = [{word: code for code, word in LABELS[name].items()}[word] for word in words]
+        assert [labels_of(name, value) for value in values] == list(words)
+        assert [LEVELS[name](value) for value in values] == codes
+        for dtype in (np.float32, np.float64):
+            array = np.array(values, dtype=dtype)
+            assert labels_of(name, array[None]).tolist() == [list(words)]
+            assert [labels_of(name, float(value)) for value in array] == list(words)
+            assert LEVELS[name](torch.from_numpy(array)).tolist() == codes
+    # 19 days of range 37 and one of 57 have a mean of 38, two thirds of 57; 39 and 19 a mean of twice 19.
+    for before, today, word in ((37, 57, "wide"), (37, 56, "normal"), (39, 19, "narrow"), (39, 20, "normal")):
+        bars = [[100.0, 100.0 + day_range, 100.0, 100.0, 1.0] for day_range in [before] * 19 + [today]]
+        assert labels_of("range_state", last_value("range_state", bars)) == word
+    # A hammer that is a shooting star, too.
+    bars = [[100.0, 104.0, 100.0, 104.0, 1.0]] * 10 + [[100.0] * 4 + [1.0], [100.3, 100.5, 100.1, 100.3, 1.0]]
+    assert last_value("hammer", bars) == last_value("shooting_star", bars) == 1.0
+    assert labels_of("candle", last_value("candle", bars)) == "shooting_star"
+    assert tuple(LABELS) == TIER_FEATURES[1:] and set(LEVELS) == set(EDGES)
+    for words in LABELS.values():
+        assert list(words) == sorted(words) and len(set(words.values())) == len(words)
+    for name, values, words in (
+        ("macd", 0.0, r"'macd' has no labels; rsi_14, macd_state"),
+        ("macd_state", np.array([1.0, 0.0]), r"macd_state cannot be 0\.0.*bullish"),
+        ("candle", 6.0, r"candle cannot be 6\.0"),
+        ("rsi_14", math.nan, "rsi_14 cannot be nan"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            labels_of(name, values)

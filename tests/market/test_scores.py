@@ -1,6 +1,7 @@
-"""Scores of documents: the day from which each counts, and files that are refused by name, row and column."""
+"""News and scores of documents: what is read from which columns, the day from which each counts, what is refused."""
 
-from __future__ import annotations
+import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,10 @@ import pytest
 import torch
 
 from vecenv.market.decision_days import MarketClose
+from vecenv.market.document_files import read_news
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.panels import NEUTRAL, Panels
+from vecenv.market.parquet_files import write_parquet
 from vecenv.market.validation import MarketDataError
 
 # A Thursday and a Friday, then a Monday to Wednesday: the weekend is no trading day.
@@ -19,13 +22,12 @@ DAYS = ["2024-05-30", "2024-05-31", "2024-06-03", "2024-06-04", "2024-06-05"]
 
 def market(symbols=("A", "B"), **columns) -> pd.DataFrame:
     """A long table with flat prices, and further columns given by symbol."""
-    rows = [
-        {"date": day, "symbol": name, "open": 10.0, "high": 10.0, "low": 10.0, "close": 10.0, "volume": 1.0}
-        | {column: values[name][place] for column, values in columns.items()}
-        for name in symbols
-        for place, day in enumerate(DAYS)
+    prices = dict.fromkeys(("open", "high", "low", "close", "volume"), 10.0)
+    told = [{column: values[name] for column, values in columns.items()} for name in symbols]
+    frames = [
+        pd.DataFrame({"date": DAYS, "symbol": name, **prices, **own}) for name, own in zip(symbols, told, strict=True)
     ]
-    return pd.DataFrame(rows)
+    return pd.concat(frames, ignore_index=True)
 
 
 def panels_of(table, **options) -> Panels:
@@ -44,7 +46,8 @@ def sentiments(panels, symbol=0):
     return panels.scores[0, :, symbol, 0].tolist()
 
 
-def test_a_score_with_a_date_alone_counts_from_the_next_trading_day(tmp_path):
+def test_the_day_from_which_a_score_counts(tmp_path):
+    """With a date alone the next trading day; the close itself is in time, a weekend is for Monday."""
     table = market(sentiment={"A": [1.0, np.nan, 4.0, np.nan, 5.0], "B": [np.nan] * 5})
     panels = panels_of(table)
     assert sentiments(panels) == [NEUTRAL, 1.0, NEUTRAL, 4.0, NEUTRAL]
@@ -60,22 +63,11 @@ def test_a_score_with_a_date_alone_counts_from_the_next_trading_day(tmp_path):
     flags = {"A": [1, 0, 0, 1, 0], "B": [0] * 5}
     table = market(sentiment={"A": [2, 2.2, 2.4, 5, 4.5], "B": [3.0] * 5}, news_flag=flags)
     assert sentiments(panels_of(table, score_delay=0)) == [2.0, NEUTRAL, NEUTRAL, 5.0, NEUTRAL]
-
-
-def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
-    """The close itself is in time, a weekend is for Monday, and the zone is the market's."""
-    for minute, expected in (
-        ("15:59", [5.0, NEUTRAL, 2.0, NEUTRAL, NEUTRAL]),
-        ("16:01", [NEUTRAL, 5.0, 2.0, NEUTRAL, NEUTRAL]),
-    ):
-        rows = [
-            {"symbol": "A", "published_at": f"2024-05-30T{minute}:00-04:00", "sentiment": 5},
-            {"symbol": "A", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 2},
-            {"symbol": "B", "published_at": "2024-06-04T12:00Z", "sentiment": 1},
-        ]
+    for minute, day in (("15:59", 0), ("16:00", 0), ("16:01", 1)):
+        rows = [{"symbol": "B", "published_at": f"2024-05-30T{minute}:00-04:00", "sentiment": 5}]
         panels = panels_of(market(), score_files=(written(tmp_path, rows),))
-        assert sentiments(panels) == expected
-        assert sentiments(panels, 1) == [NEUTRAL, NEUTRAL, NEUTRAL, 1.0, NEUTRAL]
+        assert sentiments(panels, 1) == [5.0 if each == day else NEUTRAL for each in range(5)]
+        assert sentiments(panels) == [NEUTRAL] * 5
     rows = [
         {"symbol": "A", "published_at": "2024-05-30T10:00:00Z", "sentiment": 5},  # 15:30 in India: the close
         {"symbol": "A", "published_at": "2024-06-01T23:00:00+05:30", "sentiment": 1},  # a Saturday
@@ -87,13 +79,10 @@ def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
     assert sentiments(panels, 1) == [NEUTRAL, 2.0, NEUTRAL, NEUTRAL, NEUTRAL]
 
 
-def test_scores_of_a_day_are_averaged_and_those_that_say_nothing_left_out(tmp_path):
-    """Zeros of FinRL-DeepSeek, symbols left out on purpose, and days before the first that is read."""
-    times = ("09:00", "10:00", "11:00")
-    rows = [
-        {"symbol": "A", "published_at": f"2024-05-31T{time}:00-04:00", "sentiment": value, "risk": risk}
-        for time, value, risk in zip(times, (1, 4, None), (2, None, 5), strict=True)
-    ]
+def test_scores_of_a_day_are_averaged_and_texts_are_its_lines(tmp_path):
+    """Left out are zeros of FinRL-DeepSeek, symbols left out on purpose, and days before the first that is read."""
+    times = [f"2024-05-31T{hour}:00:00-04:00" for hour in ("09", "10", "11")]
+    rows = {"symbol": "A", "published_at": times, "sentiment": [1, 4, None], "risk": [2, None, 5]}
     panels = panels_of(market(), score_files=(written(tmp_path, rows),))
     assert sentiments(panels) == [NEUTRAL, 2.5, NEUTRAL, NEUTRAL, NEUTRAL]
     assert panels.scores[0, 1, 0, 1] == 3.5 and panels.known[0, 1, 0].tolist() == [True, True]
@@ -101,22 +90,15 @@ def test_scores_of_a_day_are_averaged_and_those_that_say_nothing_left_out(tmp_pa
     panels = panels_of(table, score_delay=0)
     assert sentiments(panels) == [NEUTRAL, 5.0, NEUTRAL, NEUTRAL, NEUTRAL]
     assert panels.known[0, :, 0].tolist() == [[False, False], [True, False], [False, True], *[[False, False]] * 2]
-    file = written(
-        tmp_path, [{"tic": name, "date": DAYS[0], "llm_sentiment": score} for name, score in (("A", 0), ("B", 2))]
-    )
+    file = written(tmp_path, [{"tic": name, "date": DAYS[0], "llm_sentiment": 2 * (name == "B")} for name in "AB"])
     assert panels_of(market(), score_files=(file,)).known[0, 1, :, 0].tolist() == [False, True]
     file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
     panels = panels_of(market(), symbols=("A",), score_files=(file,))
     assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
-    rows = [
-        {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},
-        {"symbol": "B", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 1},
-    ]
+    times = ["2024-05-31T09:00:00-04:00", "2024-06-03T09:00:00-04:00"]
+    rows = {"symbol": ["A", "B"], "published_at": times, "sentiment": [5, 1]}
     panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
     assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
-
-
-def test_texts_of_a_day_are_its_lines(tmp_path):
     rows = [
         {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
         {"symbol": "A", "published_at": "2024-05-31T10:00:00-04:00", "title": "Chief resigns", "summary": None},
@@ -135,7 +117,6 @@ def test_texts_of_a_day_are_its_lines(tmp_path):
 def test_bad_scores_are_refused_by_row_and_column(tmp_path):
     for rows, message in (
         ([GOOD, GOOD | {"symbol": "B", "sentiment": 5.5}], r"row 2, symbol B, column sentiment: 5\.5: outside 1 to 5"),
-        ([GOOD | {"sentiment": 0}], "row 1, symbol A, column sentiment: 0: outside 1 to 5"),
         ([GOOD | {"sentiment": "good"}], "row 1, column sentiment: 'good' is not a number"),
         ([GOOD, GOOD | {"symbol": "C"}], "row 2, symbol C, column symbol: C: the market has no such symbol"),
         ([GOOD, GOOD | {"date": "2024-06-01"}], "row 2, symbol A, column date: 2024-06-01: not a trading day"),
@@ -152,16 +133,11 @@ def test_bad_scores_are_refused_by_row_and_column(tmp_path):
     file = written(tmp_path, [GOOD])
     late = written(tmp_path, [{"symbol": "B", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5}], "late.csv")
     neutral = {"A": [3.0] * 5, "B": [3.0] * 5}
-    wrong = [{"A": [3.0] * 5, "B": [3, 3, value, 3, 3]} for value in (7.0, 0.5)]
+    wrong = {"A": [3.0] * 5, "B": [3, 3, 0.5, 3, 3]}
     nothing = "none of its 1 rows counts for a symbol of the market from 2024-0"
     for columns, options, message in (
-        ({"sentiment": wrong[0]}, {}, "symbol B, date 2024-06-03, column sentiment: 7 is outside 1 to 5"),
-        ({"sentiment": wrong[1]}, {}, "symbol B, date 2024-06-03, column sentiment: 0.5 is outside 1 to 5"),
-        (
-            {"sentiment": neutral},
-            {"score_files": (file,)},
-            "column sentiment: the market has scores of that name already",
-        ),
+        ({"sentiment": wrong}, {}, "symbol B, date 2024-06-03, column sentiment: 0.5 is outside 1 to 5"),
+        ({"sentiment": neutral}, {"score_files": (file,)}, "column sentiment: the market has scores of that name"),
         ({"sentiment": neutral, "llm_sentiment": neutral}, {}, "both columns sentiment and llm_sentiment"),
         ({}, {}, r"no scores: columns sentiment, risk \(or llm_sentiment, llm_risk\) are needed"),
         ({}, {"symbols": ("A",), "score_files": (late,)}, nothing),
@@ -170,13 +146,11 @@ def test_bad_scores_are_refused_by_row_and_column(tmp_path):
         with pytest.raises(MarketDataError, match=message):
             panels_of(market(**columns), **options)
     for text in ("16:00", "New York", "25:00 America/New_York", "16:00 Mars/Base"):
-        with pytest.raises(
-            ValueError, match="a market's close is written as '16:00 America/New_York', a time and a zone"
-        ):
+        with pytest.raises(ValueError, match="a market's close is written as '16:00 America/New_York', a time and a z"):
             MarketClose.parse(text)
 
 
-def test_shuffled_scores_are_the_same_scores_on_other_days():
+def test_scores_stay_with_their_days_symbols_and_paths():
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(2, 40, 3, 2, generator=generator) * 4 + 1
     text = torch.arange(240).view(2, 40, 3)
@@ -188,26 +162,110 @@ def test_shuffled_scores_are_the_same_scores_on_other_days():
     flat = source.flatten()
     assert torch.equal(shuffled.scores.flatten(0, 2), scores.flatten(0, 2)[flat])
     assert torch.equal(shuffled.known.flatten(0, 2), (scores > 2).flatten(0, 2)[flat])
-    for path in range(2):
-        for symbol in range(3):
-            here = where[path, :, symbol]
-            own, moved = text[path, :, symbol], source[path, :, symbol]
-            assert torch.equal(moved[~here], own[~here])
-            assert torch.equal(moved[here].sort().values, own[here]) and not torch.equal(moved[here], own[here])
+    for path, symbol in itertools.product(range(2), range(3)):
+        here, own, moved = (each[path, :, symbol] for each in (where, text, source))
+        assert torch.equal(moved[~here], own[~here])
+        assert torch.equal(moved[here].sort().values, own[here]) and not torch.equal(moved[here], own[here])
     assert torch.equal(panels.shuffled(where, seed=1).scores, shuffled.scores)
     assert not torch.equal(panels.shuffled(where, seed=2).scores, shuffled.scores)
-
-
-def test_tapes_of_fewer_days_symbols_and_paths_keep_their_scores():
     options = MarketOptions(features=(), scores=True, num_paths=3, num_days=30, symbols=["A", "B", "C"])
-    tape = load_market("news", options)
+    tape, other = load_market("news", options), load_market("news", options)
     part = tape.days(5, 20).select(["C", "A"]).paths(1, 3)
     assert torch.equal(part.panels.scores, tape.panels.scores[1:3, 5:20][:, :, [2, 0]])
     assert torch.equal(part.panels.text, tape.panels.text[1:3, 5:20][:, :, [2, 0]])
     assert part.panels.texts == tape.panels.texts
     single = tape.symbols_as_paths()
     assert torch.equal(single.panels.scores[4, :, 0], tape.panels.scores[1, :, 1])
-    other = load_market("news", options)
     assert other.fingerprint() == tape.fingerprint()
     other.panels.scores[0, 3, 0, 0] += 1
     assert other.fingerprint() != tape.fingerprint()
+
+
+def csv_file(folder, text):
+    path = folder / "news.csv"
+    path.write_text(text)
+    return path
+
+
+def test_which_columns_and_times_are_read_as_what(tmp_path):
+    rows = '2024-01-02,NA,"Sales rise, ""again""\nin May",7\n2024-01-02, TRUE ,,\n2024-01-03,000001,nan,x\n'
+    news = read_news(csv_file(tmp_path, f"date,symbol,text,votes\n{rows}"))
+    assert list(news.columns) == ["date", "symbol", "text"]
+    assert news["date"].tolist() == [pd.Timestamp(day) for day in ("2024-01-02", "2024-01-02", "2024-01-03")]
+    assert news["date"].dtype == "datetime64[s]"
+    assert news["symbol"].tolist() == ["NA", "TRUE", "000001"]
+    assert news["text"].tolist() == ['Sales rise, "again"\nin May', "", "nan"]
+    for header, row in (
+        ("date,tic,title", "2024-01-02,A,Sales rise"),
+        ("Date,Stock_symbol,Article_title", "2024-01-02 23:30:00 UTC,A,Sales rise"),
+        (",Date,Article_title,Stock_symbol,Url,Article", "0.0,2024-01-02 23:30:00 UTC,Sales fall,A,http,Sales rise"),
+        ("DATE,Symbol,Summary", "20240102,A,Sales rise"),
+        ("published_at,symbol,text", "2024-01-02T23:30:00-05:00,A,Sales rise"),
+        ("date,symbol,text,title,summary", "2024-01-02,A,Sales rise,Sales fall,Sales drop"),
+        ("date,symbol,text,title,summary", "2024-01-02,A, ,Sales rise,"),
+    ):
+        news = read_news(csv_file(tmp_path, f"{header}\n{row}\n"))
+        assert news["date"].tolist() == [pd.Timestamp("2024-01-02")]
+        assert (news["symbol"].tolist(), news["text"].tolist()) == (["A"], ["Sales rise"])
+    rows = "2024-01-02,A,Sales rise,In May\n2024-01-02,A,Sales rise!,In May\n2024-01-02,A,,In May\n"
+    news = read_news(csv_file(tmp_path, f"date,symbol,title,summary\n{rows}"))
+    assert news["text"].tolist() == ["Sales rise. In May", "Sales rise! In May", "In May"]
+    times = ["2024-01-02T23:30:00-05:00", "2024-07-02 00:15:00.25Z", "2024-01-02 10:00 +0530", "2024-01-02 10:00 UTC"]
+    rows = "".join(f"{time},A,x\n" for time in times)
+    news = read_news(csv_file(tmp_path, f"published_at,symbol,text\n{rows}"))
+    utc = ["2024-01-03 04:30", "2024-07-02 00:15:00.25", "2024-01-02 04:30", "2024-01-02 10:00"]
+    assert news["published_at"].tolist() == [pd.Timestamp(time, tz="UTC") for time in utc]
+    assert news["published_at"].dtype == "datetime64[us, UTC]"
+    days = ["2024-01-02", "2024-07-02", "2024-01-02", "2024-01-02"]
+    assert news["date"].tolist() == [pd.Timestamp(day) for day in days]
+    news = read_news(csv_file(tmp_path, f"date,published_at,symbol,text\n2024-01-05,{times[0]},A,x\n"))
+    assert news["date"].tolist() == [pd.Timestamp("2024-01-05")]
+    times = pd.to_datetime(["2024-01-02 23:30", "2024-01-03 10:00"]).tz_localize("America/New_York")
+    table = pd.DataFrame({"published_at": times, "tic": pd.Categorical(["B", "A"]), "title": ["Sales rise", None]})
+    write_parquet(table, tmp_path / "news.parquet")
+    news = read_news(tmp_path / "news.parquet")
+    assert news["published_at"].tolist() == list(times.tz_convert("UTC"))
+    assert news["date"].tolist() == [pd.Timestamp("2024-01-02"), pd.Timestamp("2024-01-03")]
+    assert (news["symbol"].tolist(), news["text"].tolist()) == (["B", "A"], ["Sales rise", ""])
+    for days in (times, times.tz_localize(None), [day.date() for day in times], np.array([20240102, 20240103])):
+        write_parquet(pd.DataFrame({"date": days, "symbol": "A", "text": "x"}), tmp_path / "days.parquet")
+        assert read_news(tmp_path / "days.parquet")["date"].tolist() == news["date"].tolist()
+
+
+def test_what_is_wrong_is_named_in_one_sentence(tmp_path):
+    for text, what in (
+        ("", "the file is empty, it has no header"),
+        ("date,symbol,text\n", "the file is empty, it has no rows"),
+        ("symbol,text\nA,x\n", "missing column date or published_at; there are 2: symbol, text"),
+        ("date,symbol,words\n2024-01-02,A,x\n", "missing column text or title or summary; there are 3: date, symbol"),
+        ("date,tic,symbol,text\n2024-01-02,A,A,x\n", "duplicate columns symbol"),
+        ("date,symbol,text\n2024-01-02,A,x,y\n", "a row has more fields than the header"),
+        ("date,symbol,text\n2024-01-02,A,x\n2024-01-02, ,x\n", "column symbol: the symbol is missing, row 2"),
+        ("date,symbol,text\n2024-01-02,A,x\n,A,x\n,A,x\n", "row 2, column date: it is missing (2 rows in all)"),
+        ("Date,symbol,text\n01/02/2024,A,x\n", "row 1, column Date: '01/02/2024' is not a date of the form YYYY-MM-DD"),
+        ("published_at,symbol,text\n,A,x\n", "row 1, column published_at: it is missing (1 row in all)"),
+        ("published_at,symbol,text\n2024-01-02,A,x\n", "row 1, column published_at: '2024-01-02' has no time zone"),
+        ("published_at,symbol,text\nnoon,A,x\n", "row 1, column published_at: 'noon' is not a time with a zone"),
+    ):
+        path = csv_file(tmp_path, text)
+        with pytest.raises(MarketDataError, match=re.escape(what)) as refused:
+            read_news(path)
+        assert str(refused.value).startswith(f"{path}: ") and "\n" not in str(refused.value)
+    path = tmp_path / "news.parquet"
+    path.write_bytes(b"PAR1 and nothing else")
+    (tmp_path / "news.txt").write_text("x")
+    for name, what in (
+        ("none.csv", "there is no such file"),
+        ("news.txt", "unknown extension .txt; known are .parquet, .csv"),
+        ("news.parquet", "cannot be read as .parquet: damaged or not Parquet"),
+    ):
+        with pytest.raises(MarketDataError, match=re.escape(what)):
+            read_news(tmp_path / name)
+    for column, values, what in (
+        ("published_at", pd.to_datetime(["2024-01-02 10:00", "2024-01-02 11:00"]), "has no time zone"),
+        ("published_at", pd.to_datetime(["2024-01-02", None]).tz_localize("UTC"), "row 2, column published_at: it is"),
+        ("date", ["2024-01-02", None], "row 2, column date: it is missing"),
+    ):
+        write_parquet(pd.DataFrame({column: values, "symbol": "A", "text": "x"}), path)
+        with pytest.raises(MarketDataError, match=what):
+            read_news(path)

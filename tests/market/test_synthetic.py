@@ -1,7 +1,5 @@
 """The synthetic market: stylised facts, valid bars, and paths that depend on seed and number alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -51,15 +49,13 @@ def test_bars_are_valid(bars: Bars):
     open_, high, low, close = (bars.ohlcv[..., field] for field in (OPEN, HIGH, LOW, CLOSE))
     assert bars.ohlcv.isfinite().all() and bars.ohlcv.dtype == torch.float64
     assert (low <= torch.minimum(open_, close)).all() and (high >= torch.maximum(open_, close)).all()
-    assert (high > low).double().mean() > 0.99
     volume = bars.ohlcv[..., VOLUME]
     assert (volume >= 1).all() and torch.equal(volume, volume.round())
     rounding = 2 * CENT / torch.minimum(close[:, :-1], close[:, 1:])
     assert (log_returns(bars).abs() <= DAILY_LIMIT + rounding).all()
     named = synthetic_bars(2, 30, ["RELIANCE", "INFY"])
     assert named.symbols == ("RELIANCE", "INFY") and named.ohlcv.shape == (2, 30, 2, 5)
-    assert np.is_busday(named.dates).all() and np.array_equal(named.dates, np.unique(named.dates))
-    assert [str(named.dates[day]) for day in (0, 5)] == ["2010-01-04", "2010-01-11"]
+    assert np.array_equal(named.dates, np.busday_offset("2010-01-04", np.arange(30)))
     assert synthetic_bars(1, 2, 3).symbols == ("SYN00", "SYN01", "SYN02")
     for regime in ("bull", "bear"):
         bars = synthetic_bars(2, 4000, 10, seed=2, regime=regime)
@@ -121,8 +117,9 @@ def test_stylised_facts(bars: Bars) -> None:
         assert lowest < float(value) < highest or float(value) == highest, (name, float(value))
 
 
-def test_regimes_are_what_they_are_called(bars: Bars, pinned: dict[str, Bars]) -> None:
-    """They keep their stated drift, and moving between them adds persistence to the clusters."""
+def test_regimes_are_what_they_are_called_and_paths_depend_on_seed_and_number_alone(
+    bars: Bars, pinned: dict[str, Bars], monkeypatch: pytest.MonkeyPatch
+):
     drift = {name: log_returns(one).mean().item() * 252 for name, one in pinned.items()}
     assert drift["bull"] > drift["sideways"] > drift["bear"] > drift["crisis"]
     for name in ("bull", "bear", "sideways"):
@@ -136,9 +133,6 @@ def test_regimes_are_what_they_are_called(bars: Bars, pinned: dict[str, Bars]) -
     assert autocorrelation(log_returns(bars).abs(), 20).mean() > alone.max() + 0.02
     for name, regime in REGIMES.items():
         assert set(regime.exits) == set(REGIMES) - {name} and sum(regime.exits.values()) == pytest.approx(1)
-
-
-def test_path_depends_on_seed_and_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     many = synthetic_bars(9, 300, 12, seed=7).ohlcv
     few = synthetic_bars(4, 200, 5, seed=7).ohlcv
     assert torch.equal(few, many[:4, :200, :5])
@@ -149,14 +143,3 @@ def test_path_depends_on_seed_and_number_alone(monkeypatch: pytest.MonkeyPatch) 
     matrix = torch.corrcoef(torch.cat([returns.transpose(1, 2).reshape(9, -1), other_seed[..., 0]])) - torch.eye(10)
     assert matrix.abs().max() < 0.9
     assert matrix[:3, 3:].abs().max() < 0.25 and matrix[9, :9].abs().max() < 0.25
-
-
-@pytest.mark.gpu
-def test_cuda_agrees_with_cpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    on_cpu = synthetic_bars(2, 300, 4, seed=7).ohlcv
-    on_gpu = synthetic_bars(3, 300, 4, seed=7, device="cuda").ohlcv[:2].cpu()
-    # The devices' logarithms differ in the last bit, which may move a rounded price by a cent.
-    assert (on_cpu - on_gpu).abs()[..., :VOLUME].max() < 3 * CENT
-    assert torch.equal(on_gpu, synthetic_bars(2, 300, 4, seed=7, device="cuda").ohlcv.cpu())

@@ -1,6 +1,4 @@
-"""The tape: gaps, listings, warm-up, spans of days, the name of a market, and the tick that prices are counted in."""
-
-from __future__ import annotations
+"""The tape: gaps, listings, warm-up, spans of days, subsets of symbols, its name, and the tick of its prices."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,6 +9,7 @@ import torch
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.planted import planted_bars
+from vecenv.market.symbol_subsets import drawn_subsets, symbol_subsets
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import choose_tick, price_bits
@@ -52,6 +51,7 @@ def tape() -> MarketTape:
 
 
 def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
+    """A late listing waits for its own warm-up: of ten days of momentum, B, listed on day 30, is ready on day 40."""
     tape = MarketTape.from_bars(flat_bars([[10.0], [20.0], [NAN], [NAN], [30.0]], 0.1), ())
     assert tape.ohlcv[0, :, 0, CLOSE].tolist() == [10, 20, 20, 20, 30]
     for day in (2, 3):
@@ -68,10 +68,6 @@ def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
     bars = flat_bars([[1.0]] * 4, context={"vix": torch.tensor([[NAN, 20.0, NAN, 21.0]])})
     assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
     assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
-
-
-def test_a_late_listing_waits_for_its_own_warm_up():
-    """Ten days of momentum: A is ready on day 10, B, listed on day 30, on day 40; until then its features are 0."""
     bars = walk_bars(num_symbols=2)
     bars.ohlcv[:, :30, 1] = NAN
     tape = MarketTape.from_bars(bars, ("momentum_10",))
@@ -98,7 +94,6 @@ def test_features_in_the_order_asked_for_once_all_of_a_symbol_are_ready(tape):
     bars = walk_bars()
     bars.ohlcv[:, :, 1] = NAN
     some = MarketTape.from_bars(bars, ("momentum_10",))
-    assert some.num_symbols == 3
     assert not any(getattr(some, name)[:, :, 1].any() for name in ("ohlcv", "tradable", "features"))
     alone = MarketTape.from_bars(replace(bars, ohlcv=bars.ohlcv[:, :, [0, 2]], symbols=("A", "C")), ("momentum_10",))
     assert torch.equal(some.features[:, :, [0, 2]], alone.features)
@@ -122,23 +117,8 @@ def test_faults_are_named(tape):
             call()
 
 
-def test_paths_share_dates_and_symbols_are_taken_in_the_order_given(tape):
-    bars = walk_bars(num_paths=3)
-    together = MarketTape.from_bars(bars, ("rsi_14", "volatility_20"), ("turbulence",))
-    assert together.num_paths == 3 and together.ohlcv.shape == (3, 120, 3, 5)
-    alone = MarketTape.from_bars(replace(bars, ohlcv=bars.ohlcv[1:2]), ("rsi_14", "volatility_20"), ("turbulence",))
-    for name in TENSORS:
-        torch.testing.assert_close(getattr(together, name)[1:2], getattr(alone, name))
-    part = tape.select(["C", "A"])
-    assert part.symbols == ("C", "A")
-    for name in ("ohlcv", "tradable", "features"):
-        assert torch.equal(getattr(part, name), getattr(tape, name)[:, :, [2, 0]])
-    assert torch.equal(part.context, tape.context)
-
-
-def test_days_keep_the_numbers_and_move_the_warm_up(tape):
-    """Between two dates are both, and the days inside."""
-    assert tape.first_day == 10
+def test_parts_of_a_tape_keep_its_numbers(tape):
+    """Days, dates, paths, symbols; a split leaves an embargo: of 110 usable days the last 22 are the test."""
     part = tape.days(4, 60)
     assert part.first_day == 6 and part.num_days == 56 and part.dates[0] == tape.dates[4]
     for name in TENSORS:
@@ -154,10 +134,6 @@ def test_days_keep_the_numbers_and_move_the_warm_up(tape):
     assert [str(day) for day in weekly.between("2024-01-09", "2024-01-28").dates] == ["2024-01-15", "2024-01-22"]
     with pytest.raises(MarketDataError, match="no day between 2024-01-09 and 2024-01-14; its days run from 2024-01-01"):
         weekly.between("2024-01-09", "2024-01-14")
-
-
-def test_splits_by_days_leave_an_embargo_and_by_paths_share_none(tape):
-    """Of 110 usable days the last 22 are the test, the 20 before them nobody's."""
     train, test = tape.split(0.2, embargo=20)
     assert (train.num_days, test.num_days) == (78, 22)
     assert train.first_day == 10 and test.first_day == 0
@@ -171,31 +147,35 @@ def test_splits_by_days_leave_an_embargo_and_by_paths_share_none(tape):
         assert train.first_day == test.first_day == several.first_day
         assert train.path_span == (0, sizes[0]) and test.path_span == (sizes[0], 5)
     assert several.path_span is None and test.paths(1, 9).path_span == (2, 5)
+    bars = walk_bars(num_paths=3)
+    together = MarketTape.from_bars(bars, ("rsi_14", "volatility_20"), ("turbulence",))
+    assert together.num_paths == 3 and together.ohlcv.shape == (3, 120, 3, 5)
+    alone = MarketTape.from_bars(replace(bars, ohlcv=bars.ohlcv[1:2]), ("rsi_14", "volatility_20"), ("turbulence",))
+    for name in TENSORS:
+        torch.testing.assert_close(getattr(together, name)[1:2], getattr(alone, name))
+    part = tape.select(["C", "A"])
+    assert part.symbols == ("C", "A") and torch.equal(part.context, tape.context)
+    for name in ("ohlcv", "tradable", "features"):
+        assert torch.equal(getattr(part, name), getattr(tape, name)[:, :, [2, 0]])
 
 
-def test_nothing_is_traded_in_a_warm_up():
-    """Indicators of later days still see its prices; days of bars cut every tensor and what is left of it."""
+def test_warm_ups_and_best_weights_stay_with_their_days():
+    """Indicators of later days still see its prices; the best rule's weights stay with their days and paths."""
     bars = walk_bars(120, 2, 2)
     plain, later = (MarketTape.from_bars(each) for each in (bars, replace(bars, warm_up=100)))
     assert later.first_day == 100 and plain.first_day < 100
     assert not bool(later.tradable[:, :100].any()) and bool(later.tradable[:, 100:].all())
     assert torch.equal(later.features[:, 100:], plain.features[:, 100:]) and not bool(later.features[:, :100].any())
-    short = MarketTape.from_bars(replace(bars, warm_up=10))
-    assert short.first_day == plain.first_day
+    assert MarketTape.from_bars(replace(bars, warm_up=10)).first_day == plain.first_day
     bars = synthetic_bars(2, 12, 3)
     values = torch.rand(2, 12, 3, dtype=torch.float64)
     bars = replace(bars, columns={"score": values}, context={"vix": values[..., 0]}, warm_up=5)
     cut = bars.days(3, 9)
-    assert list(cut.dates) == list(bars.dates[3:9]) and cut.symbols == bars.symbols
-    assert torch.equal(cut.ohlcv, bars.ohlcv[:, 3:9])
+    assert list(cut.dates) == list(bars.dates[3:9]) and torch.equal(cut.ohlcv, bars.ohlcv[:, 3:9])
     assert torch.equal(cut.columns["score"], values[:, 3:9]) and torch.equal(cut.context["vix"], values[:, 3:9, 0])
     assert cut.warm_up == 2 and bars.days(6, 12).warm_up == 0
     assert cut.source == f"{bars.source} to {bars.dates[8]}"
-
-
-def test_the_weights_of_the_best_rule_stay_with_their_days_and_paths():
     bars = planted_bars(4, 30, 3, seed=1, kind="momentum")
-    assert bars.best_weights is not None
     tape, best = MarketTape.from_bars(bars, ("daily_change",)), bars.best_weights.float()
     assert torch.equal(tape.best_weights, best)
     assert torch.equal(tape.split_paths(0.25)[1].best_weights, best[3:])
@@ -220,9 +200,7 @@ def test_the_fingerprint_names_everything_that_an_agent_sees_or_trades(tape):
     others |= {"feature_names": ("score", "momentum_10"), "context_names": ("turbulence",)}
     prints |= {replace(tape, **{name: value}).fingerprint() for name, value in others.items()}
     assert len(prints) == 1 + len(TENSORS) + len(others)
-    assert all(len(item) == 16 and int(item, 16) >= 0 for item in prints)
     assert (tape.num_paths, tape.num_days, tape.num_symbols, tape.device.type) == (1, 120, 3, "cpu")
-    assert all(getattr(tape.to("meta"), name).device.type == "meta" for name in TENSORS)
 
 
 def test_ticks_follow_the_lowest_price_of_the_warm_up():
@@ -243,10 +221,7 @@ def test_ticks_follow_the_lowest_price_of_the_warm_up():
         tape = MarketTape.from_bars(bars, (), headroom=headroom)
         assert tape.price_bits == bits
         assert torch.equal(tape.ohlcv, MarketTape.from_bars(bars, ()).ohlcv)
-
-
-def test_prices_are_the_nearest_tick_or_one_part_in_five_million_of_it():
-    """Exact below 2^23 ticks, where float32 currency is finer than a tick; above, three roundings to 24 bits."""
+    # Exact below 2^23 ticks, where float32 currency is finer than a tick; above, three roundings to 24 bits.
     generator, tick = torch.Generator().manual_seed(0), 1e-2
     ticks = 2.0 ** (10 + 24 * torch.rand(20_000, generator=generator, dtype=torch.float64))
     tape = MarketTape.from_bars(flat_bars((ticks * tick)[:, None].tolist()), (), tick_size=tick)
@@ -257,7 +232,7 @@ def test_prices_are_the_nearest_tick_or_one_part_in_five_million_of_it():
     assert 0 < float(moved.max()) <= 3 * 2**-24
 
 
-def test_prices_that_a_tick_moves_too_far_are_refused_with_their_symbols():
+def test_ticks_that_move_prices_too_far_and_what_no_account_can_hold_are_refused():
     bars = flat_bars([[100.0, 5.0, 3.0], [100.0, 5.0, 3.0], [100.04, 4.96, 2.93]])
     assert MarketTape.from_bars(bars, ()).tick_size == 1e-4
     text = r"flat: a tick of 0.1 moves prices by more than 0.05%: C by 1.02% \(2.93 on 2024-01-03\), "
@@ -272,10 +247,6 @@ def test_prices_that_a_tick_moves_too_far_are_refused_with_their_symbols():
         MarketTape.from_bars(replace(apart, ohlcv=apart.ohlcv * torch.tensor([0.77, 1, 1, 0.77, 1])), ())
     with pytest.raises(MarketDataError, match=r"and \d more; use tick_size"):
         MarketTape.from_bars(flat_bars([[1.00049 + 0.001 * k for k in range(10)]]), (), tick_size=0.01)
-
-
-def test_what_no_account_can_hold_is_refused_by_name():
-    """One impossible price must not make the prices of the other symbols infinite."""
     full = flat_bars([[50.0, 60.0], [50.0, 60.0]])
     full.ohlcv[0, 1, 1, VOLUME] = 1e39
     scores = {"score": torch.tensor([[[1.0, 1.0], [1e60, 1.0]]], dtype=torch.float64)}
@@ -290,21 +261,75 @@ def test_what_no_account_can_hold_is_refused_by_name():
     ):
         with pytest.raises(MarketDataError, match=f"flat: {text}"):
             MarketTape.from_bars(bars, *(((), names) if bars.context else (names,)))
-    tape = MarketTape.from_bars(flat_bars([[50.0, 6e6], [50.0, 6.5e6]]), ())
-    assert tape.ohlcv[0, :, 0, CLOSE].tolist() == [50.0, 50.0]
     # Prices of whole units may be counted in units, however low they are; none is below a tick.
     whole = MarketTape.from_bars(flat_bars([[1.0, 7.0], [2.0, 9.0]]), (), tick_size=1.0)
     assert whole.price_ticks()[0].tolist() == [[1.0, 7.0], [2.0, 9.0]]
     cents = MarketTape.from_bars(flat_bars([[10.12 + 1e-6], [0.01 - 1e-6]]), (), tick_size=0.01)
     assert cents.price_ticks()[0, :, 0].tolist() == [1012.0, 1.0]
+    # The tick named is the finest power of ten that fits.
+    for cash in (1.4e7, 2e8, 1e12):
+        bars, config = flat_bars([[50.0, 60.0]] * 3), StockTradingConfig(initial_cash=cash, episode_length=1)
+        with pytest.raises(ValueError, match=r"exact accounts need fewer than 2\^37: use a tick_size of") as refused:
+            StockTrading(MarketTape.from_bars(bars, ()), config)
+        tick = float(str(refused.value).rsplit(" ", 1)[1])
+        assert cash / tick < MAX_CASH_TICKS <= 10 * cash / tick
+        StockTrading(MarketTape.from_bars(bars, (), tick_size=tick), config)
 
 
-@pytest.mark.parametrize("cash", [1.4e7, 2e8, 1e12])
-def test_an_account_that_is_too_rich_is_told_a_tick_that_fits(cash):
-    """The tick named is the finest power of ten that fits."""
-    bars, config = flat_bars([[50.0, 60.0]] * 3), StockTradingConfig(initial_cash=cash, episode_length=1)
-    with pytest.raises(ValueError, match=r"exact accounts need fewer than 2\^37: use a tick_size of") as refused:
-        StockTrading(MarketTape.from_bars(bars, ()), config)
-    tick = float(str(refused.value).rsplit(" ", 1)[1])
-    assert cash / tick < MAX_CASH_TICKS <= 10 * cash / tick
-    StockTrading(MarketTape.from_bars(bars, (), tick_size=tick), config)
+@pytest.fixture(scope="module")
+def synthetic() -> MarketTape:
+    """Two paths of five symbols."""
+    return MarketTape.from_bars(synthetic_bars(2, 80, 5, seed=3), ("daily_change", "momentum_10"), ("turbulence",))
+
+
+def test_subsets_of_symbols(synthetic, monkeypatch):
+    part = symbol_subsets(synthetic, 3, 4, seed=7)
+    chosen = drawn_subsets(synthetic, 3, 4, seed=7).tolist()
+    assert (part.num_paths, part.num_days, part.num_symbols) == (8, 80, 3)
+    for number in range(8):
+        path, subset = divmod(number, 4)
+        assert torch.equal(part.context[number], synthetic.context[path])
+        for place, symbol in enumerate(chosen[path][subset]):
+            for name in ("ohlcv", "tradable", "features"):
+                assert torch.equal(getattr(part, name)[number, :, place], getattr(synthetic, name)[path, :, symbol])
+    assert part.symbols == ("*1", "*2", "*3") and part.feature_names == synthetic.feature_names
+    for name in ("tick_size", "price_bits", "first_day"):
+        assert getattr(part, name) == getattr(synthetic, name)
+    assert torch.equal(part.price_ticks()[0, :, 0], synthetic.price_ticks()[0, :, chosen[0][0][0]])
+    whole = symbol_subsets(synthetic, 5, 2, seed=0)
+    for name in ("ohlcv", "tradable", "features", "context"):
+        assert torch.equal(getattr(whole, name), getattr(synthetic, name).repeat_interleave(2, 0))
+    same = [symbol_subsets(synthetic, 2, 6, seed).fingerprint() for seed in (1, 1, 2)]
+    assert same[0] == same[1] != same[2]
+    planted = MarketTape.from_bars(planted_bars(4, 30, 3, kind="momentum"), ("daily_change",)).split_paths(0.5)[0]
+    assert planted.best_weights is not None and planted.path_span == (0, 2)
+    part = symbol_subsets(planted, 2, 3, seed=0)
+    assert part.best_weights is None and part.path_span is None
+    for size, count, told in ((0, 1, "size"), (2, 0, "count")):
+        with pytest.raises(ValueError, match=f"{told} of subsets must be at least 1, got 0"):
+            symbol_subsets(synthetic, size, count, seed=0)
+    # Of 7 numbers and a flag a day and symbol.
+    asked = []
+    monkeypatch.setattr(
+        "vecenv.market.symbol_subsets.check_memory", lambda needed, device, what: asked.append((needed, what))
+    )
+    part = symbol_subsets(synthetic, 3, 4, seed=0)
+    needed = sum(getattr(part, name).nbytes for name in ("ohlcv", "features", "tradable"))
+    assert asked == [(needed, "8 paths of 3 symbols")]
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"2,000,000,000 paths of 3 symbols need .* GB of memory or more"):
+        symbol_subsets(synthetic, 3, 10**9, seed=0)
+    drawn = drawn_subsets(synthetic, 2, 4000, seed=0)
+    assert bool((drawn[..., 0] < drawn[..., 1]).all())
+    for path in drawn:
+        counts = torch.bincount(path[:, 0] * 5 + path[:, 1], minlength=25)
+        assert int((counts > 0).sum()) == 10
+        assert float((counts[counts > 0] / 4000 - 0.1).abs().max()) < 5 * (0.1 * 0.9 / 4000) ** 0.5
+    tradable = synthetic.tradable.clone()
+    tradable[0, :, 1] = False
+    tradable[1, :, 4] = False
+    partly = replace(synthetic, tradable=tradable)
+    drawn = drawn_subsets(partly, 4, 3, seed=0)
+    assert drawn[0].tolist() == [[0, 2, 3, 4]] * 3 and drawn[1].tolist() == [[0, 1, 2, 3]] * 3
+    with pytest.raises(MarketDataError, match="subsets of 5 symbols cannot be drawn: 4 of 5 trade on the training"):
+        symbol_subsets(partly, 5, 1, seed=0)

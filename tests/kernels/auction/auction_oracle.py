@@ -1,7 +1,5 @@
 """The rules of the auction's page in plain Python, with fractions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Auctions are cleared as plain Python does it, exactly, alone or among others, eager or compiled."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
@@ -65,17 +63,6 @@ def test_random_auctions_are_those_of_the_rules(count):
     if count >= 12:
         assert {"nothing is traded", "shares are left over by rounding down", "the rest is shared"} <= set(seen)
         assert {"0 of the reasons are equal", "1 of the reasons are equal", "2 of the reasons are equal"} <= set(seen)
-
-
-def test_an_auction_is_the_same_alone_and_with_agents_who_do_nothing():
-    draw = random.Random(1)
-    auctions, reference = [drawn(draw, 20) for _ in range(100)], torch.full((100,), 100)
-    together = all_cleared(batch_of(auctions), reference)
-    padded = all_cleared(batch_of([[*orders, *[(BUY, 100, 0)] * 13] for orders in auctions]), reference)
-    assert torch.equal(together.filled, padded.filled[:, :20]) and not bool(padded.filled[:, 20:].any())
-    assert all(map(torch.equal, together[:3], padded[:3])) and torch.equal(together.invalid, padded.invalid)
-    alone = [all_cleared(batch_of([orders]), reference[:1]).filled for orders in auctions[:20]]
-    assert torch.equal(torch.cat(alone), together.filled[:20])
 
 
 @pytest.mark.nightly

@@ -1,7 +1,5 @@
 """A book as lists, written from the rules alone: every order waits in a queue, best first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -30,12 +28,12 @@ class Told:
     id: int = -1
     side: int = -1
     rested: int = 0
-    trades: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Of each trade price, quantity, maker and the maker's order."""
+    trades: list[tuple[int, int, int, int]] = field(
+        default_factory=list
+    )  # price, quantity, maker and the maker's order
     cancelled: int = 0
     prevented: int = 0
-    evicted: tuple[int, int, int] = (-1, -1, 0)
-    """Id, owner and quantity."""
+    evicted: tuple[int, int, int] = (-1, -1, 0)  # id, owner and quantity
 
 
 class Oracle:
@@ -64,10 +62,7 @@ class Oracle:
         return told
 
     def requote(self, owner: int, bids: list[int], asks: list[int], quantity: int) -> tuple[int, int, int]:
-        """Bring quotes in, prices best first, for all orders of an owner.
-
-        Returns the number of quotes placed, the number of orders evicted, and the quantity taken out.
-        """
+        """Quote for all orders of an owner, best first; return quotes placed, orders evicted and quantity taken out."""
         cancelled = self._cancel_all(owner)
         number, placed, evicted = self.next_id, 0, 0
         self.next_id += len(bids) + len(asks)
