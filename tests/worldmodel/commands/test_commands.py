@@ -201,16 +201,18 @@ def test_what_is_kept_after_interruptions(history, initial, tmp_path, monkeypatc
         return {}, {}
 
     monkeypatch.setattr(fit_command, "calibrate", calibrate)
-    words = ("fit", "--market", history, "--out", out, "--init", initial, "--steps", 10, "--learning-rate", 0.003)
+    monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(TINY.trunk, 16, markets))
+    words = ("fit", "--market", history, "--out", out)
     with monkeypatch.context() as patch:
         patch.setattr(fit_command, "train_network", lambda *given: train_network(*given[:-1], lambda: True))
-        assert run(*words) == INTERRUPTED and not out.exists()
+        assert run(*words, "--init", "none") == INTERRUPTED and not out.exists()
     assert "nothing is kept" in " ".join(capsys.readouterr().out.split())
-    assert run(*words, "--evaluate-every", 5) == INTERRUPTED and not out.exists()
+    words += ("--init", initial, "--steps", 10, "--evaluate-every", 5, "--learning-rate", 0.003)
+    assert run(*words) == INTERRUPTED and not out.exists()
     assert f"--init {best_path(out)} goes on from them" in " ".join(capsys.readouterr().out.split())
     assert fitted(history, out, "--init", best_path(out), "--steps", 1)["init"]["market"] == "mine"
-    monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(TINY.trunk, 16, markets))
     monkeypatch.setattr(fit_command, "train_network", interrupted)
+    capsys.readouterr()
     result = fitted(history, out, "--init", "none", "--evaluate-every", 50)
     assert result["interrupted"] and [entry["step"] for entry in result["history"]] == [1]
     assert result["kept_step"] == 1 and signal.getsignal(signal.SIGINT) is handler

@@ -102,8 +102,6 @@ def test_choices_of_components_and_the_sinh_arcsinh_law():
 
 
 RAW_SINH = torch.tensor([[0.0] * 4, [0.3, 0.5, 0.8, -1.5], [-1.0, -1.0, -3.0, 2.0], [2.0, 1.0, 9.0, -9.0]]).double()
-
-
 ZERO = 1.0 / (1.0 + math.exp(-(1.5 - 3.0)))
 
 
@@ -139,8 +137,6 @@ def test_zero_and_the_other_numbers_have_probability_one(location):
 
 
 C = torch.tensor([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]], dtype=torch.float64)
-
-
 RAW = torch.tensor([[2.5, -1.0, 0.3], [3.0, 0.4, -0.5]], dtype=torch.float64)
 
 

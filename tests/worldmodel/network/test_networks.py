@@ -105,8 +105,6 @@ def test_a_network_in_bfloat16_shares_its_heads_and_draws_nearly_the_same():
 
 ARCHITECTURES = get_args(Architecture)
 INDEPENDENT = ("published", "cnn-gru")
-
-
 CNN_GRU = CnnGruSettings(layers=2, channels=8, kernel=3, width=16, reach=30, dropout=0.0)
 
 
@@ -250,6 +248,7 @@ def test_names_sizes_and_settings_of_networks_and_of_shipped_weights():
     ],
 )
 def test_a_network_of_one_market_continues_it_and_leaves_the_other_alone(make, markets, tolerance):
+    """Bit for bit of the shipped weights; the product with fewer flags may sum in another order."""
     network, bars, densities = make(), history_of(3), []
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     for market in markets:

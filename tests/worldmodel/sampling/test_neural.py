@@ -30,8 +30,6 @@ from vecenv.worldmodel.sampling.rollout import RepeatedDay
 
 NAN = float("nan")
 PATHS, DAYS, SEED = 8, 12, 3
-
-
 MARKET = NeuralMarket(small_network(), "india")
 
 
@@ -92,6 +90,7 @@ def test_any_number_of_threads_reads_and_draws_the_same(monkeypatch):
 
 
 def test_densities_of_a_history(ragged):
+    """Of log-returns, those of the network less the logarithm of the volatility; joint ones add up the chain's."""
     valid = encode_bars(ragged.ohlcv).valid[0]
     some, first = valid.any(-1), valid.int().argmax(-1, keepdim=True)
     density, joint, parts = MARKET.log_density(ragged), MARKET.joint_log_density(ragged), MARKET._densities(ragged)

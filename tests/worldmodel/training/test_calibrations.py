@@ -25,8 +25,6 @@ from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
 
 DAYS, STOP = 340, 330
-
-
 Calibration = namedtuple("Calibration", "run buffers default nothing calls")
 """With markets that have nothing to calibrate, by symbols and end of validation, and the calls of its progress."""
 
@@ -36,7 +34,6 @@ CALIBRATIONS = {
     "coupling": Calibration(calibrate_coupling, ("couplings",), (1.0,), ((4, STOP), (6, 210)), 4),
     "drift": Calibration(calibrate_drift, ("drifts",), (0.0,), ((6, 200),), 4),
 }
-
 
 of_each = pytest.mark.parametrize("calibration", CALIBRATIONS.values(), ids=CALIBRATIONS)
 

@@ -197,6 +197,12 @@ def test_a_run_repeats_itself_keeps_its_best_validation_and_reads_no_later_day(s
     assert not different(one, two) and history[-1] != other[-1] and different(one, tiny_network(NETWORK))
 
 
+def test_a_single_symbol_is_trained_on(stage):
+    market = TrainingMarket.from_bars("m", synthetic_bars(1, 160, 1, seed=1), SPLIT)
+    score = validate_network(stage(market, steps=2)[0], market, SPLIT.validation, SPLIT.stop)
+    assert score.joint == pytest.approx(score.alone, abs=1e-6)
+
+
 SETTINGS = BarStageSettings(steps=30, learning_rate=2e-2, stock_days=100, evaluate_every=10)
 MARKETS = tuple(
     TrainingMarket.from_bars(name, synthetic_bars(1, 160, symbols, seed=symbols), SPLIT)

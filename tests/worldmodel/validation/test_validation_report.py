@@ -30,6 +30,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
+    """Days differ by ten, the models by a tenth on every day: the interval is as narrow as the difference is steady."""
     hard, count = 10.0 * normal(60).abs(), torch.full((60,), 5)
     model = DailyScores(5 * hard, count, 3)
     rival = DailyScores(5 * (hard + 0.1 + 0.01 * normal(60, seed=1)), count, 3)
@@ -60,11 +61,7 @@ def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
 
 
 NAN = float("nan")
-
-
 ROWS = {row.key: row for row in rows()}
-
-
 REAL = {"leverage": -0.1, "mean_correlation": 0.25, "volume_pair_correlation": 0.30, "range_pair_correlation": 0.25}
 REAL |= {"zero_gaps": 0.066, "gap_kurtosis": 16.0, "gap_body_ratio": 0.50, "drift": 8.0}
 REAL = {key: point(value) for key, value in REAL.items()} | {"excess_kurtosis": Interval(5.0, 4.0, 6.0)}
