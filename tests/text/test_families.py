@@ -1,7 +1,5 @@
 """Text and records of every family of tasks obey the contracts, and the contracts name the faults that are planted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

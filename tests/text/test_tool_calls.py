@@ -1,7 +1,5 @@
 """Calls of tools in texts: both forms, what is no call, and that nothing raises."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +27,6 @@ LONG = "y" * (LONGEST_CALL - 37)
         ("json", '{"name": "position", "arguments": [1]}', ToolCall("", fault="arguments must be a JSON object")),
         ("json", '{"name": 3}', ToolCall("", fault="a call needs the name of a tool")),
         ("json", '{"name": "position"', NO_CALL),
-        ("json", "<tool_call>[1]</tool_call>", NO_CALL),
         ("json", "<answer>BUY 0.5</answer>", None),
         ("react", 'Thought: look\nAction: price_history\nAction Input: {"days": 5}\nObservation: made up', CALL),
         ("react", "Action: position", POSITION),
@@ -37,7 +34,6 @@ LONG = "y" * (LONGEST_CALL - 37)
         ("react", "  Action : position \n", POSITION),
         ("react", "Action: position\nAction Input: 5", NO_OBJECT),
         ("react", "Thought: enough\nFinal Answer: BUY 0.5\nAction: position", None),
-        ("react", '{"name": "position"}', None),
         # What is thought calls nothing.
         ("json", '<think>or {"name": "moon"}</think> {"name": "price_history", "arguments": {"days": 5}}', CALL),
         ("json", 'what?</think><tool_call>{"name": "position"}</tool_call>', POSITION),
@@ -55,38 +51,32 @@ LONG = "y" * (LONGEST_CALL - 37)
         ),
         ("react", "Action: a\nAction Input: " + " " * 99 + "{}" + " " * 9, ToolCall("a")),
         ("react", "Action: a\nAction Input: {} and more", ToolCall("a")),
-        ("react", "Action: a\nAction Input: [1]", NO_OBJECT),
     ],
 )
 def test_what_a_text_calls(form, text, call):
     assert read_call(text, form) == call
 
 
-def test_the_answer_is_what_follows_its_mark():
+def test_the_answer_is_what_follows_its_mark_and_a_megabyte_is_at_worst_a_fault():
     assert read_answer("Thought: enough\nFinal Answer: BUY 0.5", "react") == " BUY 0.5"
     assert read_answer("BUY 0.5", "react") == "BUY 0.5"
     assert read_answer("Final Answer: BUY 0.5", "json") == "Final Answer: BUY 0.5"
     text = "<think>\nFinal Answer: SELL TCS\n</think>\nFinal Answer: BUY INFY 0.5"
     assert read_answer(text, "react") == " BUY INFY 0.5"
     assert read_answer("<think>\nFinal Answer: SELL TCS", "react") == "<think>\nFinal Answer: SELL TCS"
+    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5):
+        for form in ("json", "react"):
+            call = read_call(text, form)
+            assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
+            read_call("<tool_call>" + text, form)
+            read_call("Action: a\nAction Input: " + text, form)
 
 
 PIECES = st.sampled_from(
     [
         *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
-        *(
-            "Action:",
-            "Action Input:",
-            "Final Answer:",
-            "<answer>",
-            "</answer>",
-            "<think>",
-            "</think>",
-            "\n",
-            " ",
-            "BUY",
-        ),
-        *("\x00", "é", "\ud800", "{" * 50, "NaN"),
+        *("Action:", "Action Input:", "Final Answer:", "<answer>", "</answer>", "<think>", "</think>", "{" * 50),
+        *("\n", " ", "BUY", "\x00", "é", "\ud800", "NaN"),
     ]
 )
 
@@ -101,15 +91,6 @@ def test_nothing_raises(text, form):
     assert without_reasoning(without_reasoning(text)) == without_reasoning(text)
     for thought in ("<think>SELL TCS</think>", "<answer>SELL TCS</answer> then\n</think>", "<think>{}</THINK>\n"):
         assert "think>" in text or read_call(thought + text, form) == call
-
-
-def test_a_megabyte_is_at_worst_a_fault():
-    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5):
-        for form in ("json", "react"):
-            call = read_call(text, form)
-            assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
-            read_call("<tool_call>" + text, form)
-            read_call("Action: a\nAction Input: " + text, form)
 
 
 NO_SUMS = (

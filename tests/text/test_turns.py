@@ -1,7 +1,5 @@
 """Rows played by text: any of them at a time, each as if it were alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -55,7 +53,7 @@ def test_any_rows_at_a_time_are_each_as_if_alone(batches, rules, indices):
             assert (turn.grade is not None) == turn.done == bool(together.env.rows.done[row])
 
 
-def test_what_a_turn_pays():
+def test_what_a_turn_pays_and_every_day_has_its_own():
     rows = text_rows(1, TextRules(grade=2.0, steps=3.0, format_penalty=-0.5))
     other = text_rows(1, TextRules(grade=0.0, steps=1.0))
     for each in (rows, other):
@@ -69,9 +67,6 @@ def test_what_a_turn_pays():
         assert turn.reward == pytest.approx(expected, rel=1e-6)
     assert turn.truncated and not turn.terminated
     assert turn.outcomes["total_return"] == pytest.approx(turn.outcomes["portfolio_value"] / 1e5 - 1.0)
-
-
-def test_every_day_has_its_own_turns():
     rows = text_rows(1, TextRules(tools=("position",), turns=2))
     begun(rows, [0], [1], [2])
     for day in (1, 2):
@@ -86,7 +81,7 @@ def test_every_day_has_its_own_turns():
     assert rows.answer([0], [CALL])[0].shown == asked.shown
 
 
-def test_doors_open_for_rows_that_there_are_and_begun_rows_leave_the_others_alone():
+def test_doors_and_rows_that_there_are():
     env = text_rows(4, TextRules()).env
     door, every = TextDoor(env), TextDoor(env).render(range(4))
     assert len(set(every)) == 4 and door.render([2, 0]) == [every[2], every[0]] and door.render([]) == []
@@ -108,9 +103,6 @@ def test_doors_open_for_rows_that_there_are_and_begun_rows_leave_the_others_alon
     assert TextDoor(rows.env).render([1]) != TextDoor(rows.env).render([2])
     with pytest.raises(IndexError, match="not all in"):
         rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
-
-
-def test_what_cannot_be_played_is_refused():
     silent = vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False)
     # A task that has said nothing about answers has none to offer.
     text = WalkText(REACH_ZERO.build())
