@@ -82,7 +82,7 @@ def random_rules(rng, symbols: tuple[str, ...]) -> TierConfig:
 
 def random_tiers(rng, shared: TierConfig) -> list[TierConfig]:
     """Draw one to three tiers on some of the symbols of ``shared``, with its space, reward and precision."""
-    if rng.random() < 0.6:
+    if rng.random() < 0.3:
         return [shared]
     names = ("action", "max_orders", "tilt_gain", "reward", "grader", "context", "dtype")
     common = {name: getattr(shared, name) for name in names}
