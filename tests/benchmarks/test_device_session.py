@@ -120,7 +120,7 @@ def test_a_session_that_is_ended_has_lost_nothing_and_is_resumed(tmp_path, monke
         process.send_signal(sent)
         printed, _ = process.communicate(timeout=WAIT)
     wait_for(lambda: not any(map(lives, pids.read_text().split())))
-    lines = [json.loads(line) for line in (out / "points.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / "points.jsonl").read_text().splitlines() if line]
     last = {(line["part"], line["job"]): line["status"] for line in lines}
     assert last[("first", "two")] == last[("second", "one")] == "done" and last[("second", "two")] == "waiting"
     if sent == signal.SIGKILL:
