@@ -1,7 +1,5 @@
 """A task as a stranger would write it: no market, no account, a line of text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random

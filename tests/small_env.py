@@ -1,7 +1,5 @@
 """A small environment with most rules switched on, and comparison bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ An operation that mixes devices raises as PyTorch's would, every meeting of host
 caused it, and a captured graph holds operations on memory, so that what it replays is what a CUDA graph would.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -101,7 +99,7 @@ class DeviceTensor(torch.Tensor):
     host: Tensor
 
     @staticmethod
-    def __new__(cls, host: Tensor) -> DeviceTensor:
+    def __new__(cls, host: Tensor) -> "DeviceTensor":
         place = {"strides": host.stride(), "storage_offset": host.storage_offset(), "device": DEVICE}
         kind = {"dtype": host.dtype, "layout": host.layout}
         made = torch.Tensor._make_wrapper_subclass(cls, host.size(), **place, **kind)

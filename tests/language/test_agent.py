@@ -1,7 +1,5 @@
 """Language agents: what they see and say, alone or among others, the tools that they call, and how they draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

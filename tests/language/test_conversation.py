@@ -1,7 +1,5 @@
 """Messages as tokens by the tokenizer's template, and conversations that keep their budget and drop the oldest days."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

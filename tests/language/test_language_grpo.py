@@ -1,7 +1,5 @@
 """GRPO of language models: gradients of the shared objective, whatever is computed at once or where, and runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The tiny model and its tokenizer, folders that give back what was written, and names that a hub or a cache knows."""
 
-from __future__ import annotations
-
 import errno
 import resource
 import threading

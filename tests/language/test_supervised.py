@@ -1,7 +1,5 @@
 """Supervised training: the contexts of a rollout, answers alone learned from, and commands that train and evaluate."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

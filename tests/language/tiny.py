@@ -1,7 +1,5 @@
 """A tiny model that knows the words of a tier but has learned nothing, and environments whose signal it is shown."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 

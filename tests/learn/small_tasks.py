@@ -1,7 +1,5 @@
 """A walk whose values are known and a market of a planted signal, with settings of learners small enough for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

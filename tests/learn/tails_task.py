@@ -1,7 +1,5 @@
 """A task whose choices earn the same in the mean and differ in their lower tails, for learners that mind risk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Advantages beside a slow loop, and the running moments and scales that rewards and observations are divided by."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """CVaR-PPO: penalised advantages, lambda and nu by hand, equal to PPO where nothing binds, and thinner tails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Ensembles: the mean of what several policies do, the vote, how they differ, and the windows that select them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Agents side by side on the same episodes, their table, their worst days, and what is logged of a rollout."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The gradient through the account: against finite differences, and what it learns beside PPO."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

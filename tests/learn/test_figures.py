@@ -1,7 +1,5 @@
 """Pictures show what the evaluation and the training measured."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """GRPO of tensor policies: losses and advantages by hand, groups, episodes, and what cannot be compared."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

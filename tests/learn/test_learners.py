@@ -1,7 +1,5 @@
 """What all learners share: settings within their ranges, defaults, and the contract, whose every breach is named."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Metrics beside plain loops and by hand; their intervals, and Sharpe ratios of the best of several."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

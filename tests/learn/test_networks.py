@@ -1,7 +1,5 @@
 """Networks of items and heads, which draw from the distributions that they evaluate, and never what is masked."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """DQN, DDPG, TD3 and SAC: losses by hand, what the buffer keeps, what moves when, exploration, and what is refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

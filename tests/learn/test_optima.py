@@ -1,7 +1,5 @@
 """The optimum of a planted signal, found by training: once for each kind of learner."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Policies that a run starts from, keeps as its best and writes, and states of other forms, refused in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

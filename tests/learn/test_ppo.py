@@ -1,7 +1,5 @@
 """PPO and A2C: losses by hand, the right values, updates as set, masks, references; several members in one batch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from pathlib import Path

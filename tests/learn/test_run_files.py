@@ -1,7 +1,5 @@
 """What a run writes survives full disks, interruptions, kills and a second writer."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """A model, and a market to validate on, that the tests of generators, commands and validation share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A small neural market with random weights, histories and files for it, and what must hold of all generated bars."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers that the shipped weights and the published figures were made with: a change needs new ones of these."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """One market whose orders an auction clears, in Python integers and lists, written from the page of its rules alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.kernels.auction.auction_oracle import cleared

@@ -1,7 +1,5 @@
 """Random markets beside the lists: every field of the state and of the report, at every tick."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from random import Random

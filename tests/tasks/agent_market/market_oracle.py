@@ -1,7 +1,5 @@
 """One market of background agents and seats in Python integers and lists, written from the page of its rules alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, NamedTuple

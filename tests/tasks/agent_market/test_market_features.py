@@ -1,7 +1,5 @@
 """The 54 features against plain float64 NumPy written from their meanings, and at the ends of what prices can be."""
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """Lists of orders are the messages of the rules and keep the limits, also of several learners in one market."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

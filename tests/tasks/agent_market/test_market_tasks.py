@@ -1,7 +1,5 @@
 """The three tasks: they conform, and accounts, rewards, orders and what is shown are numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

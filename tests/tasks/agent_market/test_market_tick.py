@@ -1,7 +1,5 @@
 """Ticks of markets with books and auctions beside lists written from the rules, and the numbers of the rules."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random

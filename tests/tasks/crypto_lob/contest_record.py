@@ -5,8 +5,6 @@ github.com/Open-Finance-Lab/FinRL_Contest_2024, commit 13133c7, called as its ev
 2 s a step, a slippage of 7e-7, `mids` as its midpoint and no factors, its `step_is` at `STARTS`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

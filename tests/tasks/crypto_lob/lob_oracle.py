@@ -1,7 +1,5 @@
 """Trading on order books in plain Python, one account at a time, written from ``tasks/crypto_lob/rules.md``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Small tables of order books as files have them, and random tapes and settings of trading on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Factors are those of their definitions, in pandas, by the rows up to theirs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from random_books import book_table

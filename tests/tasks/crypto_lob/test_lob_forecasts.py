@@ -1,7 +1,5 @@
 """Forecasts: moves and measures by their definitions, models that see only earlier rows, and files that say so."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

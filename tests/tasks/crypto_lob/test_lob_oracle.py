@@ -1,7 +1,5 @@
 """Accounts on order books equal those of plain Python, all numbers, and know no later row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from statistics import mean, pstdev

@@ -1,7 +1,5 @@
 """Order books from files, on a clock and as whole numbers; parts of a tape and the starts of episodes in them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The task conforms, its agents do as they say, and the preset of the contest has the contest's arithmetic."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Order books in words: what is shown is what is there, answers are carried out, and nothing that is written raises."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

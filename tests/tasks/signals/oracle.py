@@ -1,7 +1,5 @@
 """The account of trading on scores in plain Python, written from ``tasks/signals/rules.md`` alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The market of synthetic news: its law by sampling, the filter by enumeration, the weights by brute force."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Agents that allow for the rules on scores or follow them, what scores are worth, the gradient, and no look-ahead."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Rules of trading on scores by hand, and beside the scalar oracle over random episodes of random settings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

@@ -4,8 +4,6 @@ Written from ``tasks/stock_trading/rules.md`` alone, to be read beside it; the v
 Money is in ticks: Python integers with whole shares, so nothing rounds by accident, floats otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ The second argument names numpy's sort, which decides FinRL's ties: ``simd`` whe
 `test_beside_finrl.py` plays the games here and holds the account to ``finrl_record.json``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The account beside FinRL's own environment, whose numbers `tests/tasks/stock_trading/record_finrl.py` wrote down."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

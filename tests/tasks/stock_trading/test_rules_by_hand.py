@@ -1,7 +1,5 @@
 """The rules by examples worked out by hand, which the kernels must meet to the tick."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Baselines on small markets whose accounts can be computed by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

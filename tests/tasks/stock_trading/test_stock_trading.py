@@ -1,7 +1,5 @@
 """The stock-trading task: conservation of money, grades, observations by symbol, and refused settings."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels against the scalar oracle, step by step over random episodes of random size and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ Money is in ticks and shares are whole: Python integers. Python's floats are the
 NumPy's scalars stand where the page rounds to float32 or to ``dtype``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Small random markets with gaps, as tapes and in the oracle's plain lists."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

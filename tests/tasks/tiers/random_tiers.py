@@ -1,7 +1,5 @@
 """Small random markets, rules and orders of the trading tiers, as tapes and in the oracle's plain lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The curriculum: schedulers on hand-made scores, rules by sub-environment, and a learner on a mixed batch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Graders against their formulas, an episode's record day by day, and the law: nothing but skill raises a grade."""
 
-from __future__ import annotations
-
 import math
 import os
 import statistics

@@ -1,7 +1,5 @@
 """Replacing every bar after a day changes nothing that was seen, paid or rewarded up to it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

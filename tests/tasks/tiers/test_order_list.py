@@ -1,7 +1,5 @@
 """A day's list of orders by numbers worked out by hand, and choices, weights and tilts that become one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Records of the tiers: their numbers are the environment's, in every action space, and the command replays them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Agents of the tiers on all tiers at once: what they hold, what they break, and how they are graded."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import cache

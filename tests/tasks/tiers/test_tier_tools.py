@@ -1,7 +1,5 @@
 """Tools tell the account and the market, nothing beyond the day, and money with its sign, as texts and pages do."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

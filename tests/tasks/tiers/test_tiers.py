@@ -1,7 +1,5 @@
 """The tiers as environments: what they are, what is refused, what is known when, and how symbols are shown."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The tiers' kernels against the scalar oracle, step by step over random episodes of random size and rules."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

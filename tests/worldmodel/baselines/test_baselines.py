@@ -1,7 +1,5 @@
 """Baselines: what all keep to, geometric Brownian motion, the stationary bootstrap, and both kinds of GARCH."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import islice

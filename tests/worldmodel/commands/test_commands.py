@@ -1,7 +1,5 @@
 """``vecenv worldmodel``: runs of its commands, what they keep when they end early, and what they tell."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -1,7 +1,5 @@
 """Faults of the commands' settings are told in a sentence before any work, and leave nothing behind."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

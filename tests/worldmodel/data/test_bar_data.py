@@ -1,7 +1,5 @@
 """Bars to moves and back, scales and features of days by plain numbers, and correlations of the days before."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small windows with known properties for the tests of the metrics."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

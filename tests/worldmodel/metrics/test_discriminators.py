@@ -1,7 +1,5 @@
 """Inputs of the discriminators by their definitions, and classifiers that tell windows apart only where they differ."""
 
-from __future__ import annotations
-
 import math
 import sys
 

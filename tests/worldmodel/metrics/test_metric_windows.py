@@ -1,7 +1,5 @@
 """Windows with the same gaps on both sides, intervals over origins, and gaps, ranges and volume by plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Distributions, dependence and paths of returns, and scores of forecasts, against SciPy and plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

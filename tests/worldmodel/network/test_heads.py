@@ -1,7 +1,5 @@
 """Heads and their distributions: those of torch or by hand, normalised, drawn as they are dense, tied by a copula."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Generated markets: multilevel splitting beside plain sampling, pasts, symbols, and where real history leads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The neural market: densities without look-ahead, and paths that are the same in any block, chunk and thread."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Calibrations of a market: what all keep to, and what each finds on hand-made markets."""
 
-from __future__ import annotations
-
 import math
 from collections import namedtuple
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Training of a neural market: splits, draws, repeats, which weights are kept; the second stage changes bars alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

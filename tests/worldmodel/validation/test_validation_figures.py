@@ -1,7 +1,5 @@
 """Figures of a model: real days in the right place, densities, discriminators, other temperatures, and pictures."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reports: differences paired by day, which bars a model meets, and how figures are written."""
 
-from __future__ import annotations
-
 import json
 import math
 

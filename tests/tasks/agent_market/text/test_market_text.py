@@ -1,7 +1,5 @@
 """Texts, tools and records of the market's tasks: what is shown is what is, and answers are carried out."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The language of orders: what is an answer, what is none, and what it becomes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

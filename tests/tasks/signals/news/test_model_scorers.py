@@ -1,7 +1,5 @@
 """Language models as scorers: answers are read in many forms, and tiny models score as their answers say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Scores by a list of words beside plain Python, panels of their means, and the cache of scores."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """Signals of news in plain Python, written from ``tasks/signals/rating/rules.md``, one number at a time."""
 
-from __future__ import annotations
-
 import math
 
 

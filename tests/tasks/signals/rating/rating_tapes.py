@@ -1,7 +1,5 @@
 """Small markets of news for tests, with days without bars and without news."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """The task is the page's, which the oracle has in plain Python, and its agents know what they say they know."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 

@@ -1,7 +1,5 @@
 """News in words: what is shown is what is there, signals are read from many forms, and nothing raises."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

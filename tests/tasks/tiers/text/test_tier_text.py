@@ -1,7 +1,5 @@
 """The language of orders, and observations in words, to the letter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Trunks and networks of all architectures: causal in either form, draws that follow the densities, and files."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
