@@ -1,17 +1,31 @@
-"""Importing is cheap; tasks are found by name, and mistakes in names are answered with the names there are."""
+"""Importing is cheap, tasks are found by name, and a task that nothing knows goes through every learner and door."""
 
+import asyncio
+import io
+import itertools
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint
 
 import pytest
 import torch
+from rich.console import Console
 
 import vecenv
-from tests.small_env import small_tape
+from tests.reach_zero import REACH_ZERO, WalkConfig
 from vecenv import registry
+from vecenv.learn import grpo, grpo_config, ppo, report
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.commands import train_settings
+from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.commands.simulated import FIRST, VALIDATION, held_out_simulation
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+from vecenv.testing import check_task
+from vecenv.text.turns import TextRows, TextRules
 
 SMALL = {"episode_length": 5, "features": ("macd",), "market_options": {"num_paths": 2, "num_days": 120}}
 LOADED = """
@@ -72,20 +86,86 @@ def test_names_and_settings_are_checked(monkeypatch):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_arguments_reach_the_environment(compiled):
-    """What is asked for as ``compile`` is what the environment does, and what its collectors do."""
+def test_arguments_reach_the_environment_and_its_market(compiled):
     env = make(num_envs=3, seed=12, compile=compiled, params={"hmax": torch.tensor([1.0, 2.0, 3.0])})
     assert env.compiled is compiled
     assert vecenv.FusedCollector(env, num_steps=1).mode == ("compiled" if compiled else "eager")
     assert env.seed_tensor.item() == 12 and env.scenario.varied == {"hmax"}
     assert env.scenario.tape.num_paths == 2 and env.scenario.tape.feature_names == ("macd",)
-
-
-def test_the_gate_brings_its_series_to_the_market_and_a_tape_is_used_as_it_is():
-    gated = make(gate="turbulence", market_options={"num_paths": 1, "num_days": 400})
-    assert gated.scenario.tape.context_names == ("turbulence",)
+    # The gate brings its series to the market, and a tape is used as it is.
+    tape = make(gate="turbulence", market_options={"num_paths": 1, "num_days": 400}).scenario.tape
+    assert tape.context_names == ("turbulence",)
+    assert make(market=tape, market_options=None).scenario.tape.fingerprint() == tape.fingerprint()
     with pytest.raises(MarketDataError, match="unknown market series 'vix'"):
         make(gate="vix")
-    tape = small_tape()
-    env = vecenv.make("stock_trading", market=tape, episode_length=5, compile=False)
-    assert env.scenario.tape.fingerprint() == tape.fingerprint()
+
+
+@pytest.fixture
+def walking(monkeypatch):
+    """Register a task that nothing in the package knows, and return what makes its environments."""
+    monkeypatch.setattr(registry, "_registered", {})
+    vecenv.register(REACH_ZERO)
+    return partial(vecenv.make, "reach_zero", compile=False)
+
+
+def test_a_strangers_task_is_found_conforms_and_is_held_out(walking):
+    env = walking(speed=0.2)
+    assert "reach_zero" in vecenv.task_names()
+    assert (env.scenario.name, env.scenario.version, env.scenario.task) == ("reach_zero", "1", REACH_ZERO)
+    assert float(env.scenario.params["speed"]) == pytest.approx(0.2)
+    assert float(vecenv.make(REACH_ZERO, config=WalkConfig(0.3)).scenario.params["speed"]) == pytest.approx(0.3)
+    vecenv.register(REACH_ZERO)
+    for name in ("reach_zero", "single_stock"):
+        with pytest.raises(ValueError, match=f"there is a task '{name}' already"):
+            vecenv.register(replace(REACH_ZERO, name=name, version="2"))
+    check_task("reach_zero", compiled=False)
+    # Held-out episodes are none of the training; settings of a market are refused.
+    held_out = held_out_simulation("reach_zero", WalkConfig(), 8, "test", "cpu")
+    validation = held_out_simulation("reach_zero", WalkConfig(), 8, "validation", "cpu")
+    assert not held_out.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
+    for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, held_out)], 2):
+        assert not torch.isin(one, other).any()
+    with pytest.raises(ValueError, match="episodes must be in 1"):
+        held_out_simulation("reach_zero", WalkConfig(), 0, "test", "cpu")
+    for kind in (train_settings.TrainSettings, EvaluateSettings):
+        owners = kind(task="reach_zero", env=WalkConfig()).inapplicable()
+        named = {owners[name] for name in ("market", "num_paths", "test_fraction", "news_accuracy")}
+        assert named == {"a task on a market of bars"} and "device" not in owners
+
+
+def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, tmp_path):
+    metrics = ppo.PPO(walking(8), ppo.PPOConfig(num_steps=4, minibatches=1, hidden=(8,))).update()
+    assert metrics["frames"] == 32 and "hold" not in metrics
+    config = grpo_config.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
+    assert grpo.GRPO(walking(16), config, 8).update()["frames"] == 20 * 16
+    with pytest.raises(ValueError, match="does not tell total_return"):
+        grpo.GRPO(walking(16), replace(config, reward=grpo_config.EpisodeReward(total_return=1.0)), 8).update()
+    evaluation = evaluate(walking(200, seed=3), {name: agent() for name, agent in REACH_ZERO.agents.items()})
+    told = evaluation.to_json()["agents"]
+    assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]
+    assert told["homewards"]["reward"]["mean"] > told["stand"]["reward"]["mean"]
+    console = Console(width=120, file=io.StringIO())
+    console.print(evaluation_table(evaluation))
+    shown = console.file.getvalue()
+    assert "Distance" in shown and "homewards" in shown and "Sharpe" not in shown
+    report.write_run_folder(tmp_path, {"command": "test"}, evaluation)
+    assert (tmp_path / "metrics.json").is_file() and [p.name for p in tmp_path.glob("*.png")] == ["rewards.png"]
+
+
+def test_openenv_serves_it(walking):
+    pytest.importorskip("openenv")
+    from vecenv.adapters.openenv.models import MarketAction
+    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.openenv.service import MarketService
+    from vecenv.adapters.openenv.session import MarketSession
+
+    async def played():
+        rows = TextRows(walking(2), TextRules(format_penalty=-0.5, steps=1.0))
+        session = MarketSession(MarketService("reach_zero", {"test": RowPool(rows)}, 10, 0))
+        shown = await session.reset_async(seed=1, split="test", index=3)
+        assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]
+        shown = await session.step_async(MarketAction(text="to the left"))
+        assert not shown.valid and shown.reward < -0.5 and session.state.units == {"distance": "count"}
+        assert "You are at" in session.render_web(shown.model_dump()) and "distance" in session.render_web({})
+
+    asyncio.run(played())

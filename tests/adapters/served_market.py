@@ -2,11 +2,17 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 import torch
 from websockets.sync.client import ClientConnection, connect
@@ -97,6 +103,21 @@ def running(app_at: Callable[[str], App], limits: Limits) -> Iterator[str]:
             server.should_exit = True
             thread.join(timeout=20)
             assert not thread.is_alive()
+
+
+@contextmanager
+def serving(*words: str, folder: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], str, IO[str]]]:
+    """Run ``vecenv serve`` in a process and a folder until the context ends; yield it, its URL and what it logs."""
+    command = [sys.executable, "-m", "vecenv.tasks.commands.cli", "serve", *words]
+    options = {"env": {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE}
+    options |= {"text": True, "cwd": folder}
+    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, **options) as process:
+        try:
+            told = next((line for line in process.stdout if line.startswith("Serving")), None)
+            assert told is not None, "the server did not start"
+            yield process, told.split(" on ")[1].split(",")[0], log
+        finally:
+            process.kill()
 
 
 @contextmanager

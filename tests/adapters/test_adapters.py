@@ -1,6 +1,8 @@
 """Every adapter shows and pays what the environment does by itself, and the contract names planted faults."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +27,8 @@ from vecenv.adapters.openenv import MarketAction  # noqa: E402
 from vecenv.adapters.openenv.service import SessionError  # noqa: E402
 from vecenv.adapters.openenv.session import MarketSession  # noqa: E402
 
-SMALL = {"market": "synthetic", "market_options": {"num_paths": 2, "num_days": 330}}
-SHORT = SMALL | {"episode_length": 4, "min_episode_length": 4}
+SHORT = {"market_options": {"num_paths": 2, "num_days": 330}, "episode_length": 4, "min_episode_length": 4}
+ROWS = SHORT | {"autoreset_mode": "Disabled", "compile": False}
 PLANTED = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"]}
 TAPE = tape_of()
 ANSWERS = (["BUY 0.5"], ["nonsense"], ["SELL 30%"], ["HOLD"])
@@ -38,26 +40,19 @@ def tilts(rows: int) -> list[list[np.ndarray]]:
     return [list(draw.uniform(-1, 1, (rows, 30)).astype(np.float32)) for _ in range(4)]
 
 
-class Vector:
-    def __init__(self, seed: int, rows: int = 3) -> None:
-        self.env = GymnasiumVectorEnv("stock_trading", rows, autoreset_mode="Disabled", compile=False, **SHORT)
-        self.shown, self.close = self.env.reset(seed=seed)[0], self.env.close
+class Played:
+    """An environment of Gymnasium, of one row or of several, or of GEM, which has nothing to close."""
+
+    def __init__(self, make: Callable[[], Any], rows: int, seed: int) -> None:
+        self.env, self.rows = make(), rows
+        shown, self.close = self.env.reset(seed=seed)[0], getattr(self.env, "close", lambda: None)
+        self.shown = shown if rows > 1 else [shown]
 
     def act(self, answers: Any) -> Turn:
-        shown, reward, terminated, truncated, _ = self.env.step(np.stack(answers))
-        return Turn(shown, reward.tolist(), (terminated | truncated).tolist())
-
-
-class Single:
-    """An environment of one row, of Gymnasium or of GEM, which has nothing to close."""
-
-    def __init__(self, env: Any, seed: int) -> None:
-        self.env, self.shown = env, [env.reset(seed=seed)[0]]
-        self.close = getattr(env, "close", lambda: None)
-
-    def act(self, answers: Any) -> Turn:
-        shown, reward, terminated, truncated, _ = self.env.step(answers[0])
-        return Turn([shown], [reward], [terminated or truncated])
+        given = np.stack(answers) if self.rows > 1 else answers[0]
+        shown, *paid, terminated, truncated, _ = self.env.step(given)
+        ended = np.logical_or(terminated, truncated)
+        return Turn(shown, paid[0].tolist(), ended.tolist()) if self.rows > 1 else Turn([shown], paid, [bool(ended)])
 
 
 class Session:
@@ -80,7 +75,7 @@ class Session:
         return Turn([seen.text], [seen.reward], [seen.done])
 
 
-def numbers_alone(seed: int, rows: int) -> NumberPlay:
+def numbers_alone(rows: int, seed: int) -> NumberPlay:
     return NumberPlay(vecenv.make("stock_trading", rows, seed=seed, compile=False, **SHORT))
 
 
@@ -90,31 +85,15 @@ def gem_alone(seed: int) -> TextPlay:
     return TextPlay(TextRows(env, TextRules(format_penalty=-0.1)))
 
 
+ONE = partial(Played, partial(GymnasiumEnv, "stock_trading", **SHORT), 1)
+THREE = partial(Played, partial(GymnasiumVectorEnv, "stock_trading", 3, **ROWS), 3)
+GEM = partial(Played, partial(gem.make, "vecenv/single_stock_costs", **PLANTED, days=4), 1)
+WRONG_ONE = ([np.zeros(2)], [np.full(30, np.nan)], [["a"] * 30])
+WRONG_THREE = ([np.zeros(30)] * 2, [np.full(30, np.inf)] * 3)
 ADAPTERS: dict[str, tuple[Any, ...]] = {
-    "gymnasium": (
-        lambda seed: Single(GymnasiumEnv("stock_trading", **SHORT), seed),
-        lambda seed: numbers_alone(seed, 1),
-        tilts(1),
-        ([np.zeros(2)], [np.full(30, np.nan)], [["a"] * 30]),
-        (ValueError, TypeError),
-        RuntimeError,
-    ),
-    "gymnasium vector": (
-        Vector,
-        lambda seed: numbers_alone(seed, 3),
-        tilts(3),
-        ([np.zeros(30)] * 2, [np.full(30, np.inf)] * 3),
-        ValueError,
-        RuntimeError,
-    ),
-    "gem": (
-        lambda seed: Single(gem.make("vecenv/single_stock_costs", **PLANTED, days=4), seed),
-        gem_alone,
-        ANSWERS,
-        WRONG,
-        (),
-        RuntimeError,
-    ),
+    "gymnasium": (ONE, partial(numbers_alone, 1), tilts(1), WRONG_ONE, (ValueError, TypeError), RuntimeError),
+    "gymnasium vector": (THREE, partial(numbers_alone, 3), tilts(3), WRONG_THREE, ValueError, RuntimeError),
+    "gem": (GEM, gem_alone, ANSWERS, WRONG, (), RuntimeError),
     "openenv": (Session, lambda seed: TextPlay(Lone(TAPE, seed, 0).rows), ANSWERS, WRONG, ValueError, SessionError),
 }
 
@@ -128,95 +107,55 @@ STEPS = [[torch.tensor([part]) for part in (0.01 * step, -0.02)] for step in ran
 
 
 class Walking(NumberPlay):
-    def __init__(self, seed: int) -> None:
-        super().__init__(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
-        self.over = False
+    """Two rows of the walk, with one fault or none."""
 
-    def act(self, answers: Any) -> Turn:
-        if self.over:
-            raise RuntimeError
-        if not all(bool(torch.as_tensor(answer).isfinite().all()) for answer in answers):
-            raise ValueError
-        turn = super().act(answers)
-        self.over = all(turn.ended)
-        return turn
+    playing: list["Walking"] = []  # noqa: RUF012
 
-
-class Paying(Walking):
-    def act(self, answers: Any) -> Turn:
-        turn = super().act(answers)
-        return turn._replace(rewards=[reward * (1 + 1e-5) for reward in turn.rewards])
-
-
-class Endless(Walking):
-    def act(self, answers: Any) -> Turn:
-        return super().act(answers)._replace(ended=[False, False])
-
-
-class Deaf(Walking):
-    def __init__(self, seed: int) -> None:
-        super().__init__(3)
-
-
-class Forgetful(Walking):
-    def act(self, answers: Any) -> Turn:
-        self.over = False
-        return super().act(answers)
-
-
-class Shared(Walking):
-    playing: list[Walking] = []  # noqa: RUF012
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, fault: str = "") -> None:
+        super().__init__(vecenv.make(REACH_ZERO, 2, seed=3 if fault == "deaf" else seed, compile=False))
+        self.fault, self.over, self.closed = fault, False, False
         self.playing.append(self)
 
     def act(self, answers: Any) -> Turn:
-        for one in self.playing:
-            if one is not self:
-                Walking.act(one, answers)
-        return super().act(answers)
+        if self.over and self.fault != "forgetful":
+            raise RuntimeError
+        if not all(bool(torch.as_tensor(answer).isfinite().all()) for answer in answers):
+            if self.fault == "moving":
+                super().act(STEPS[5])
+            raise ValueError
+        for other in self.playing:
+            if self.fault == "shared" and other is not self:
+                NumberPlay.act(other, answers)
+        turn = super().act(answers)
+        self.over = all(turn.ended)
+        if self.fault == "paying":
+            return turn._replace(rewards=[reward * (1 + 1e-5) for reward in turn.rewards])
+        return turn._replace(ended=[False, False]) if self.fault == "endless" else turn
 
     def close(self) -> None:
-        if self in self.playing:
-            self.playing.remove(self)
-
-
-class Moving(Walking):
-    def act(self, answers: Any) -> Turn:
-        try:
-            return super().act(answers)
-        except ValueError:
-            super().act(STEPS[5])
-            raise
-
-
-class Clinging(Walking):
-    closed = False
-
-    def close(self) -> None:
-        if self.closed:
+        if self.closed and self.fault == "clinging":
             raise OSError("closed already")
-        self.closed = True
+        self.closed, self.playing[:] = True, [other for other in self.playing if other is not self]
 
 
 FAULTS = {
-    Paying: "numbers: seed 3, step 0: a row's reward is not the environment's",
-    Endless: "numbers: seed 3, step 19: a row's end is not the environment's",
-    Deaf: "numbers: seed 4: what is shown first is not the environment's",
-    Shared: "rows side by side: one is disturbed by another",
-    Moving: "wrong answers: the rows do not go on after",
-    Forgetful: "ends of episodes: an answer after the end is taken",
-    Clinging: "closing: OSError: closed already",
+    "paying": "numbers: seed 3, step 0: a row's reward is not the environment's",
+    "endless": "numbers: seed 3, step 19: a row's end is not the environment's",
+    "deaf": "numbers: seed 4: what is shown first is not the environment's",
+    "shared": "rows side by side: one is disturbed by another",
+    "moving": "wrong answers: the rows do not go on after",
+    "forgetful": "ends of episodes: an answer after the end is taken",
+    "clinging": "closing: OSError: closed already",
 }
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_planted_fault_of_an_adapter_is_named(kind):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_an_adapter_is_named(fault):
     def alone(seed: int) -> NumberPlay:
         return NumberPlay(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
 
     given = (alone, STEPS, [[torch.tensor([torch.nan])] * 2], ValueError, RuntimeError)
     check_adapter("walking", Walking, *given)
-    with pytest.raises(TaskFault, match=f"^walking: {FAULTS[kind]}"):
-        check_adapter("walking", kind, *given)
+    with pytest.raises(TaskFault, match=f"^walking: {FAULTS[fault]}"):
+        check_adapter("walking", partial(Walking, fault=fault), *given)
+    Walking.playing.clear()

@@ -28,12 +28,6 @@ def made(**options: object) -> GemMarketEnv:
     return gem.make("vecenv/single_stock_costs", **SMALL | options)
 
 
-def made_at(seed: int) -> GemMarketEnv:
-    env = made()
-    env.reset(seed=seed)
-    return env
-
-
 def played(env: GemMarketEnv, *answers: object) -> list[tuple]:
     return [env.step(answer) for answer in answers]
 
@@ -73,7 +67,7 @@ def test_an_episode_through_its_registry():
     assert any(ahead) and any(succeeded) and not all(succeeded)
 
 
-def test_keywords_and_random_answers():
+def test_keywords_random_answers_and_the_configurations_for_roll():
     env = made(grade=0.5, tools=["all"], turns=2)
     assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 2)
     assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
@@ -93,25 +87,34 @@ def test_keywords_and_random_answers():
 
     before, said = states(), []
     for seed in (3, 3, 4):
-        env = made_at(seed)
+        env = made()
+        env.reset(seed=seed)
         for _ in range(4):
             said.append(env.sample_random_action())
             assert env.sample_random_action() == said[-1] and env.step(said[-1])[4]["metrics"]["action_is_valid"]
     assert said[:4] == said[4:8] != said[8:] and len(set(said[:4])) > 1
     assert before == states()
+    # The configurations for ROLL name what there is and obey what its AgenticConfig asserts.
+    config, tiers = (yaml.safe_load((ROLL / f"{name}.yaml").read_text()) for name in ("planted_grpo", "tiers"))
+    for name, entry in tiers["custom_envs"].items():
+        assert entry["env_type"].removeprefix("vecenv/") in door.TASKS, name
+        env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
+        assert env.env.scenario.longest == entry["max_steps"]
+    for name, batch in (("train_env_manager", "rollout_batch_size"), ("val_env_manager", "val_batch_size")):
+        manager = config[name]
+        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"]
+        assert config[batch] % (manager["num_env_groups"] * manager["group_size"]) == 0
 
 
 def test_a_spawned_state_goes_on_alone_and_knows_the_turns_of_tools():
-    def shown(env: GemMarketEnv) -> str:
-        return TextDoor(env.env).render([0])[0]
-
-    env = made_at(3)
+    env = made()
+    env.reset(seed=3)
     played(env, "BUY 0.5")
     branch, fresh = env.spawn(same_state=True, format_penalty=-0.5), env.spawn(seed=8)
-    kept = shown(branch)
-    assert kept == shown(env) != shown(fresh)
+    kept, shown, other = (TextDoor(one.env).render([0]) for one in (branch, env, fresh))
+    assert kept == shown != other
     after = played(env, "SELL", "HOLD")
-    assert shown(branch) == kept and played(branch, "SELL", "HOLD") == after
+    assert TextDoor(branch.env).render([0]) == kept and played(branch, "SELL", "HOLD") == after
     assert branch.step("?")[1] == pytest.approx(-0.5 + branch.env.grade()[0].item())
     assert branch.reset()[0] == env.reset()[0]
     with pytest.raises(ValueError, match="same task and market"):
@@ -127,23 +130,6 @@ def test_a_spawned_state_goes_on_alone_and_knows_the_turns_of_tools():
     # Each counts its own turns from there on.
     env.step(CALL)
     assert branch.step(CALL)[0] == "RELIANCE: no shares"
-
-
-def test_the_configurations_for_roll_name_what_there_is_and_obey_its_rules():
-    """The rules are those that ROLL's AgenticConfig asserts."""
-
-    def read(name: str) -> dict:
-        return yaml.safe_load((ROLL / f"{name}.yaml").read_text())
-
-    for name, entry in read("tiers")["custom_envs"].items():
-        assert entry["env_type"].removeprefix("vecenv/") in door.TASKS, name
-        env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
-        assert env.env.scenario.longest == entry["max_steps"]
-    config = read("planted_grpo")
-    for name, batch in (("train_env_manager", "rollout_batch_size"), ("val_env_manager", "val_batch_size")):
-        manager = config[name]
-        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"]
-        assert config[batch] % (manager["num_env_groups"] * manager["group_size"]) == 0
 
 
 @pytest.mark.assembly

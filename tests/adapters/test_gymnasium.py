@@ -42,22 +42,7 @@ def test_tasks_pass_gymnasium_s_checker_without_a_warning(task):
         check_env(env.unwrapped)
 
 
-def test_specs_become_spaces_or_are_refused():
-    for spec, space in (
-        (Bounded(-1.0, 2.0, (3,)), spaces.Box(-1.0, 2.0, (3,), np.float32)),
-        (MultiCategorical([3, 5]), spaces.MultiDiscrete([3, 5])),
-        (Categorical(4, shape=()), spaces.Discrete(4)),
-        (Categorical(4, shape=(1,)), spaces.Discrete(4)),
-        (Categorical(4, shape=(2,)), spaces.MultiDiscrete([4, 4])),
-    ):
-        assert action_space(spec) == space
-    for spec in (Unbounded((2,)), Bounded(0, 3, (1,), dtype=torch.int64)):
-        with pytest.raises(TypeError, match=f"no space for actions of {type(spec).__name__} with dtype {spec.dtype}"):
-            action_space(spec)
-
-
 def test_an_id_names_its_module_and_finding_it_imports_gymnasium_alone():
-    """No import by the caller; PyTorch is only loaded when an environment is made."""
     program = (
         "import gymnasium, sys\n"
         "spec = gymnasium.envs.registration._find_spec('vecenv.adapters.gymnasium:vecenv/single_stock')\n"
@@ -128,13 +113,21 @@ def test_seeds_and_tensors_go_through():
     assert to_actions(plain, torch.full((5, 30), torch.nan)).isnan().all()
 
 
-def test_text_is_rendered_where_there_is_some():
+def test_specs_become_spaces_and_text_is_rendered_where_there_is_some():
+    for spec, space in (
+        (Bounded(-1.0, 2.0, (3,)), spaces.Box(-1.0, 2.0, (3,), np.float32)),
+        (MultiCategorical([3, 5]), spaces.MultiDiscrete([3, 5])),
+        *((Categorical(4, shape=shape), spaces.Discrete(4)) for shape in ((), (1,))),
+        (Categorical(4, shape=(2,)), spaces.MultiDiscrete([4, 4])),
+    ):
+        assert action_space(spec) == space
+    for spec in (Unbounded((2,)), Bounded(0, 3, (1,), dtype=torch.int64)):
+        with pytest.raises(TypeError, match=f"no space for actions of {type(spec).__name__} with dtype {spec.dtype}"):
+            action_space(spec)
     env = gymnasium.make("vecenv/portfolio", render_mode="ansi", **TIER)
-    env.reset(seed=0)
-    assert env.render().startswith("Day 1 of 30")
     many = gymnasium.make_vec("vecenv/portfolio", 3, render_mode="ansi", compile=False, **TIER)
-    many.reset(seed=0)
-    assert len(many.render()) == 3 and many.render()[0] == env.render()
+    _ = env.reset(seed=0), many.reset(seed=0)
+    assert env.render().startswith("Day 1 of 30") and len(many.render()) == 3 and many.render()[0] == env.render()
     with pytest.raises(ValueError, match="render_mode 'ansi' is none of stock_trading; it has none"):
         single(render_mode="ansi")
     assert single().unwrapped.render() is None

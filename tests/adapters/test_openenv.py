@@ -130,31 +130,12 @@ def test_names_of_episodes_and_tasks_of_the_splits(market: Served):
     assert market.free() == before
 
 
-def pool_and_batches(service: MarketService) -> tuple[RowPool, list[list]]:
+def batches_of(service: MarketService) -> list[list]:
+    """Return the requests of each batch that the only pool of a service serves from now on."""
     (pool,), batches = service.pools.values(), []
     serve = pool.serve
     pool.serve = lambda requests: batches.append(list(requests)) or serve(requests)
-    return pool, batches
-
-
-def test_sessions_that_ask_at_once_are_one_batch():
-    service = service_of({"train": TAPE})
-    _, batches = pool_and_batches(service)
-
-    async def play() -> None:
-        sessions = [MarketSession(service) for _ in range(8)]
-        seen = await asyncio.gather(*(one.reset_async(index=index, seed=3) for index, one in enumerate(sessions)))
-        alone = [Lone(TAPE, 3, index) for index in range(8)]
-        assert [each.text for each in seen] == [lone.shown for lone in alone]
-        for _ in range(DAYS):
-            asked = (one.step_async(MarketAction(text="BUY 0.5")) for one in sessions)
-            seen = await asyncio.gather(*asked)
-            turns = [lone.answer("BUY 0.5") for lone in alone]
-            expected = [(turn.shown, turn.reward, turn.done, turn.grade) for turn in turns]
-            assert [(told.text, told.reward, told.done, told.grade) for told in seen] == expected
-
-    asyncio.run(play())
-    assert len(batches) == 1 + DAYS
+    return batches
 
 
 def test_rows_are_lent_and_given_back():
@@ -183,17 +164,21 @@ def test_rows_are_lent_and_given_back():
             MarketService(TASK, pools, tasks)
 
 
-async def cancelled(turn: asyncio.Task, start: float = 0.0) -> None:
-    await asyncio.sleep(start)
+async def cancelled(turn: asyncio.Task) -> None:
+    await asyncio.sleep(0)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
 
 
-def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
-    service = service_of({"train": TAPE}, 1)
+def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leaves_nothing_behind():
+    async def play(service: MarketService) -> None:
+        sessions = [MarketSession(service) for _ in range(8)]
+        await asyncio.gather(*(one.reset_async(index=index) for index, one in enumerate(sessions)))
+        for _ in range(DAYS):
+            await asyncio.gather(*(one.step_async(MarketAction(text="BUY 0.5")) for one in sessions))
 
-    async def run() -> None:
+    async def leave(service: MarketService) -> None:
         session = MarketSession(service)
         await session.reset_async(index=0)
         turn = asyncio.create_task(session.step_async(MarketAction(text="BUY")))
@@ -207,13 +192,7 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
         assert shown.text == Lone(TAPE, service.seed, 1).shown
         assert not (await following.step_async(MarketAction(text="HOLD"))).acted
 
-    asyncio.run(run())
-
-
-def test_requests_that_nobody_waits_for_are_not_served():
-    pool, batches = pool_and_batches(service_of({"train": TAPE}, 2))
-
-    async def run() -> None:
+    async def go_on(pool: RowPool, batches: list[list]) -> None:
         for row in (0, 1):
             await pool.open(row, 7, row)
         gone = asyncio.create_task(pool.answer(0, "BUY"))
@@ -228,7 +207,13 @@ def test_requests_that_nobody_waits_for_are_not_served():
         # The row is where it was for whoever has it next.
         assert await pool.answer(0, "SELL") == Lone(TAPE, 7, 0).answer("SELL")
 
-    asyncio.run(run())
+    service = service_of({"train": TAPE})
+    batches = batches_of(service)
+    asyncio.run(play(service))
+    assert [len(batch) for batch in batches] == [8] * (1 + DAYS)
+    asyncio.run(leave(service_of({"train": TAPE}, 1)))
+    service = service_of({"train": TAPE}, 2)
+    asyncio.run(go_on(service.pools["train"], batches_of(service)))
 
 
 def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch, market: Served):

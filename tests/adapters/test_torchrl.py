@@ -225,7 +225,7 @@ def test_what_an_episode_is_worth_is_paid_at_its_end():
     assert torch.allclose(played["next", "reward"].view(-1), (other.grade() + 2.0 * held).float(), atol=1e-6)
 
 
-def test_rows_wait_for_those_that_end_later():
+def test_rows_wait_for_those_that_end_later_and_seeds_name_episodes():
     env = MarketChatEnv(TASK, 1, 2, **MARKET)
     rows = env.reset()
     _, rows = step_with(env, rows, ["HOLD", "HOLD"])
@@ -239,9 +239,7 @@ def test_rows_wait_for_those_that_end_later():
     played, rows = step_with(env, rows, ["SELL", "HOLD"])
     assert played["next", "done"].all() and played["next", "reward"][0].item() == pytest.approx(float(grade))
     assert played["next", "terminated"].view(-1).tolist() == [True, False]
-
-
-def test_seeds_name_episodes_and_what_it_cannot_play_is_refused():
+    # Seeds name episodes; what it cannot play is refused.
     env = MarketChatEnv(TASK, GROUPS, SIZE, seed=3, **MARKET)
     assert env.reward_spec.shape == (ROWS, 1, 1)
     flags = {name: (tuple(spec.shape), spec.dtype) for name, spec in env.full_done_spec.items()}
@@ -254,10 +252,8 @@ def test_seeds_name_episodes_and_what_it_cannot_play_is_refused():
     texts = [[list(row) for row in rows["history"].prompt.content] for rows in (first, same, other)]
     assert texts[0] == texts[1] != texts[2]
     assert [rows["query"][0] for rows in (first, same, other)] == ["3/0/0", "3/0/0", "4/0/0"]
+    with pytest.raises(ValueError, match="rows of a chat begin together"):
+        env.reset(other.set("_reset", torch.arange(ROWS).unsqueeze(1) < 1))
     for groups, size in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match=f"{groups} groups of {size} have no rows"):
             MarketChatEnv(TASK, groups, size, **MARKET)
-    env = MarketChatEnv(TASK, 1, 2, **MARKET)
-    rows = env.reset()
-    with pytest.raises(ValueError, match="rows of a chat begin together"):
-        env.reset(rows.set("_reset", torch.tensor([[True], [False]])))

@@ -85,18 +85,8 @@ def run(command: str, *args: str, folder: Path) -> None:
 
 def evaluated(market: Served, model: Model, folder: Path, *args: str) -> list[dict[str, Any]]:
     where = ("--env.taskset.url", market.url, "--client.base-url", f"http://127.0.0.1:{model.server_address[1]}/v1")
-    names = (
-        "--client.api-key-var",
-        "NO_KEY",
-        "--model",
-        "scripted",
-        "--no-push",
-        "-o",
-        str(folder),
-        "--run.name",
-        "run",
-    )
-    run("vf-eval", "vecenv-verifiers", *where, *names, "-c", "2", *args, folder=folder)
+    names = "--client.api-key-var NO_KEY --model scripted --no-push --run.name run -c 2"
+    run("vf-eval", "vecenv-verifiers", *where, *names.split(), "-o", str(folder), *args, folder=folder)
     return [json.loads(line) for line in (folder / "run" / "traces.jsonl").read_text().splitlines()]
 
 
@@ -138,10 +128,3 @@ def test_a_group_shares_its_episode_and_a_limit_ends_it(market: Served, model: M
     shown = Lone(market.tapes["train"], 5, 0).shown
     assert [trace["nodes"][1]["message"]["content"] for trace in traces] == [shown, shown]
     assert [trace["metrics"] for trace in traces] == [{"days": 2.0, "invalid": 1.0, "finished": 0.0}] * 2
-
-
-def test_its_validation(market: Served, tmp_path: Path):
-    args = ("--taskset.url", market.url, "--taskset.num-tasks", "3", "--runtime.type", "subprocess")
-    run("vf-validate", "vecenv-verifiers", *args, "-o", str(tmp_path), "--run.name", "v", folder=tmp_path)
-    summary = json.loads((tmp_path / "v" / "summary.json").read_text())
-    assert summary["checks"]["noop"]["valid"] == 3

@@ -19,14 +19,11 @@ def part(name: str, function: str, share: float = 10, least: float = 1, longest:
 
 
 def job(number: float) -> Job:
-    def value() -> dict:
-        print(f"measured {number}")
-        return {"headline": f"{number} units", "value": number}
-
-    return Job({1: "one"}.get(number, "two"), value)
+    return Job({1: "one"}.get(number, "two"), lambda: {"headline": f"{number} units", "value": number})
 
 
 def good(place: Place) -> list[Job]:
+    print("measured", place.copy)
     return [job(1), job(place.copy or 2)]
 
 
@@ -52,21 +49,19 @@ def cannot_be_set_up(place: Place) -> list[Job]:
     raise FileNotFoundError("no weights")
 
 
-def hangs_before_its_jobs(place: Place) -> list[Job]:
-    time.sleep(1000)
-    return []
-
-
-def hang() -> dict:
-    """Hang beside a process of one's own, as a compiler's."""
-    other = subprocess.Popen(["sleep", "1000"])
-    Path(os.environ[PIDS]).write_text(f"{os.getpid()} {other.pid}")
-    time.sleep(1000)
-    return {}
-
-
 def hangs(place: Place) -> list[Job]:
+    """Hang beside a process of one's own, as a compiler's."""
+
+    def hang() -> None:
+        other = subprocess.Popen(["sleep", "1000"])
+        Path(os.environ[PIDS]).write_text(f"{os.getpid()} {other.pid}")
+        time.sleep(1000)
+
     return [job(1), Job("hangs", hang), job(2)]
+
+
+def hangs_before_its_jobs(place: Place) -> list[Job]:
+    return time.sleep(1000)
 
 
 def dies(place: Place) -> list[Job]:

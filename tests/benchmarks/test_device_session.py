@@ -1,5 +1,6 @@
 """A session on a device: what is measured is kept whatever goes wrong, and it ends."""
 
+import itertools
 import json
 import os
 import signal
@@ -20,7 +21,6 @@ from vecenv.benchmarks.session_child import Place, out_of_memory
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "small": True, "gpu": None, "torch": "2"}
 WAIT = 100.0
-"""Seconds after which a test gives up waiting for another process."""
 
 
 def session(folder, parts, seconds=WAIT, resume=False):
@@ -56,9 +56,13 @@ def wait_for(condition):
 
 def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatch):
     parts = [part("a", "good", share=30, least=5), part("b", "good", share=60), part("c", "good", share=30)]
-    assert allowance(parts, 120.0) == 30.0 and allowance(parts[1:], 90.0) == 60.0 and allowance(parts[2:], 7.0) == 7.0
-    assert allowance(parts, 8.0) == 5.0 and allowance(parts, 4.9) == 0.0
+    for left, seconds, expected in ((0, 120.0, 30.0), (1, 90.0, 60.0), (2, 7.0, 7.0), (0, 8.0, 5.0), (0, 4.9, 0.0)):
+        assert allowance(parts[left:], seconds) == expected
     assert sum(each.share for each in PARTS) <= 540 and all(0 < each.least <= 30 <= each.longest for each in PARTS)
+    for one, small in itertools.product([each for each in PARTS if each.name != "tests"], (True, False)):
+        module, _, function = one.jobs.partition(":")
+        names = [job.name for job in getattr(import_module(module), function)(Place("cpu", small, 1e9))]
+        assert names and len(set(names)) == len(names), one.name
     parts, asked, ended = [part("a", "good"), part("b", "good")], [], "the process ended with code 7"
     killed = "the process was killed by SIGKILL"
     begun = {"one": "done", "two": "running", "three": "waiting"}
@@ -88,19 +92,19 @@ def test_a_part_or_a_job_that_fails_or_hangs_takes_itself_alone(tmp_path, monkey
     parts = [part(name, function) for name, function in names.items()]
     parts += [part("d", "hangs", longest=3), part("e", "hangs_before_its_jobs", share=1e-9, least=4)]
     data = session(out, [*parts, part("f", "good"), part("g", "good", least=1e6)], 2 * WAIT)
-    found, told, jobs = {name: statuses(data, name) for name in "acdf"}, outcomes(data), data["parts"]["a"]["jobs"]
+    found, told, jobs = {name: statuses(data, name) for name in "acd"}, outcomes(data), data["parts"]["a"]["jobs"]
     assert found["a"] == {"raises": "failed", "too large": "does not fit", "half": "failed", "one": "done"}
     assert jobs["raises"]["error"] == "ValueError: two lines" and "of which one is shown" in jobs["raises"]["traceback"]
     assert jobs["half"]["error"] == "test_a: assert 0" and jobs["half"]["figures"]["headline"] == "1 passed, 1 failed"
     assert found["c"] == {"one": "done", "dies": "failed", "two": "done"}
-    assert data["parts"]["c"]["jobs"]["dies"]["error"] == "the process ended with code 7"
     assert found["d"] == {"one": "done", "hangs": "out of time", "two": "done"}
-    assert data["parts"]["d"]["jobs"]["hangs"]["error"] == "killed at the end of the time of a point"
+    errors = [data["parts"][name]["jobs"][job]["error"] for name, job in (("c", "dies"), ("d", "hangs"))]
+    assert errors == ["the process ended with code 7", "killed at the end of the time of a point"]
     wait_for(lambda: not any(map(lives, pids.read_text().split())))
     assert data["parts"]["f"]["jobs"]["two"]["figures"]["value"] == 17.0
     assert told["a"] == ("failed", "2 of 4 points failed") and told["b"] == ("failed", "FileNotFoundError: no weights")
-    assert told["d"] == ("out of time", "1 of 3 points have no result")
-    assert told["e"] == ("out of time", "nothing was measured") and told["f"] == ("done", "")
+    assert told["d"] == ("out of time", "1 of 3 points have no result") and told["f"] == ("done", "")
+    assert told["e"] == ("out of time", "nothing was measured")
     assert told["g"][0] == "skipped" and told["g"][1].endswith("s were left, it needs 1000000")
     assert "  one: 1 units [done]" in capsys.readouterr().out and "measured 17.0" in (out / "log.txt").read_text()
     table = device_session.summary_table(data)
@@ -139,20 +143,18 @@ def test_a_session_that_is_ended_has_lost_nothing_and_is_resumed(tmp_path, monke
 
 
 def test_what_is_told_of_a_machine_and_who_goes_on_with_a_record(tmp_path, monkeypatch):
-    def opened(machine, resume):
-        Session(tmp_path, machine, [], 0.0).open(resume)
-
-    with pytest.raises(FileNotFoundError, match="there is no session to resume"):
-        opened(MACHINE, resume=True)
-    (tmp_path / "summary.json").write_text('{"benchmark":')
-    with pytest.raises(ValueError, match="is no record of a session"):
-        opened(MACHINE, resume=True)
-    (tmp_path / "summary.json").unlink()
-    opened(MACHINE, resume=False)
-    with pytest.raises(ValueError, match="gpu is 'H200' here and None in"):
-        opened(MACHINE | {"gpu": "H200"}, resume=True)
-    with pytest.raises(FileExistsError, match=r"summary\.json exists: give another folder, or --resume"):
-        opened(MACHINE, resume=False)
+    summary = tmp_path / "summary.json"
+    other, kept = MACHINE | {"gpu": "H200"}, json.dumps({"machine": MACHINE})
+    for record, machine, resume, error, told in (
+        (None, MACHINE, True, FileNotFoundError, "there is no session to resume"),
+        ('{"benchmark":', MACHINE, True, ValueError, "is no record of a session"),
+        (kept, other, True, ValueError, "gpu is 'H200' here and None in"),
+        (kept, MACHINE, False, FileExistsError, r"summary\.json exists: give another folder, or --resume"),
+    ):
+        if record:
+            summary.write_text(record)
+        with pytest.raises(error, match=told):
+            Session(tmp_path, machine, [], 0.0).open(resume)
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA A, 1.2'\necho 'NVIDIA B, 1.2'\n")
     tool.chmod(0o755)
@@ -188,40 +190,25 @@ def test_the_command_refuses_what_does_not_fit_and_ends_with_the_code_of_its_ses
     assert asked == [DeviceSessionConfig(tmp_path, parts=("text", "curve"), resume=True)]
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_the_jobs_of_every_part_have_names(small):
-    """In both sizes; nothing is measured yet."""
-    for one in PARTS:
-        if one.name != "tests":
-            module, _, function = one.jobs.partition(":")
-            names = [job.name for job in getattr(import_module(module), function)(Place("cpu", small, 1e9))]
-            assert names and len(set(names)) == len(names), one.name
-
-
 @pytest.mark.assembly
 def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
     # In two pieces, so that this file is not taken for one with such tests.
     mark = f"@pytest.mark.{'gpu'}"
-    (tmp_path / "test_one.py").write_text(
-        f"import pytest\n{mark}\n@pytest.mark.parametrize('number', [1, 2], ids=['one', 'x/y z'])\n"
-        f"def test_bad(number): assert number == 2\n{mark}\n@pytest.mark.skipif(True, reason='no device')\n"
-        "def test_skipped(): pass\ndef test_for_any_device(): assert False\n"
-    )
+    bad = "@pytest.mark.parametrize('number', [1, 2], ids=['one', 'x/y z'])\ndef test_bad(number): assert number == 2\n"
+    (tmp_path / "test_one.py").write_text(f"import pytest\n{mark}\n{bad}def test_for_any_device(): assert False\n")
     (tmp_path / "test_two.py").write_text("def test_for_any_device(): pass\n")
     (tmp_path / "test_three.py").write_text(f"import no_such_module  # {mark}\n")
     program = (
         "import json, sys; from pathlib import Path; from vecenv.benchmarks.session_parts import gpu_tests; "
-        "jobs = gpu_tests(None, Path(sys.argv[1])); "
-        "print('\\n' + json.dumps({job.name: job.measure() for job in jobs}))"
+        "told = {job.name: job.measure() for job in gpu_tests(None, Path(sys.argv[1]))}; "
+        "print('\\n' + json.dumps({name: [one['headline'], *one['faults']] for name, one in told.items()}))"
     )
     options = {"env": os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "capture_output": True, "text": True}
     ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=True, **options)
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert {name: (one["headline"], one["faults"]) for name, one in told.items()} == {
-        "test_one.py::test_bad[one]": ("failed", ["assert 1 == 2"]),
-        "test_one.py::test_bad[x/y z]": ("passed", []),
-        "test_one.py::test_skipped": ("skipped", []),
-        "test_three.py": ("failed", ["ModuleNotFoundError: No module named 'no_such_module'"]),
+    assert json.loads(ran.stdout.splitlines()[-1]) == {
+        "test_one.py::test_bad[one]": ["failed", "assert 1 == 2"],
+        "test_one.py::test_bad[x/y z]": ["passed"],
+        "test_three.py": ["failed", "ModuleNotFoundError: No module named 'no_such_module'"],
     }
 
 

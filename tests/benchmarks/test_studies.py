@@ -94,33 +94,24 @@ def test_what_fails_is_told(tmp_path, capsys):
     assert "there are exact_gradient, neural_market, order_book_agents" in capsys.readouterr().err
 
 
-def matrices() -> list[list[str]]:
-    found = []
-    for name in (name for name, kind in studies().items() if kind == "matrix"):
-        study = read_study(FOLDER / f"{name}.yaml")
-        places = dict.fromkeys(("folder", "study", "data"), "somewhere") | {"here": str(FOLDER)}
-        for place in range(max(len(values) for values in study.axes.values())):
-            cell = {axis: list(values)[place % len(values)] for axis, values in study.axes.items()}
-            found += [study.words(command, cell, places) for command in study.commands]
-    return found
-
-
-def test_words_of_all_matrices_are_filled_in():
-    commands = matrices()
-    assert commands and not any("{" in word for words in commands for word in words)
-    assert {words[0] for words in commands} <= {"train", "evaluate"}
-
-
 @pytest.mark.assembly
 def test_words_of_all_matrices_are_options_of_the_commands():
-    asked = []
+    asked, trainings = [], set()
 
     def parsed(settings):
         asked.append(settings)
         return {}
 
     parsed.__annotations__ = get_type_hints(train.main)
-    trainings = {tuple(words[1:]) for words in matrices() if words[0] == "train"}
+    for name in (name for name, kind in studies().items() if kind == "matrix"):
+        study = read_study(FOLDER / f"{name}.yaml")
+        places = dict.fromkeys(("folder", "study", "data"), "somewhere") | {"here": str(FOLDER)}
+        for place in range(max(len(values) for values in study.axes.values())):
+            cell = {axis: list(values)[place % len(values)] for axis, values in study.axes.items()}
+            commands = [study.words(command, cell, places) for command in study.commands]
+            assert {words[0] for words in commands} <= {"train", "evaluate"}
+            assert not any("{" in word for words in commands for word in words)
+            trainings |= {tuple(words[1:]) for words in commands if words[0] == "train"}
     for words in sorted(trainings):
         cli._run(parsed, "train", list(words))
     assert len(asked) == len(trainings) > 20

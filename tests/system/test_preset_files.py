@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 import yaml
 
-from vecenv.market.fetch import UNIVERSES
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
 from vecenv.tasks.agent_market import execution, market_making, trading
 from vecenv.tasks.commands.comparison import config_of
@@ -43,9 +42,9 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_values_become_those_of_the_fields_or_are_refused_by_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for text, expected in (
         ("", Outer()),
         ("name: b\ncount: 1_000", Outer(name="b", count=1000)),
         ("day: 2020-01-02\nplace: a/b", Outer(day=date(2020, 1, 2), place=Path("a/b"))),
@@ -69,21 +68,16 @@ class Outer:
         ("weights: []", "a.yaml: weights: [] is not of the type dict[str, float]"),
         ("- name", "a.yaml: settings by name are needed, got list"),
         ("name: [", "a.yaml: not YAML"),
-    ],
-)
-def test_values_become_those_of_the_fields_or_are_refused_by_name(tmp_path, monkeypatch, text, expected, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("a.yaml").write_text(text)
-    if isinstance(expected, Outer):
-        assert with_values(Outer(), read_values(Path("a.yaml")), "a.yaml") == expected
-    else:
-        with pytest.raises(ValueError) as error:
-            with_values(Outer(), read_values(Path("a.yaml")), "a.yaml")
-        assert expected in str(error.value) and "\n" not in str(error.value)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_written_values_read_back():
+    ):
+        Path("a.yaml").write_text(text)
+        if isinstance(expected, Outer):
+            assert with_values(Outer(), read_values(Path("a.yaml")), "a.yaml") == expected
+        else:
+            with pytest.raises(ValueError) as error:
+                with_values(Outer(), read_values(Path("a.yaml")), "a.yaml")
+            assert expected in str(error.value) and "\n" not in str(error.value)
+        assert capsys.readouterr() == ("", "")
+    # Written values read back.
     settings = Outer(day=date(2020, 1, 2), place=Path("p"), inner=Inner(rate=(1e-9, 0.2)))
     values = as_values(settings, without=("name",))
     for text in (yaml.safe_dump(values), json.dumps(values)):
@@ -95,14 +89,11 @@ def test_written_values_read_back():
         assert with_values(TierConfig(), yaml.safe_load(text), "text") == config
 
 
-MARKETS = (trading.TradingConfig(), execution.ExecutionConfig(), market_making.MarketMakingConfig())
-"""What a preset of the agent-based market fits."""
-
-
 def test_every_shipped_preset_fits_its_settings(tmp_path):
     paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
     special = {"planted": (TierConfig(),), "contest2024": (CryptoLobConfig(),)}
-    special |= dict.fromkeys(("calibrated_market", "random_walk_market"), MARKETS)
+    books = (trading.TradingConfig(), execution.ExecutionConfig(), market_making.MarketMakingConfig())
+    special |= dict.fromkeys(("calibrated_market", "random_walk_market"), books)
     assert len(paths) >= 8
     for path in paths:
         assert preset_path(path.parent.name, path.stem).samefile(path)
@@ -123,19 +114,9 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
     ):
         with pytest.raises(ValueError, match=told):
             preset_path(kind, name)
-
-
-def test_presets_that_belong_together_have_the_same_rules():
-    def train(name: str) -> dict:
-        return read_values(preset_path("train", name))
-
-    assert train("planted_language")["env"] == read_values(preset_path("task", "planted"))
-    assert tuple(train("nifty")["symbols"]) == UNIVERSES["nifty25"].symbols
-    # Planted markets differ in what they hide.
-    momentum, volatility = train("planted"), train("planted_volatility")
-    assert (momentum.pop("planted_kind"), volatility.pop("planted_kind")) == ("momentum", "volatility")
-    of_market = (momentum.keys() | volatility.keys()) - {"env", "ppo", "a2c", "sac", "td3", "ddpg", "exact"}
-    assert {name: momentum.get(name) for name in of_market} == {name: volatility.get(name) for name in of_market}
+    # Presets that belong together have the same rules.
+    preset = read_values(preset_path("train", "planted_language"))
+    assert preset["env"] == read_values(preset_path("task", "planted"))
     # Bars from a file have a default with costs and a smaller test; a preset of rules stands.
     generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
     assert (generated.env.commission, data.env.commission) == (0.0, 0.001)

@@ -9,10 +9,7 @@ from tests.tasks.commands.small_runs import DAYS, SHARES, bars, made_run, settin
 
 @pytest.fixture(scope="package")
 def place(tmp_path_factory) -> Path:
-    """A folder with a market of three symbols and four runs before their first update.
-
-    They are of tilts, of whole shares, of the exact gradient, and of two symbols.
-    """
+    """A folder with a market of three symbols and four runs before their first update."""
     folder = tmp_path_factory.mktemp("commands")
     bars(3, DAYS).to_parquet(folder / "market.parquet")
     made_run(folder / "tilts", settings_on(folder))

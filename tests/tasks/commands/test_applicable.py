@@ -3,6 +3,7 @@
 import re
 from dataclasses import MISSING, fields, replace
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,6 @@ def owned(**owners: str) -> dict[str, str]:
     return {name: owner for names, owner in owners.items() for name in names.split("__")}
 
 
-def without(owners: dict[str, str], name: str) -> dict[str, str]:
-    return {other: owner for other, owner in owners.items() if other != name}
-
-
 UNREAD = dict.fromkeys(DOCUMENTS, "a task that reads scores, such as signals")
 GENERATED = UNREAD | {"context_market": "a market of data"}
 NO_NEWS = dict.fromkeys(NEWS, "the market of synthetic news")
@@ -50,24 +47,22 @@ DATA = UNREAD | dict.fromkeys(OF_PATHS, "a generated market")
 DATED = owned(test_fraction="a split without --train-end and --test-start")
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_settings_of_a_market_that_have_no_effect():
+    for given, expected in (
         ({}, NEURAL),
         ({"market": "a.safetensors"}, NEURAL),
-        ({"history": "a.csv"}, without(NEURAL, "history_end")),
+        ({"history": "a.csv"}, NEURAL | {"history_end": None}),
         ({"market": "synthetic"}, GENERATED | NO_NEWS | NO_PLANT | NOT_NEURAL | BY_PATHS),
         ({"market": "random_walk"}, GENERATED | NO_NEWS | NO_PLANT | NOT_NEURAL | NO_REGIME | BY_PATHS),
         ({"market": "planted"}, GENERATED | NO_NEWS | NOT_NEURAL | NO_REGIME | BY_PATHS),
-        ({"num_paths": 1}, without(NEURAL, "embargo")),
+        ({"num_paths": 1}, NEURAL | {"embargo": None}),
         ({"market": "a.csv"}, DATA),
         ({"market": "a.csv", "train_end": DAY}, DATA | DATED),
-        ({"train_end": DAY}, without(NEURAL | DATED, "embargo")),
+        ({"train_end": DAY}, NEURAL | DATED | {"embargo": None}),
         (BOTH_DAYS, DATA | DATED | {"embargo": "a split without --train-end or --test-start"}),
-    ],
-)
-def test_settings_of_a_market_that_have_no_effect(given, expected):
-    assert MarketSettings(**given).inapplicable() == expected
+    ):
+        found = MarketSettings(**given).inapplicable()
+        assert found == {name: owner for name, owner in expected.items() if owner is not None}
 
 
 SIMULATED = {item.name: "a task on a market of bars" for item in fields(MarketSettings) if item.name != "device"}
@@ -93,18 +88,18 @@ FORM = {"env.risk_form": "--algorithm cppo with --cppo.weigh-risk where it is tr
 TO_MARKET = owned(context_market__scores__news__score_delay__market_close="a market of data")
 NO_MODEL, NO_WEIGHTS = {"language": "--model"}, {"sharpe_temperature": "--combine weighted"}
 NO_CHECKPOINT = owned(combine="--checkpoint")
+OF_SIGNALS = dict.fromkeys(DOCUMENTS) | NO_WEIGHTS | NO_CHECKPOINT
 UNSPLIT = dict.fromkeys(("train_end", "test_start", "test_fraction", "embargo"), "commands that split the days")
 TOOLLESS = owned(validation_fraction="the splits train and validation")
 SIGNALS = {"task": "signals", "env": RISKY}
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "own"),
-    [
+def test_what_a_command_adds_to_those_of_its_market():
+    """None where a setting has an effect that it lacks in others."""
+    for kind, given, own in (
         (TrainSettings, {}, PPO),
         (TrainSettings, {"algorithm": "cppo"}, PPO | LEARNERS | {"cppo": None}),
         (TrainSettings, {"algorithm": "sac"}, PPO | LEARNERS | UNSTACKED | {"sac": None}),
-        (TrainSettings, {"algorithm": "exact"}, PPO | LEARNERS | UNSTACKED | {"exact": None}),
         (TrainSettings, {"algorithm": "grpo"}, GRPO),
         (TrainSettings, {"algorithm": "grpo", "model": "m"}, MODEL),
         (TrainSettings, {"market": "a.csv"}, PPO | owned(refresh_every="a generated market")),
@@ -119,11 +114,7 @@ SIGNALS = {"task": "signals", "env": RISKY}
         (EvaluateSettings, {"checkpoint": (Path("a"),), "combine": "weighted"}, NO_MODEL),
         (EvaluateSettings, {"model": "m"}, NO_WEIGHTS | NO_CHECKPOINT),
         (EvaluateSettings, {"task": "execution"}, SIMULATED | NO_MODEL | NO_WEIGHTS | NO_CHECKPOINT),
-        (
-            EvaluateSettings,
-            SIGNALS | {"market": "a.csv", "model": "m"},
-            dict.fromkeys(DOCUMENTS) | NO_WEIGHTS | NO_CHECKPOINT,
-        ),
+        (EvaluateSettings, SIGNALS | {"market": "a.csv", "model": "m"}, OF_SIGNALS),
         (play.PlaySettings, {"task": "single_stock"}, UNSPLIT),
         (play.PlaySettings, {"task": "execution"}, SIMULATED),
         (collect.CollectSettings, {"task": "single_stock", "market": "a.csv"}, {}),
@@ -133,17 +124,12 @@ SIGNALS = {"task": "signals", "env": RISKY}
         (ServeSettings, {"task": "single_stock", **BOTH_DAYS}, {"embargo": None}),
         (ServeSettings, BOTH_DAYS | {"splits": ("test",)}, TOOLLESS),
         (ServeSettings, {"task": "execution"}, SIMULATED | owned(validation_fraction="a task on a market of bars")),
-    ],
-)
-def test_what_a_command_adds_to_those_of_its_market(kind, given, own):
-    """None where a setting has an effect that it lacks in others."""
-    settings = kind(**{"env": RULES} | given)
-    market = MarketSettings(**{item.name: getattr(settings, item.name) for item in fields(MarketSettings)})
-    expected = market.inapplicable() | own
-    assert settings.inapplicable() == {name: owner for name, owner in expected.items() if owner is not None}
-
-
-def test_settings_of_other_commands_and_of_risk_in_trajectories():
+    ):
+        settings = kind(**{"env": RULES} | given)
+        market = MarketSettings(**{item.name: getattr(settings, item.name) for item in fields(MarketSettings)})
+        expected = market.inapplicable() | own
+        assert settings.inapplicable() == {name: owner for name, owner in expected.items() if owner is not None}
+    # Other commands, and risk in trajectories.
     assert sft.SftSettings(data=()).inapplicable() == {"lora_rank": "a model that is loaded"}
     assert sft.SftSettings(data=(), model="m").inapplicable() == {"tiny": "--model tiny"}
     news = NewsSettings(Path("a"), Path("b"))
@@ -177,9 +163,8 @@ SERVED = {"host": "127.0.0.1", "port": 8000, "splits": ("train", "validation", "
 CHATS = {"out": Path("conversations.jsonl"), "agents": ("rule_based", "oracle"), "conversation": "episode"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
+def test_defaults_that_the_pages_tell():
+    for kind, expected in (
         (MarketSettings, MARKET),
         (TrainSettings, SHARED | ROWS | VALIDATED),
         (EvaluateSettings, SHARED | {"agents": ("all",)}),
@@ -189,20 +174,16 @@ CHATS = {"out": Path("conversations.jsonl"), "agents": ("rule_based", "oracle"),
         (sft.SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),
         (replay.ReplaySettings, {"device": "cpu"}),
         (NewsSettings, {"scorer": "lexicon", "batch_size": 32, "device": "auto"}),
-    ],
-)
-def test_defaults_that_the_pages_tell(kind, expected):
-    own = {item.name: item.default for item in fields(kind) if item.name in kind.__annotations__}
-    assert {name: value for name, value in own.items() if value not in (MISSING, None, ())} == expected
+    ):
+        own = {item.name: item.default for item in fields(kind) if item.name in kind.__annotations__}
+        assert {name: value for name, value in own.items() if value not in (MISSING, None, ())} == expected
 
 
 def test_all_names_are_settings_and_the_help_tells_those_that_it_does_not_list():
     for settings in (TRAIN, replace(TRAIN, algorithm="grpo", model="m"), replace(TRAIN, resume=Path("run"))):
         names = inapplicable(settings)
         for name in names:
-            value = settings
-            for part in name.split("."):
-                value = getattr(value, part)
+            attrgetter(name)(settings)
         assert names["env.gate_threshold"] == "a gate"
     assert inapplicable(TRAIN)["grpo"] == "--algorithm grpo" and "grpo.refills" not in inapplicable(TRAIN)
     assert inapplicable(replace(TRAIN, algorithm="grpo"))["grpo.refills"] == "variant dapo"
@@ -228,9 +209,7 @@ def test_a_setting_of_another_mode_is_refused_by_name_with_its_owner():
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(f'{told}: no effect with these settings')}"):
             refuse_inapplicable(replace(TRAIN, **changes), words.split())
-
-
-def test_a_name_is_found_however_it_is_written_and_settings_in_effect_are_taken():
+    # A name is found however it is written; settings in effect are taken.
     names = dict.fromkeys(("a.long_name", "a.other", "flag", "b"))
     words = ["--a.long-name", "-0.1", "--no-flag", "--c", "--b", "x", "y"]
     assert named_settings(names, words) == ["a.long_name", "flag", "b"]
@@ -242,7 +221,6 @@ def test_a_name_is_found_however_it_is_written_and_settings_in_effect_are_taken(
 
 
 def test_a_preset_may_bring_settings_of_other_modes(tmp_path):
-    """One file serves several modes: what belongs to the others has no effect."""
     preset = tmp_path / "both.yaml"
     preset.write_text(
         "num_envs: 8\nnum_groups: 3\nrefresh_every: 5\nregime: bull\nnum_paths: 4\nppo: {gamma: 0.5}\n"

@@ -62,13 +62,20 @@ def test_the_version_is_told_without_torch_and_other_packages_add_commands(tmp_p
     assert json.loads((tmp_path / "echo.json").read_text())["seed"] == 7
 
 
-@pytest.fixture
-def echoed(monkeypatch):
+def test_what_stops_the_work_is_told_in_a_line_and_a_second_interruption_ends_at_once(monkeypatch, capsys):
     monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("echo", f"{__name__}:echo", cli.GROUP)])
-
-
-def test_a_second_interruption_ends_the_program_at_once(echoed, monkeypatch, capsys):
-    """While Python cleans up, nobody would catch it."""
+    for error, words in (
+        (MemoryError(), "there is not enough memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore"), "Tried to allocate 2 GiB."),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "can't allocate memory"),
+        (FloatingPointError("update 3: losses are not finite"), "error: update 3: losses are not finite"),
+        (RunStoppedError("run: the disk is full; nothing is kept"), "error: run: the disk is full; nothing is kept"),
+    ):
+        ERROR[:] = [error]
+        assert cli.main(["echo", "--fails"]) == cli.BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("vecenv echo: error: ") and words in line
+    # While Python cleans up, nobody would catch a second interruption.
     ERROR[:] = [KeyboardInterrupt(), KeyboardInterrupt()]
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -82,29 +89,8 @@ def test_a_second_interruption_ends_the_program_at_once(echoed, monkeypatch, cap
     assert capsys.readouterr().err == ""
 
 
-OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (MemoryError(), "there is not enough memory"),
-        (OUT_OF_MEMORY, "Tried to allocate 2.00 GiB."),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "can't allocate memory"),
-        (FloatingPointError("update 3: losses are not finite"), "error: update 3: losses are not finite"),
-        (RunStoppedError("run: the disk is full; nothing is kept"), "error: run: the disk is full; nothing is kept"),
-    ],
-)
-def test_what_stops_the_work_is_told_in_a_line(echoed, capsys, error, words):
-    ERROR[:] = [error]
-    assert cli.main(["echo", "--fails"]) == cli.BAD_INPUT
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("vecenv echo: error: ") and words in line
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
+def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys):
+    for args, told in (
         ("train --market market.parquet --symbols S0 S9", ["market.parquet", "S9", "S1"]),
         ("train --preset finrl --market market.parquet", ["market.parquet", "episode of 250 days"]),
         ("train --grpo.refills 2", ["error: --grpo.refills belongs to --algorithm grpo: no effect with"]),
@@ -116,16 +102,14 @@ def test_what_stops_the_work_is_told_in_a_line(echoed, capsys, error, words):
         ("data convert market.parquet market.xls", ["market.xls", ".parquet"]),
         ("replay nofile.jsonl", ["vecenv replay: error: ", "nofile.jsonl"]),
         ("nothing", ["nothing", "train"]),
-    ],
-)
-def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, told):
-    monkeypatch.chdir(place)
-    before = sorted(place.rglob("*"))
-    assert cli.main(args.split()) == cli.BAD_INPUT == 2
-    captured = capsys.readouterr()
-    assert all(word in captured.err for word in told), captured.err
-    assert "Traceback" not in captured.err and captured.out == ""
-    assert sorted(place.rglob("*")) == before
+    ):
+        monkeypatch.chdir(place)
+        before = sorted(place.rglob("*"))
+        assert cli.main(args.split()) == cli.BAD_INPUT == 2
+        captured = capsys.readouterr()
+        assert all(word in captured.err for word in told), captured.err
+        assert "Traceback" not in captured.err and captured.out == ""
+        assert sorted(place.rglob("*")) == before
 
 
 def test_a_second_writer_of_a_folder_is_refused_at_once(place, tmp_path):
@@ -144,7 +128,6 @@ def test_a_second_writer_of_a_folder_is_refused_at_once(place, tmp_path):
 
 
 def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_shows(tmp_path, monkeypatch, capsys):
-    """What has no effect is the default."""
     preset, target = tmp_path / "train.yaml", tmp_path / "settings.json"
     preset.write_text("seed: 4\nnum_envs: 8\nnum_groups: 3\nenv: {action: shares, hmax: 7}\n")
     monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo_of_training", cli.GROUP)])
@@ -160,41 +143,25 @@ def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_sh
     assert "of --algorithm grpo: " in text and "--grpo.variant" not in text
 
 
-def metrics(frames: int, outcome: float = float("nan")) -> dict[str, float]:
-    return {"frames": frames, "samples_per_second": 1234.5, "return_percent": outcome, "grade": 0.5}
+METRICS = {"frames": 50, "samples_per_second": 1234.5, "return_percent": float("nan"), "grade": 0.5}
 
 
 def written(terminal: bool) -> Console:
     return Console(file=io.StringIO(), force_terminal=terminal, force_interactive=terminal, width=150)
 
 
-def test_a_log_gets_a_line_after_the_first_update_and_after_every_tenth():
-    console = written(False)
-    with TrainingBar(console, 100, "compiling …") as bar:
-        for frames in range(2, 102, 2):
-            if frames % 8 == 0:
-                bar.say("drawing new paths …")
-            bar.show(metrics(frames, 3.0) if frames > 10 else metrics(frames))
-    lines = console.file.getvalue().splitlines()
-    assert lines[0] == "Training  compiling …" and lines[2] == "Training  drawing new paths …"
-    assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"
-    shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
-    assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
-    assert lines[-1] == "Training  100% 1,234 samples/s · return +3.0% · grade 0.50 · after 0 s"
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_work_is_announced_on_a_terminal_by_what_goes_on(terminal, capsys):
-    console = written(terminal)
-    with working(console, "Making the market …"):
-        pass
-    assert ("Making the market …" in console.file.getvalue()) == terminal
-    assert capsys.readouterr().err == ("" if terminal else "Making the market …\n")
-    with TrainingBar(console, 100, "compiling …") as bar:
-        bar.show(metrics(50) | {"validation_excess_percent": 2.5})
-        bar.refresh()
-    shown = console.file.getvalue()
-    assert "50%" in shown and ("after" in shown) != terminal and "1,234 samples/s · held-out excess +2.50%" in shown
+def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(capsys):
+    for terminal in (True, False):
+        console = written(terminal)
+        with working(console, "Making the market …"):
+            pass
+        assert ("Making the market …" in console.file.getvalue()) == terminal
+        assert capsys.readouterr().err == ("" if terminal else "Making the market …\n")
+        with TrainingBar(console, 100, "compiling …") as bar:
+            bar.show(METRICS | {"validation_excess_percent": 2.5})
+            bar.refresh()
+        shown = console.file.getvalue()
+        assert "50%" in shown and ("after" in shown) != terminal and "1,234 samples/s · held-out excess +2.50%" in shown
     for bar, last, told in (
         (StepBar(written(False), "loss"), (20, 20, 0.125), "100% loss 0.125"),
         (TextBar(written(False)), (4000, 4000), "100% 4,000 of 4,000 texts"),
@@ -202,3 +169,16 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on(terminal, capsys):
         with bar:
             bar.show(*last)
         assert told in bar.console.file.getvalue()
+    # A log gets a line after the first update and after every tenth.
+    console = written(False)
+    with TrainingBar(console, 100, "compiling …") as bar:
+        for frames in range(2, 102, 2):
+            if frames % 8 == 0:
+                bar.say("drawing new paths …")
+            bar.show(METRICS | {"frames": frames, "return_percent": 3.0 if frames > 10 else float("nan")})
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "Training  compiling …" and lines[2] == "Training  drawing new paths …"
+    assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"
+    shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
+    assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
+    assert lines[-1] == "Training  100% 1,234 samples/s · return +3.0% · grade 0.50 · after 0 s"

@@ -112,23 +112,21 @@ def test_policies_play_and_tell_how_they_differ(place, tmp_path, capsys):
     assert f"Test episodes have {round(0.2 * DAYS) - 1} days instead of 250: the test has {round(0.2 * DAYS)}." in out
 
 
-@pytest.mark.parametrize(
-    ("shortest", "longest", "expected"), [(60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))]
-)
-def test_episodes_fit_into_the_days_of_the_test(shortest, longest, expected):
+def test_episodes_fit_into_the_days_of_the_test():
     """Of forty days the last is there for the last value alone; the shortest episode is no longer than the longest."""
     tape = small_tape(40)
-    lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
-    config = StockTradingConfig(features=tape.feature_names, **lengths)
-    env, note = held_out_environment("stock_trading", tape, config, 50)
-    config = env.scenario.config
-    assert (config.min_episode_length, config.episode_length) == expected
-    lengths = env.state.end_day - env.state.start_day
-    assert expected[0] <= int(lengths.min()) and int(lengths.max()) <= 39 and int(env.state.end_day.max()) == 39
-    assert note == ("" if longest == 39 else "Test episodes have 39 days instead of 250: the test has 40.")
-    assert env.num_envs == 50 and not env.compiled
-    validated = validation_environment("stock_trading", tape, replace(config, episode_length=longest), 3, False)
-    assert validated.num_envs == 3 and validated.scenario.config.episode_length == 39
+    for shortest, longest, expected in ((60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))):
+        lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
+        config = StockTradingConfig(features=tape.feature_names, **lengths)
+        env, note = held_out_environment("stock_trading", tape, config, 50)
+        config = env.scenario.config
+        assert (config.min_episode_length, config.episode_length) == expected
+        lengths = env.state.end_day - env.state.start_day
+        assert expected[0] <= int(lengths.min()) and int(lengths.max()) <= 39 and int(env.state.end_day.max()) == 39
+        assert note == ("" if longest == 39 else "Test episodes have 39 days instead of 250: the test has 40.")
+        assert env.num_envs == 50 and not env.compiled
+        validated = validation_environment("stock_trading", tape, replace(config, episode_length=longest), 3, False)
+        assert validated.num_envs == 3 and validated.scenario.config.episode_length == 39
 
 
 @pytest.mark.parametrize("action", ["discrete", "limit_weights"])
@@ -149,31 +147,22 @@ def test_a_validation_keeps_the_actions_of_the_policy(action):
         held_out_environment(*market, 0)
 
 
-@pytest.fixture
-def env(place):
-    settings = settings_on(place)
-    return held_out_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)[0]
-
-
-def checkpoints(place, *names):
-    return {name: place / name / "checkpoint.pt" for name in names}
-
-
-def test_policies_of_the_same_rules_play_alone_and_as_their_mean_beside_baselines(env, place, tmp_path):
-    chosen = comparison.chosen_agents
+def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path, monkeypatch):
+    settings, chosen = settings_on(place), comparison.chosen_agents
+    env, _ = held_out_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)
     assert chosen("stock_trading", ("all",)) == tuple(BASELINES)
     assert chosen("stock_trading", ("hold", "buy_and_hold")) == ("hold", "buy_and_hold")
     with pytest.raises(ValueError, match=r"unknown agents nobody, all; there are .*buy_and_hold.*, or all"):
         chosen("stock_trading", ("hold", "nobody", "all"))
     options = {"market_options": {"num_paths": 1, "num_days": 60}, "features": (), "compile": False}
-    ours = vecenv.make(
-        "stock_trading", 2, market="planted", episode_length=20, action="tilt", commission=0.0, **options
-    )
+    rules = {"episode_length": 20, "action": "tilt", "commission": 0.0}
+    ours = vecenv.make("stock_trading", 2, market="planted", **rules, **options)
     assert list(comparison.baseline_agents(ours, ("hold",))) == ["hold", "best_rule"]
     assert list(comparison.baseline_agents(env, ("hold",))) == ["hold"]
     other = made_run(tmp_path / "other", settings_on(place, seed=5)) / "checkpoint.pt"
-    paths = checkpoints(place, "tilts") | {"other": other}
-    assert list(trained_agents(checkpoints(place, "tilts"), env)) == ["tilts"]
+    tilts = {"tilts": place / "tilts" / "checkpoint.pt"}
+    paths = tilts | {"other": other}
+    assert list(trained_agents(tilts, env)) == ["tilts"]
     agents = trained_agents(paths, env)
     assert list(agents) == ["tilts", "other", "ensemble"] and isinstance(agents["ensemble"].policy, ensemble.MeanPolicy)
     actions = [agents[name].act(env) for name in agents]
@@ -185,26 +174,21 @@ def test_policies_of_the_same_rules_play_alone_and_as_their_mean_beside_baseline
     assert differing.distance > 0 and len(differing.divergence) == 2 and differing.divergence[0][0] == 0
     assert comparison.policies_diversity([other], env, 0) is None
     # The exact gradient stands beside PPO, but not in an ensemble.
-    agents = trained_agents(checkpoints(place, "tilts", "exact"), env)
+    agents = trained_agents(tilts | {"exact": place / "exact" / "checkpoint.pt"}, env)
     assert list(agents) == ["tilts", "exact"] and all(isinstance(agent, PolicyAgent) for agent in agents.values())
-    paths["steep"] = (
-        made_run(tmp_path / "steep", settings_on(place, env=replace(TILTS, tilt_gain=3.0))) / "checkpoint.pt"
-    )
+    steep = made_run(tmp_path / "steep", settings_on(place, env=replace(TILTS, tilt_gain=3.0))) / "checkpoint.pt"
     with pytest.raises(ValueError, match=r"steep.checkpoint.pt was trained under other rules than .*tilts.checkpoint"):
-        trained_agents(paths, env)
-
-
-def test_tasks_with_agents_of_their_own_combine_by_the_mean_alone(env, place, monkeypatch):
-    """Lists of orders have no mean: with nothing asked for there is no ensemble."""
+        trained_agents(paths | {"steep": steep}, env)
+    # Tasks with agents of their own combine by the mean alone; lists of orders have none, and there is no ensemble.
     own = replace(env.scenario.task, trained=lambda paths, config, env: (list(paths), config))
     monkeypatch.setattr(env.scenario, "task", own)
-    again = checkpoints(place, "tilts") | {"again": place / "tilts" / "checkpoint.pt"}
+    again = tilts | {"again": tilts["tilts"]}
     assert trained_agents(again, env)["ensemble"] == (list(again.values()), TILTS)
     assert comparison.policies_diversity(list(again.values()), env, 0) is None
     with pytest.raises(ValueError, match="policies of task 'stock_trading' are combined by --combine mean alone"):
         trained_agents(again, env, combination.Combination("vote"))
 
-    def no_mean(paths, config, env):
+    def no_mean(paths, *_):
         if len(paths) > 1:
             raise ensemble.NoEnsembleError("no mean")
         return "alone"
@@ -250,21 +234,16 @@ def test_the_last_day_of_each_symbol_over_all_markets(tmp_path):
     trunk = transformer.TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
     network = market_network.MarketNetwork(market_network.NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
     one = {"symbols": ["S0", "S9"], "validation_end": "2020-06-01"}
-    model, sources = (
-        tmp_path / "a.safetensors",
-        {"one": one, "two": {"symbols": ["S9"], "validation_end": "2021-03-01"}},
-    )
-    checkpoint.save_network(model, network, {"sources": sources}, {})
+    model, two = tmp_path / "a.safetensors", {"symbols": ["S9"], "validation_end": "2021-03-01"}
+    checkpoint.save_network(model, network, {"sources": {"one": one, "two": two}}, {})
     assert known_days(model) == {"S0": "2020-06-01", "S9": "2021-03-01"}
     checkpoint.save_network(model, network, {}, {})
     assert known_days(model) == known_days("synthetic") == known_days("prices.parquet") == {}
     # Weights that come with the package.
     judged, shipped = known_days("judged"), known_days("neural")
-    assert judged == known_days(named_weights.JUDGED) and (judged["TCS"], judged["AAPL"]) == (
-        "2022-12-31",
-        "2018-12-31",
-    )
-    assert shipped.keys() == judged.keys() and (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
+    assert judged == known_days(named_weights.JUDGED) and shipped.keys() == judged.keys()
+    assert (judged["TCS"], judged["AAPL"]) == ("2022-12-31", "2018-12-31")
+    assert (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
 
 
 def trained_on(run: Path, market: str, **more: object) -> Path:
@@ -273,31 +252,25 @@ def trained_on(run: Path, market: str, **more: object) -> Path:
     return run
 
 
-TAPE = SimpleNamespace(symbols=("S0", "S1"), dates=small_tape(40).dates)
+def test_days_that_a_model_knows_are_told(monkeypatch, tmp_path):
+    """Those of S0 up to the first day of the test or the day before; S9 is not in the test, whose days may be drawn."""
+    tape = SimpleNamespace(symbols=("S0", "S1"), dates=small_tape(40).dates)
 
+    def told(days, *policies, market="prices.parquet"):
+        """Return what is told of policies, where models know some days by symbol."""
 
-@pytest.fixture
-def told(monkeypatch):
-    """Return what is told of policies, where models know some days by symbol."""
-
-    def lines(days: dict, *policies, market="prices.parquet"):
         def known(name):
             if isinstance(found := days.get(name, {}), Exception):
                 raise found
             return found
 
         monkeypatch.setattr(known_before, "known_days", known)
-        console = Console(width=400, record=True, quiet=False)
+        console = Console(width=400)
         with console.capture() as capture:
-            known_before.tell_known_before(console, market, TAPE, policies)
+            known_before.tell_known_before(console, market, tape, policies)
         return capture.get().splitlines()
 
-    return lines
-
-
-def test_days_that_a_model_knows_are_told(told, tmp_path):
-    """Those of S0 up to the first day of the test or the day before; S9 is not in the test, whose days may be drawn."""
-    run, first, before, late = trained_on(tmp_path / "run", "m"), *(str(TAPE.dates[0] + off) for off in (0, -1, 900))
+    run, first, before, late = trained_on(tmp_path / "run", "m"), *(str(tape.dates[0] + off) for off in (0, -1, 900))
     assert told({"m": {"S0": first, "S9": before}}, run) == [TOLD.format("m", first)]
     assert told({"m": {"S0": before, "S9": late}}, run) == told({"m": {"S9": late}}, run) == []
     assert told({"m": {"S0": first}}, run, market="synthetic") == told({}, None) == []

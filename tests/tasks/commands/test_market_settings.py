@@ -12,7 +12,6 @@ import vecenv
 from tests.tasks.commands.small_runs import settings_on
 from vecenv.market import load
 from vecenv.market.bars import VOLUME
-from vecenv.market.load import MarketOptions, generator_of
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.registry import task_named
 from vecenv.tasks.commands import market_settings
@@ -67,7 +66,6 @@ def test_spans_and_paths_of_training_and_test():
 
 @pytest.mark.parametrize(("num_paths", "validation"), [(8, 0.5), (5, 0.25), (2, 0.25)])
 def test_validation_is_split_off_the_training_alone(num_paths, validation):
-    """Training, validation and test share no path, or no day of the only training path."""
     given = {"market": "random_walk", "symbols": ("A",), "num_paths": num_paths, "num_days": 120, "device": "cpu"}
     chosen = TrainSettings(env=CONFIG, validation_fraction=validation, **given)
     tape = chosen.tape(CONFIG)
@@ -89,7 +87,7 @@ def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
     assert alone.fingerprint() == expected.fingerprint() and alone.num_paths == expected.num_paths
 
 
-def test_all_settings_reach_the_market(monkeypatch):
+def test_all_settings_reach_the_market_or_are_refused(monkeypatch):
     asked = []
     monkeypatch.setattr(market_settings, "load_market", lambda *given: asked.append(given))
     made = {"context_market": "v.csv", "num_paths": 3, "num_days": 300, "tick_size": 0.5, "currency": "USD"}
@@ -102,14 +100,14 @@ def test_all_settings_reach_the_market(monkeypatch):
     generator |= {name.partition("_")[2]: value for name, value in planted.items()}
     documents |= {"score_files": ("s.csv",), "text_file": "n.csv"}
     asks = made | documents | {"symbols": ("A",), "features": ("rsi_30",), "context": ("turbulence",)}
-    options = MarketOptions(**asks, seed=4, generator=generator, headroom=2.0)
+    options = load.MarketOptions(**asks, seed=4, generator=generator, headroom=2.0)
     chosen.tape(replace(CONFIG, gate="turbulence"), 2.0)
     chosen.tape(SignalsConfig(features=()))
     MarketSettings(device="cpu").tape(CONFIG)
     device = torch.device("cpu")
     assert asked[0] == ("synthetic", options, device)
     assert asked[1] == ("synthetic", replace(options, features=(), context=(), headroom=1.0, scores=True), device)
-    assert asked[2] == ("neural", MarketOptions(features=("rsi_30",), num_paths=32, generator={}), device)
+    assert asked[2] == ("neural", load.MarketOptions(features=("rsi_30",), num_paths=32, generator={}), device)
     plain = {"market": "synthetic", "seed": 4, "generator": generator, "context_market": "v.csv", "currency": "USD"}
     assert market_origin(chosen) == plain | documents | {"num_paths": 3, "num_days": 300}
     # Of documents what differs from the defaults.
@@ -117,9 +115,7 @@ def test_all_settings_reach_the_market(monkeypatch):
     # Tasks have markets of their own.
     markets = [default_market(task) for task in ("stock_trading", "news_signals", "execution")]
     assert markets == ["neural", "news", "neural"]
-
-
-def test_what_cannot_be_is_refused():
+    # What cannot be is refused.
     first, before = date(2020, 1, 1), date(2019, 1, 1)
     settings(embargo=0, score_delay=0, start=first, end=date(2020, 1, 2))
     for values, words in (
@@ -196,7 +192,7 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
     own, tape = first_round(WALK, CONFIG)
     assert own.tick_size == tape.tick_size == WALK.tape(CONFIG).tick_size == 1e-4
     assert first_round(replace(WALK, tick_size=0.01), CONFIG)[0].tick_size == 0.01
-    random_walk, factor = generator_of("random_walk"), [1.0]
+    random_walk, factor = load.generator_of("random_walk"), [1.0]
 
     @functools.wraps(random_walk)
     def dearer(**arguments):

@@ -15,18 +15,12 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
-from vecenv.learn.a2c_objective import A2CConfig
+from vecenv.learn import a2c_objective, cppo_objective, dqn_objective, ppo_ensemble, sac, validated_ensemble, validation
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.cppo_objective import CPPOConfig
-from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import Interval
 from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo import PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
-from vecenv.learn.sac import SACConfig
-from vecenv.learn.validated_ensemble import ValidatedEnsemble
-from vecenv.learn.validation import ValidatedLearner
 from vecenv.tasks.commands import other_runs, seeds, training_report
 from vecenv.tasks.commands.comparison import held_out_environment, trained_agents
 from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial
@@ -36,37 +30,28 @@ from vecenv.tasks.commands.train import new_learner, tell_batch, with_validation
 
 MACD, WEIGHTS = replace(TILTS, features=("macd",)), replace(TILTS, action="weights")
 HIDDEN, SYMBOLS = PPOConfig(**SMALL | {"hidden": (16,)}), PPOConfig(**SMALL | {"policy": "symbol"})
-SAC, DQN = {"algorithm": "sac", "sac": SACConfig(hidden=(8,))}, {"algorithm": "dqn", "dqn": DQNConfig(hidden=(8,))}
+SAC = {"algorithm": "sac", "sac": sac.SACConfig(hidden=(8,))}
+DQN = {"algorithm": "dqn", "dqn": dqn_objective.DQNConfig(hidden=(8,))}
 
 
-@pytest.mark.parametrize(
-    ("given", "changes", "told"),
-    [
+def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path):
+    for given, changes, told in (
         ("initial", {"ppo": HIDDEN}, "trained with hidden (8,), which cannot start a run"),
         ("initial", {"ppo": SYMBOLS}, "trained with policy flat, which cannot start a run with policy symbol"),
         ("initial", {"env": MACD}, "the checkpoint was trained on features rsi_30, not macd"),
         ("initial", {"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
         ("initial", SAC, "head gaussian, which cannot start a run with head tanh"),
-        (
-            "initial",
-            DQN,
-            "gives distributions of actions, which cannot start a run whose actor gives values of choices",
-        ),
+        ("initial", DQN, "of actions, which cannot start a run whose actor gives values of choices"),
         ("beside", {"env": WEIGHTS}, "the checkpoint was trained on actions 'tilt', not 'weights'"),
         ("beside", {"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
-    ],
-)
-def test_a_policy_that_cannot_start_a_run_or_stand_beside_it_is_named(place, given, changes, told):
-    source = place / ("tilts" if given == "initial" else "exact")
-    settings = settings_on(place, **{given: source if given == "initial" else (source,)}, **changes)
-    with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
-        getattr(other_runs, f"check_{given}")(settings)
-    assert told in str(error.value)
-
-
-def test_what_a_run_starts_from(place, tmp_path):
-    check_initial(settings_on(place, initial=place / "tilts"))
-    check_initial(settings_on(place, initial=place / "tilts", algorithm="cppo", cppo=CPPOConfig(**SMALL)))
+    ):
+        source = place / ("tilts" if given == "initial" else "exact")
+        settings = settings_on(place, **{given: source if given == "initial" else (source,)}, **changes)
+        with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
+            getattr(other_runs, f"check_{given}")(settings)
+        assert told in str(error.value)
+    for given in ({}, {"algorithm": "cppo", "cppo": cppo_objective.CPPOConfig(**SMALL)}):
+        check_initial(settings_on(place, initial=place / "tilts", **given))
     own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
     model = {name: value for name, value in own.items() if name != "actor"}
     for state, told in (
@@ -238,7 +223,7 @@ def evaluation(grades: dict[str, float], excess: dict[str, float]) -> SimpleName
     return SimpleNamespace(grades=told, excess_log_returns=held(excess))
 
 
-def test_what_seeds_reach_together_is_the_mean_and_the_range_of_their_means(place, tmp_path):
+def test_what_seeds_reach_together_and_policies_on_training_days_beside_the_test(place, tmp_path):
     runs = runs_of_seeds(settings_on(place, seed=4, seeds=3), tmp_path)
     means = {"trained_4": 0.5, "trained_5": 0.25, "trained_6": 0.75, "ensemble": 0.625, "hold": 0.0}
     spread = {"by_seed": {"4": 0.5, "5": 0.25, "6": 0.75}, "mean": 0.5, "lowest": 0.25, "highest": 0.75}
@@ -251,9 +236,7 @@ def test_what_seeds_reach_together_is_the_mean_and_the_range_of_their_means(plac
     told = seeds.over_seeds(evaluation(means, {"trained_4": 0.01, "trained_5": -0.02, "trained_6": 0.04}), runs)
     assert list(told) == ["grade", "excess_log_return"] and "ensemble" not in told["excess_log_return"]
     assert seeds.over_seeds_line(told) == "Over 3 seeds: excess 1.00% on average, from -2.00% to 4.00%"
-
-
-def test_policies_on_training_days_beside_the_test(place):
+    # Policies on training days beside the test.
     training = evaluation({"trained": 0.75, "hold": 0.5}, {"trained": 0.02})
     test = evaluation({"trained": 0.5, "hold": 0.625, "random": 0.1}, {"trained": -0.01, "random": 0.0})
 
@@ -284,7 +267,7 @@ def test_policies_on_training_days_beside_the_test(place):
     assert [result[name]["excess_log_return"]["gap"] for name in kept] == [0.0] * 2
 
 
-def test_a_training_is_validated_and_begins_untrained(place, tmp_path):
+def test_a_training_is_validated_begins_untrained_and_warns_of_rows_that_march_in_step(place, tmp_path):
     # The untrained policy is that of the seed under the moments of the trained one.
     learner = learner_of(settings_on(place, seed=4))
     first = [tensor.clone() for tensor in learner.actor]
@@ -299,16 +282,29 @@ def test_a_training_is_validated_and_begins_untrained(place, tmp_path):
     learner, tape = learner_of(settings), settings.tape(TILTS)
     assert with_validation(settings, learner, TILTS, {}) is learner
     validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
-    assert isinstance(validated, ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
+    assert isinstance(validated, validation.ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
     assert validated.validation.env.num_envs == 3
     for own, spans in ((settings, {"Validation": tape}), (replace(settings, task="crypto_lob"), {})):
         with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
             with_validation(own, "a language model's learner", TILTS, spans)
     # The seed of a run is added to that of its learner.
-    settings = settings_on(place, seed=4, algorithm="a2c", a2c=A2CConfig(seed=3, num_steps=4, hidden=(8,)))
-    assert settings.learner_config() == replace(settings.a2c, seed=7) and learner_of(settings).config.seed == 7
+    own = a2c_objective.A2CConfig(seed=3, num_steps=4, hidden=(8,))
+    settings = settings_on(place, seed=4, algorithm="a2c", a2c=own)
+    assert settings.learner_config() == replace(own, seed=7) and learner_of(settings).config.seed == 7
     several = settings_on(place, seed=4, ensemble=3)
     assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
+    # Of 8 x 58 days 512 steps of independent rows show 464 (1 - exp(-512 / 464)) = 310.
+    out = StringIO()
+    learner, console = SimpleNamespace(env=learner_of(settings_on(place)).env), Console(file=out, width=400)
+    learner.env.scenario.tape = SimpleNamespace(num_paths=8, num_days=60, first_day=1)
+    for told in ({"market_rows": 156.0}, {"market_rows": 155.0}, {}):
+        tell_batch(console, learner, {"frames": 512.0, **told})
+    assert out.getvalue() == (
+        "Batch     512 steps on 156 different days of the market, of 464\n"
+        "Batch     512 steps on 155 different days of the market, of 464\n"
+        "The rows march in step: independent ones would show 310 days; start them apart with "
+        "--env.min-episode-length 10\n"
+    )
 
 
 @pytest.mark.parametrize("validated", [False, True])
@@ -316,12 +312,13 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     given = {"validation_fraction": 0.3} if validated else {}
     settings = settings_on(place, seed=4, ensemble=2, **given)
     tape = settings.tape(TILTS)
-    rows = row_seeds(range(4, 6), 16)
+    rows = ppo_ensemble.row_seeds(range(4, 6), 16)
     env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
     learner = new_learner(settings, env)
     spans = {"Validation": settings.validation(tape)} if validated else {}
     trained = with_validation(settings, learner, TILTS, spans)
-    assert isinstance(learner, EnsemblePPO) and isinstance(trained, ValidatedEnsemble) == validated
+    assert isinstance(learner, ppo_ensemble.EnsemblePPO)
+    assert isinstance(trained, validated_ensemble.ValidatedEnsemble) == validated
     log = MetricsLog(tmp_path)
     log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})
     log.close()
@@ -338,18 +335,3 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
         assert pd.read_csv(run.folder / "metrics.csv").iloc[0].to_dict() == line
         own = yaml.safe_load((run.folder / "settings.yaml").read_text())
         assert (own["seed"], own["seeds"], own["ensemble"]) == (4 + number, 1, None)
-
-
-def test_rows_that_march_in_step_are_warned_of(place):
-    """Of 8 x 58 days 512 steps of independent rows show 464 (1 - exp(-512 / 464)) = 310."""
-    out = StringIO()
-    learner, console = SimpleNamespace(env=learner_of(settings_on(place)).env), Console(file=out, width=400)
-    learner.env.scenario.tape = SimpleNamespace(num_paths=8, num_days=60, first_day=1)
-    for told in ({"market_rows": 156.0}, {"market_rows": 155.0}, {}):
-        tell_batch(console, learner, {"frames": 512.0, **told})
-    assert out.getvalue() == (
-        "Batch     512 steps on 156 different days of the market, of 464\n"
-        "Batch     512 steps on 155 different days of the market, of 464\n"
-        "The rows march in step: independent ones would show 310 days; start them apart with "
-        "--env.min-episode-length 10\n"
-    )

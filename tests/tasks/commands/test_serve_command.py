@@ -1,13 +1,9 @@
 """The server as a command: what it refuses, what its splits hold, and how it ends."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import pairwise
 from urllib.parse import urlsplit
@@ -22,9 +18,11 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from tests.adapters import served_market
 from tests.adapters.served_market import reset
 from vecenv.adapters.guard import Limits
 from vecenv.adapters.openenv.pool import Answer, Opening
+from vecenv.adapters.openenv.server import bound_socket
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings, row_pools
 from vecenv.tasks.commands.serve import main as serve_command
@@ -32,8 +30,6 @@ from vecenv.text.turns import TextRows, TextRules
 
 MARKET = ("--task", "single_stock_costs", "--market", "planted", "--num-paths", "8", "--num-days", "330")
 SMALL = (*MARKET, "--env.context", "signal", "--env.days", "4", "--no-compile", "--limits.sessions", "64")
-
-
 QUIET = Console(quiet=True)
 
 
@@ -43,18 +39,8 @@ def settings(*args: str) -> ServeSettings:
     return replace(given, env=config, market="planted", num_paths=8, num_days=330, compile=False)
 
 
-@contextmanager
-def serving(*args: str):
-    command = [sys.executable, "-m", "vecenv.tasks.commands.cli", "serve", "--port", "0", *SMALL, *args]
-    options = {"env": {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE}
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True, **options) as process:
-        try:
-            told = next((line for line in process.stdout if line.startswith("Serving")), None)
-            assert told is not None, "the server did not start"
-            yield process, told.split(" on ")[1].split(",")[0], log
-        finally:
-            if process.poll() is None:
-                process.kill()
+def serving(*args: str) -> AbstractContextManager:
+    return served_market.serving("--port", "0", *SMALL, *args)
 
 
 @pytest.mark.assembly
@@ -82,31 +68,36 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
         assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
 
 
-def test_splits_share_no_path_or_no_day():
-    given = settings("--task", "single_stock_costs")
-    tape = given.tape(given.env)
-    spans = {name: part.path_span for name, part in given.parts(tape).items()}
+def test_splits_share_no_path_no_day_or_no_random_numbers():
+    (pool,) = row_pools(replace(settings(), splits=("test",), seed=3), QUIET).values()
+    env, given = pool._rows.env, settings("--task", "single_stock_costs")
+    assert pool.free == given.limits.sessions + 2
+    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
+    spans = {name: part.path_span for name, part in given.parts(given.tape(given.env)).items()}
     assert spans == {"train": (0, 5), "validation": (5, 6), "test": (6, 8)}
-    assert [given.training(tape).path_span, given.test(tape).path_span] == [(0, 6), (6, 8)]
     given = replace(given, num_paths=1, num_days=1500)
     tape = given.tape(given.env)
-    parts = given.parts(tape)
+    parts, whole = given.parts(tape), given.training(tape)
     days = [part.dates[part.first_day :] for part in parts.values()]
     for earlier, later in pairwise(days):
         between = np.searchsorted(tape.dates, later[0]) - np.searchsorted(tape.dates, earlier[-1])
         assert between == given.embargo + 1
-    whole = given.training(tape)
     assert days[1][-1] == whole.dates[-1] and days[2][-1] == tape.dates[-1]
     assert len(days[1]) == round(given.validation_fraction * (whole.num_days - whole.first_day))
     # The days are those of the market, and so is what is seen of them.
     offset = int(np.searchsorted(tape.dates, parts["test"].dates[0]))
     assert torch.equal(parts["test"].features[:, 30], tape.features[:, 30 + offset])
-    # A split has its paths for all sessions.
-    given = replace(settings(), splits=("test",), seed=3)
-    (pool,) = row_pools(given, QUIET).values()
-    env = pool._rows.env
-    assert pool.free == given.limits.sessions + 2
-    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
+    # Those of a simulated market have random numbers of their own.
+    given = replace(ServeSettings.defaults(("--task", "execution")), compile=False, limits=Limits(sessions=1))
+    pools = row_pools(given, QUIET)
+    opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
+    assert list(opened) == ["train", "validation", "test"]
+    assert all(first == again != other for first, other, again in opened.values())
+    assert len({first.shown for first, _, _ in opened.values()}) == 3
+    rows = pools["test"]._rows
+    assert isinstance(rows, TextRows) and rows.rules == given.text and not rows.env.compiled
+    (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])
+    assert turn.valid and turn.acted and turn.shown.startswith("Step 2 of 20")
 
 
 def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
@@ -121,13 +112,11 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
         *(({"seed": own}, rf"seed must be in \[0, 2\^63\), got {own}") for own in (-1, 1 << 63)),
         *(({"port": own}, rf"port must be in \[0, 65536\), got {own}") for own in (-1, 65536)),
         ({"task": "execution", "num_tasks": 2**30 + 1}, "num_tasks must be at most 1,073,741,824 for execution, got"),
-        ({"test_fraction": 1}, "test_fraction must be between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=message):
             replace(given, **changes)
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot serve on 127.0.0.1, port {port}: Address already in use"):
@@ -139,16 +128,3 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     assert told.err == "vecenv serve: error: task 'stock_trading' has no text\n" and "Making" not in told.err
     with pytest.raises(ValueError, match="unknown tools moon"):
         row_pools(replace(settings(), text=TextRules(tools=("moon",)), splits=("test",)), QUIET)
-
-
-def test_splits_of_a_simulated_market_have_random_numbers_of_their_own():
-    given = replace(ServeSettings.defaults(("--task", "execution")), compile=False, limits=Limits(sessions=1))
-    pools = row_pools(given, QUIET)
-    opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
-    assert list(opened) == ["train", "validation", "test"]
-    assert all(first == again != other for first, other, again in opened.values())
-    assert len({first.shown for first, _, _ in opened.values()}) == 3
-    rows = pools["test"]._rows
-    assert isinstance(rows, TextRows) and rows.rules == given.text and not rows.env.compiled
-    (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])
-    assert turn.valid and turn.acted and turn.shown.startswith("Step 2 of 20")

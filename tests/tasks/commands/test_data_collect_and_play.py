@@ -1,45 +1,135 @@
-"""``vecenv collect``: conversations that an environment understands; ``vecenv play``: episodes of a person."""
+"""``vecenv data`` inspects, converts, fetches and scores; ``collect`` writes conversations; ``play`` asks a person."""
 
 import io
 import json
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from tests.tasks.commands.small_runs import DAYS, bars
+from vecenv.market import fetch, parquet_files
 from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.collect import CollectSettings, main
+from vecenv.tasks.commands import cli, collect
+from vecenv.tasks.commands.collect import CollectSettings
+from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
+from vecenv.tasks.signals.news import headlines, lexicon
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
 from vecenv.tasks.tiers.text.rows import system_prompt
 
-EPISODES, DAYS = 3, 4
+
+def data(*words) -> int:
+    return cli.main(["data", *map(str, words)])
+
+
+def test_data_inspect_convert_and_fetch(place, tmp_path, capsys, monkeypatch):
+    target, summary, split = tmp_path / "finrl.csv", tmp_path / "summary.json", tmp_path / "split.csv"
+    assert data("convert", place / "market.parquet", target) == 0
+    assert data("inspect", target, "--json", summary) == 0
+    result = json.loads(summary.read_text())
+    assert (result["days"], result["symbols"], result["rows"]) == (DAYS, 3, 3 * DAYS)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{DAYS}, 2020-01-01 to 2020-08-11" in shown and "none: every symbol has a bar on every day" in shown
+    # A large move is told in one line.
+    table = bars(1, 30)
+    table.loc[table.index >= 20, ["open", "high", "low", "close"]] /= 2
+    table.to_csv(split, index=False)
+    assert data("inspect", split) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
+    # Ragged symbols are listed, up to ten.
+    span, gaps = ["2020-01-01", "2020-12-31"], "days missing between"
+    short = {"first": "2020-02-01", "last": span[1], "missing": 3}
+    whole = {"first": span[0], "last": span[1], "missing": 0}
+    listed = _ragged({"span": span, "listings": {"A": whole, "B": short, "C": whole | {"missing": 1}}})
+    assert listed == [f"B: 2020-02-01 to 2020-12-31, 3 {gaps}", f"C: 2020-01-01 to 2020-12-31, 1 {gaps}"]
+    many = {count: _ragged({"span": span, "listings": dict.fromkeys(range(count), short)}) for count in (10, 12)}
+    assert len(many[10]) == 10 and len(many[12]) == 11 and many[12][-1] == "and 2 more"
+    # Bars are fetched.
+    asked, dates, told = [], ["2020-01-01", "2020-01-07"], tmp_path / "told.json"
+
+    def fetched(symbols, start, end, suffix):
+        asked.append((tuple(symbols), start, end, suffix))
+        return bars(2, 5)
+
+    monkeypatch.setattr(fetch, "fetch_bars", fetched)
+    span = ["--start", dates[0], "--end", dates[1], "--out", str(tmp_path / "bars.parquet")]
+    assert data("fetch", "--symbols", "S0", "S1", *span, "--json", told) == 0
+    expected = {"file": span[-1], "rows": 10, "symbols": ["S0", "S1"], "span": dates}
+    assert json.loads(told.read_text()) == expected
+    assert data("fetch", "--universe", "nifty25", *span) == 0
+    assert asked == [(("S0", "S1"), *dates, ""), (fetch.UNIVERSES["nifty25"].symbols, *dates, ".NS")]
+    table = pd.read_parquet(tmp_path / "bars.parquet")
+    assert len(table) == 10 and set(table["currency"]) == {"INR"}
+    assert data("fetch", *span) == data("fetch", "--universe", "dow30", *span[:-1], "bars.xls") == 2
+    assert len(asked) == 2
+
+
+def test_data_news(tmp_path, capsys):
+    news, out, told = (tmp_path / name for name in ("news.csv", "panel.parquet", "told.json"))
+    days = pd.date_range("2024-01-01", periods=60, freq="12h").strftime("%Y-%m-%d")
+    texts = [*headlines.HEADLINES[:59], ""]
+    pd.DataFrame({"date": days, "symbol": ["A", "B", "B"] * 20, "title": texts}).to_csv(news, index=False)
+    words = ["news", "--news", news, "--out", out, "--cache", tmp_path / "scores", "--json", told]
+    assert data(*words) == 0
+    said = capsys.readouterr().out
+    assert "60 of 60 texts" in said and "60, 60 distinct, 0 from the cache" in said and "20 texts on 20 days" in said
+    result = json.loads(told.read_text())
+    assert (result["texts"], result["cached"], result["unreadable_share"]) == (60, 0, 1 / 60)
+    panel = parquet_files.read_parquet(out)
+    assert len(panel) == result["rows"] and panel["texts"].sum() == 60 and panel["unreadable"].sum() == 1
+    own = lexicon.LexiconScorer().score([headlines.HEADLINES[0]])
+    first = panel[(panel["date"] == "2024-01-01") & (panel["symbol"] == "A")]
+    assert (first["sentiment"].item(), first["risk"].item()) == (own.sentiment[0], own.risk[0])
+    assert data(*words) == 0
+    assert "60, 60 distinct, 60 from the cache" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(parquet_files.read_parquet(out), panel)
+    # What cannot be scored is refused, and nothing is written.
+    written, other = sorted(tmp_path.iterdir()), tmp_path / "other.parquet"
+    for changes, what in (
+        ({"out": tmp_path / "panel.csv"}, "a file that ends in .parquet"),
+        ({"out": tmp_path / "none" / "panel.parquet"}, "a file that ends in .parquet, in a folder that exists"),
+        ({"cache": other}, "--news, --out and --cache must be different files"),
+        ({"scorer": str(tmp_path)}, f"{tmp_path}: no language model could be loaded"),
+        ({"scorer": "x", "batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"cache": tmp_path / "none" / "scores"}, "there is no folder"),
+    ):
+        with pytest.raises((ValueError, OSError), match=what):
+            main(NewsSettings(**{"news": news, "out": other} | changes))
+    news.write_text("date,symbol,text\n2024-13-01,A,x\n")
+    with pytest.raises(ValueError, match=f"{news}: row 1, column date: '2024-13-01' is not a date"):
+        main(NewsSettings(news, other))
+    assert sorted(tmp_path.iterdir()) == written
+
+
+EPISODES, LENGTH = 3, 4
 
 
 def settings(out, task: str = "multi_stock_3", **changes) -> CollectSettings:
     given = CollectSettings.defaults(["--task", task])
-    rules = replace(given.env, max_ticks=60) if task == "execution" else replace(given.env, days=DAYS)
+    rules = replace(given.env, max_ticks=60) if task == "execution" else replace(given.env, days=LENGTH)
     market = {"market": "synthetic", "num_paths": 4, "num_days": 290, "device": "cpu", "episodes": EPISODES}
     return replace(given, **{"out": out, "env": rules, "seed": 5} | market | changes)
 
 
 def collected(given: CollectSettings) -> tuple[dict, list]:
     """What is told of the agents, and the lines that are written."""
-    told = main(given)
+    told = collect.main(given)
     assert told["file"] == str(given.out)
     return told["agents"], [json.loads(line) for line in given.out.read_text().splitlines()]
 
 
 def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
     told, written = collected(settings(tmp_path / "all.jsonl"))
-    assert list(told) == ["rule_based", "oracle"] and told["oracle"]["answers"] == EPISODES * DAYS
+    assert list(told) == ["rule_based", "oracle"] and told["oracle"]["answers"] == EPISODES * LENGTH
     assert [line["agent"] for line in written] == ["rule_based"] * EPISODES + ["oracle"] * EPISODES
     for line in written:
         system, *days = line["messages"]
         assert system["role"] == "system" and "Symbols: RELIANCE, INFY, TCS" in system["content"]
-        assert [said["role"] for said in days] == ["user", "assistant"] * DAYS
-        assert days[0]["content"].startswith(f"Day 1 of {DAYS}") and f"for {DAYS} days" in system["content"]
+        assert [said["role"] for said in days] == ["user", "assistant"] * LENGTH
+        assert days[0]["content"].startswith(f"Day 1 of {LENGTH}") and f"for {LENGTH} days" in system["content"]
     rules, oracle = written[:EPISODES], written[EPISODES:]
     assert [line["messages"][1] for line in rules] == [line["messages"][1] for line in oracle]
     assert sum(line["grade"] for line in oracle) > sum(line["grade"] for line in rules)
@@ -47,10 +137,10 @@ def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
     bar = sorted(line["grade"] for line in written)[EPISODES]
     told, days = collected(settings(tmp_path / "days.jsonl", conversation="day", min_grade=bar))
     kept = [line for line in written if line["grade"] >= bar]
-    assert 0 < len(kept) < len(written) and len(days) == DAYS * len(kept)
+    assert 0 < len(kept) < len(written) and len(days) == LENGTH * len(kept)
     assert [said["role"] for said in days[0]["messages"]] == ["system", "user", "assistant"]
-    assert [line["day"] for line in days[:DAYS]] == list(range(1, DAYS + 1))
-    assert days[DAYS - 1]["messages"][1:] == kept[0]["messages"][-2:]
+    assert [line["day"] for line in days[:LENGTH]] == list(range(1, LENGTH + 1))
+    assert days[LENGTH - 1]["messages"][1:] == kept[0]["messages"][-2:]
     size = sum(len(said["content"]) for line in days for said in line["messages"])
     sums = [sum(count[name] for count in told.values()) for name in ("conversations", "kept", "characters")]
     assert sums == [len(days), len(kept), size]
@@ -94,7 +184,7 @@ def test_what_cannot_be_collected_is_refused_and_leaves_no_file(tmp_path, capsys
         ({"out": mine}, f"{mine} exists already"),
     ):
         with pytest.raises(ValueError, match=re.escape(told)):
-            main(replace(settings(tmp_path / "out.jsonl"), **changes))
+            collect.main(replace(settings(tmp_path / "out.jsonl"), **changes))
     assert list(tmp_path.iterdir()) == [mine] and mine.read_text() == "mine"
     assert cli.main(["collect", "--task", "stock_trading"]) == cli.BAD_INPUT
     assert "vecenv collect: error: " in capsys.readouterr().err

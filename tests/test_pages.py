@@ -1,0 +1,289 @@
+"""Pages: their Python and shell run, what they show fits the settings of commands, what they point at is there.
+
+Comments that stand directly above a block of the shell, one a line, say what a test does otherwise than the block::
+
+    <!-- small: OLD => NEW -->            run NEW wherever the block has OLD
+    <!-- not run: START: REASON -->       leave out the commands of the block that begin with START
+
+The gate runs every page whose commands take seconds that way, all but those of `NIGHTLY`.
+"""
+
+import functools
+import io
+import itertools
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vecenv import registry
+from vecenv.language.supervised import SupervisedConfig
+from vecenv.market import parquet_files, synthetic
+from vecenv.system.preset_files import with_values
+from vecenv.tasks.commands import applicable, cli, collect, play, serve, sft, train_settings
+from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
+from vecenv.tasks.signals.news.headlines import HEADLINES
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))])
+
+NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch")
+NIGHTLY = [f"{folder}/README.md" for folder in ("benchmarks", "tests/device", "worldmodel")]
+NIGHTLY += [f"vecenv/{folder}/README.md" for folder in ("adapters", "language", "learn")]
+NIGHTLY += [f"tasks/{page}.md" for page in ("agent_market/README", "crypto_lob/README", "crypto_lob/contest2024")]
+NIGHTLY += ["tasks/tiers/README.md"]
+"""Pages whose commands take minutes even when they are small."""
+
+_FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_MARK = re.compile(r"<!-- (small|not run): (.+) -->")
+
+PROGRAMS = {
+    "vecenv": [sys.executable, "-m", "vecenv.tasks.commands.cli"],
+    "openenv": [sys.executable, "-m", "openenv.cli"],
+    "python": [sys.executable],
+}
+FILES = {
+    "prices.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 700),
+    "india.parquet": (TWENTY_FIVE, "2020-06-01", 800),
+    "nse.parquet": (TEN, "2020-06-01", 1250),
+    "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
+}
+"""Symbols, first day and number of days of the files of bars that the pages read."""
+
+TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\n", 300
+"""Answers of a person who plays an episode, and the longest command of another process."""
+
+NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
+"""Modules without which a command cannot run."""
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def shell_blocks(page: Path) -> list[tuple[str, list[str]]]:
+    """Return the text of each block of the shell as it is shown, and the comments directly above it."""
+    return [(block, marks.splitlines()) for marks, block in _FENCE.findall(page.read_text())]
+
+
+def commands_run(text: str, marks: list[str]) -> list[str]:
+    shown, left_out = commands_of(text), []
+    for mark in marks:
+        found = _MARK.fullmatch(mark)
+        assert found, f"{mark}: not one of <!-- small: OLD => NEW --> and <!-- not run: START: REASON -->"
+        if found[1] == "not run":
+            start, _, reason = found[2].partition(": ")
+            meant = [command for command in shown if command.startswith(start)]
+            assert reason and meant and start.startswith(NOT_RUN), f"{mark}: not of this block, or to be run"
+            left_out += meant
+        else:
+            old, arrow, new = found[2].partition(" => ")
+            assert arrow and old in text, f"{mark}: what is replaced must stand in the block"
+            text = text.replace(old, new)
+    return [command for command in commands_of(text) if command not in left_out]
+
+
+def commands_of(text: str) -> list[str]:
+    lines = text.replace("\\\n", " ").splitlines()
+    parts = [part for line in lines for part in shlex.join(shlex.split(line, comments=True)).split(" '&&' ")]
+    return [part for part in parts if part]
+
+
+def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: int) -> None:
+    bars = synthetic.synthetic_bars(1, num_days, symbols, seed=3).ohlcv[0].numpy()
+    dates = np.busday_offset(np.datetime64(first_day), np.arange(num_days), roll="forward")
+    names = ("open", "high", "low", "close", "volume")
+    table = pd.DataFrame(bars.reshape(-1, 5), columns=names)
+    table.insert(0, "date", np.repeat(dates, len(symbols)))
+    table.insert(1, "symbol", np.tile(np.array(symbols, dtype=object), num_days))
+    parquet_files.write_parquet(table, path)
+
+
+def write_books(path: Path) -> None:
+    """Write an hour of generated order books as snapshots, one a second."""
+    books = synthetic_snapshots(hours=1.0)
+    table = pd.DataFrame({"ts_ms": books.time, "symbol": "BTC-USD", "buy_qty": books.bought, "sell_qty": books.sold})
+    for level, side in itertools.product(range(books.levels), ("bid", "ask")):
+        table[f"{side}_px_{level}"] = getattr(books, f"{side}_price")[:, level]
+        table[f"{side}_qty_{level}"] = getattr(books, f"{side}_size")[:, level]
+    table.to_parquet(path)
+
+
+def write_news(path: Path) -> None:
+    """Write each headline on a day of its own, about three symbols by turns."""
+    days = pd.bdate_range("2020-01-02", periods=len(HEADLINES)).strftime("%Y-%m-%dT08:30:00-05:00")
+    symbols = [("AAPL", "MSFT", "JPM")[number % 3] for number in range(len(HEADLINES))]
+    pd.DataFrame({"published_at": days, "symbol": symbols, "title": HEADLINES}).to_csv(path, index=False)
+
+
+OTHERS = {"books.parquet": write_books, "news.csv": write_news}
+
+
+def finished(command: str, folder: Path) -> None:
+    """Run a command to its end, which must be a good one; ``vecenv`` in this process, which has imported it."""
+    program, *words = shlex.split(command)
+    if program == "vecenv":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr("sys.stdin", io.StringIO(TYPED))
+            assert cli.main(words) == 0, command
+        return
+    # Another process knows nothing of pytest; tests run in the project's own folder.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": own, "timeout": SECONDS}
+    folder = ROOT if " -m pytest " in command else folder
+    told = subprocess.run([*PROGRAMS[program], *words], cwd=folder, **options)
+    assert told.returncode == 0, f"{command}\n{told.stdout}"
+
+
+def run_all(commands: list[str], folder: Path) -> None:
+    """Run the commands of a block: of servers one at a time, the last until the block ends."""
+    with ExitStack() as server:
+        for command in commands:
+            if command.startswith("vecenv serve"):
+                from tests.adapters.served_market import serving
+
+                server.close()
+                words = shlex.split(command)[2:]
+                _, url, _ = server.enter_context(serving(*words, "--port", "0", folder=folder))
+            else:
+                finished(command.replace(SERVER, url) if SERVER in command else command, folder)
+
+
+MARKS = {page: pytest.mark.nightly if page_name(page) in NIGHTLY else pytest.mark.assembly for page in PAGES}
+RUN = [pytest.param(page, marks=MARKS[page], id=page_name(page)) for page in PAGES if shell_blocks(page)]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_commands_of_a_page(page, tmp_path):
+    blocks = [commands_run(*block) for block in shell_blocks(page)]
+    commands = "\n".join(itertools.chain(*blocks))
+    for start, module in NEEDS.items():
+        if start in commands:
+            pytest.importorskip(module)
+    for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
+        write_bars(tmp_path / name, *FILES[name])
+    for name, write in OTHERS.items():
+        if name in commands:
+            write(tmp_path / name)
+    for block in blocks:
+        run_all(block, tmp_path)
+
+
+def given_values(words: list[str]) -> dict:
+    """Return what words of a command line give, as a preset would: values by setting, nested by their dots."""
+    values: dict = {}
+    for place, word in enumerate(words):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            after = list(itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :]))
+            *outer, own = name.replace("-", "_").split(".")
+            inner = functools.reduce(lambda held, part: held.setdefault(part, {}), outer, values)
+            if equals or after:
+                inner[own] = [value] if equals else after
+            else:
+                inner[own.removeprefix("no_")] = not own.startswith("no_")
+    return values
+
+
+def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
+    """Names and values are known, and each has an effect; what a page shows may take hours, and is only read."""
+    # There is no such run here.
+    monkeypatch.setattr(EvaluateSettings, "_trained", classmethod(lambda cls, place: cls(env=StockTradingConfig())))
+    kinds = {
+        "train": train_settings.TrainSettings,
+        "evaluate": EvaluateSettings,
+        "collect": collect.CollectSettings,
+        "play": play.PlaySettings,
+    }
+    kinds |= {"serve": serve.ServeSettings, "sft": sft.SftSettings}
+    seen = set()
+    shown = [command for page in PAGES for text, _ in shell_blocks(page) for command in commands_of(text)]
+    for command in dict.fromkeys(shown):
+        program, *words = shlex.split(command)
+        if program != "vecenv" or words[0] not in kinds:
+            continue
+        name, *words = (word for word in words if word != "--help")
+        seen.add(name)
+        settings, values = kinds[name].defaults(words), given_values(words)
+        if name == "sft":
+            own = values.keys() & {item.name for item in fields(SupervisedConfig)}
+            values["training"] = {key: values.pop(key) for key in own}
+        settings = with_values(settings, values, command)
+        applicable.refuse_inapplicable(settings, words)
+        if name == "train" and settings.model is None:
+            settings.rows()
+    assert seen == set(kinds)
+
+
+TRAINER = "GRPOTrainer"
+"""Of TRL: a training of its own, by the night."""
+
+SERVER = "http://127.0.0.1:8000"
+SMALLER = {"2048": "64", 'market="synthetic", seed=0)': 'market="synthetic", seed=0, compile=False)', "256 * 5": "256"}
+"""Fewer rows compute the same things sooner, and other tests compile."""
+
+BLOCKS = [
+    pytest.param(text, id=f"{page_name(page)}-{number}", marks=[pytest.mark.nightly] * (TRAINER in text))
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+]
+
+
+@pytest.mark.assembly
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_block(block, tmp_path, monkeypatch):
+    for old, new in SMALLER.items():
+        block = block.replace(old, new)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    if TRAINER in block:
+        pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")
+        from tests.language.tiny import talking_model
+        from vecenv.language.models import save_model
+
+        save_model(*talking_model(), tmp_path / "runs" / "start")
+    with ExitStack() as running:
+        if SERVER in block:
+            pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
+            from tests.adapters.served_market import served
+
+            block = block.replace(SERVER, running.enter_context(served()).url)
+        (tmp_path / "block.py").write_text(block)
+        runpy.run_path("block.py")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_what_a_page_points_at_exists_no_shell_block_is_lost_and_every_mark_is_read(page):
+    text, blocks = page.read_text(), shell_blocks(page)
+    for module in re.findall(r"python -m (vecenv(?:\.[a-z_]+)+)(?![\w.]*[A-Z])", text):
+        assert page.name == "CHANGELOG.md" or find_spec(module) is not None, module
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"https?:", target):
+            file, _, heading = target.partition("#")
+            found = Path(os.path.normpath(page.parent / file)) if file else page
+            assert found.exists(), target
+            if heading:
+                headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+                assert heading in {re.sub(r"[^\w -]", "", name).lower().replace(" ", "-") for name in headings}, target
+    assert len(blocks) == len(re.findall(r"^\s*```(?:sh|bash|shell|console|zsh)", text, re.MULTILINE))
+    for block in blocks:
+        for command in commands_run(*block):
+            assert shlex.split(command)[0] in PROGRAMS, f"no test runs {command}"
+    assert blocks or page_name(page) not in NIGHTLY
+    comments = re.findall(r"^<!--", text, re.MULTILINE)
+    assert len(comments) == sum(len(marks) for _, marks in blocks), "a comment stands above no block"
