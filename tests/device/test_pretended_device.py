@@ -31,7 +31,7 @@ def check(*arguments: str, **more: str) -> None:
         env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": found} | more,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600,
     )
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
