@@ -153,7 +153,6 @@ def test_requests_that_cannot_be_served_and_pages_of_other_servers(market: Serve
     # Somebody's name that points to this machine.
     told = requests.get(f"{market.url}/metadata", headers={"Host": "evil.example"}, timeout=10)
     assert told.status_code == 400 and "single_stock" not in told.text
-    # They may know where they are.
     assert code(told.json()) == "UNKNOWN_HOST" and f"this is {market.url}" in told.text
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80"):
         assert requests.get(f"{market.url}/health", headers={"Host": host}, timeout=10).status_code == 200

@@ -235,7 +235,6 @@ def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_p
     assert figure["per_second"] == pytest.approx(2 / figure["seconds"])
     with pytest.raises(TooLittleMemoryError):
         measured(Point("large", too_large), CPU, 3)
-    # A result is small.
     result = result_of(Config(), benchmark="made up", value=1 / 3, none=math.nan, long=[{"name": 1.23456789}] * 20)
     assert result["config"] == {"near": "here/file", "far": "file.parquet", "sizes": (1, 2)}
     assert result["torch"] == torch.__version__ and result["device"] == machine.device_name(CPU)

@@ -118,7 +118,6 @@ def test_what_a_command_adds_to_those_of_its_market():
         (play.PlaySettings, {"task": "single_stock"}, UNSPLIT),
         (play.PlaySettings, {"task": "execution"}, SIMULATED),
         (collect.CollectSettings, {"task": "single_stock", "market": "a.csv"}, {}),
-        (collect.CollectSettings, {"task": "execution"}, SIMULATED),
         (ServeSettings, {"task": "single_stock", "splits": ("test",)}, TOOLLESS),
         (ServeSettings, {"task": "single_stock", "splits": ("test", "train"), "num_paths": 1}, {}),
         (ServeSettings, {"task": "single_stock", **BOTH_DAYS}, {"embargo": None}),

@@ -47,7 +47,6 @@ def test_data_inspect_convert_and_fetch(place, tmp_path, capsys, monkeypatch):
     assert listed == [f"B: 2020-02-01 to 2020-12-31, 3 {gaps}", f"C: 2020-01-01 to 2020-12-31, 1 {gaps}"]
     many = {count: _ragged({"span": span, "listings": dict.fromkeys(range(count), short)}) for count in (10, 12)}
     assert len(many[10]) == 10 and len(many[12]) == 11 and many[12][-1] == "and 2 more"
-    # Bars are fetched.
     asked, dates, told = [], ["2020-01-01", "2020-01-07"], tmp_path / "told.json"
 
     def fetched(symbols, start, end, suffix):
