@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from vecenv.market.validation import MarketDataError
+from vecenv.system.file_state import file_state
 from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions
 from vecenv.tasks.crypto_lob.factors.table import factor_table
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
+from vecenv.tasks.crypto_lob.sources.lobster import messages_of
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 
 LARGEST = 2**30
@@ -107,13 +109,17 @@ class BookTape:
         return digest.hexdigest()[:16]
 
 
-@lru_cache(maxsize=4)
 def tape_of_options(options: BookOptions) -> BookTape:
-    """Read or generate the books of some options, and make their tape; the last four are kept.
+    """Read or generate the books of some options, and make their tape; the last four are kept while files last.
 
     Raises MarketDataError if the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of
     other books.
     """
+    return _kept_tape(options, *map(file_state, (options.book, messages_of(Path(options.book)), options.forecasts)))
+
+
+@lru_cache(maxsize=4)
+def _kept_tape(options: BookOptions, *_states: str) -> BookTape:
     return tape_of_snapshots(snapshots_of(options.source), options)
 
 

@@ -239,7 +239,7 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path):
         ("symbol,text\nA,x\n", "missing column date or published_at; there are 2: symbol, text"),
         ("date,symbol,words\n2024-01-02,A,x\n", "missing column text or title or summary; there are 3: date, symbol"),
         ("date,tic,symbol,text\n2024-01-02,A,A,x\n", "duplicate columns symbol"),
-        ("date,symbol,text\n2024-01-02,A,x,y\n", "a row has more fields than the header"),
+        ("date,symbol,text\n2024-01-02,A,x,y\n", "row 1 has 4 fields, more than the header's 3: '2024-01-02,A,x,y'"),
         ("date,symbol,text\n2024-01-02,A,x\n2024-01-02, ,x\n", "column symbol: the symbol is missing, row 2"),
         ("date,symbol,text\n2024-01-02,A,x\n,A,x\n,A,x\n", "row 2, column date: it is missing (2 rows in all)"),
         ("Date,symbol,text\n01/02/2024,A,x\n", "row 1, column Date: '01/02/2024' is not a date of the form YYYY-MM-DD"),

@@ -14,6 +14,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.registry import make_spoken
+from vecenv.system.file_state import file_state
 from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 FORMAT_PENALTY = -0.1
@@ -29,9 +30,14 @@ AGGREGATION = {
 """How ROLL aggregates each metric over the turns of an episode."""
 
 
+def shared_scenario(task: str, options: dict[str, Any]) -> Scenario:
+    """Return the rules and the market of a task, one per process as long as the files that ``options`` name stay."""
+    files = tuple(file_state(value) for value in options.values() if isinstance(value, str))
+    return _kept_scenario(task, json.dumps(options, sort_keys=True), files)
+
+
 @lru_cache(maxsize=8)
-def shared_scenario(task: str, options: str) -> Scenario:
-    """Return the rules and the market of a task, cached per process; ``options`` are JSON for `vecenv.make`."""
+def _kept_scenario(task: str, options: str, _files: tuple[str, ...]) -> Scenario:
     return make_spoken(task, **json.loads(options)).scenario
 
 
@@ -54,7 +60,7 @@ class GemMarketEnv(gem.Env):
     def __init__(self, task: str, seed: int, rules: TextRules, options: dict[str, Any]) -> None:
         super().__init__()
         self.keywords = {"task": task, "seed": seed, **asdict(rules), **options}
-        scenario = shared_scenario(task, json.dumps(options, sort_keys=True))
+        scenario = shared_scenario(task, options)
         self.env = VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
         self.agent = TextRows(self.env, rules)
         self._begun = False

@@ -8,14 +8,13 @@ and text. Other columns are left out.
 
 from __future__ import annotations
 
-import csv
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from vecenv.market.csv_files import csv_header, read_csv
 from vecenv.market.long_table import named_errors, symbol_categories
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import MarketDataError, check_columns
@@ -118,19 +117,9 @@ def _keys(found: dict[str, pd.Series], source: str) -> dict[str, object]:
 
 def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
     """Read a CSV file as text: a symbol may read ``NA`` or ``TRUE``."""
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        header = next(csv.reader(lines), None)
-    if header is None:
-        raise MarketDataError(f"{path}: the file is empty, it has no header")
     # pandas would rename duplicates silently.
-    _columns(header, contents, str(path))
-    with warnings.catch_warnings():
-        # A row with more fields than the header.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
-        except pd.errors.ParserWarning as error:
-            raise MarketDataError(f"{path}: a row has more fields than the header") from error
+    _columns(csv_header(path), contents, str(path))
+    return read_csv(path, dtype=str, keep_default_na=False)
 
 
 def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str, str]:

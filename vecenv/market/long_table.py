@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vecenv.market.csv_files import csv_header, read_csv
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import (
     CONTEXT,
@@ -140,24 +141,13 @@ def _read_frame(path: Path) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     """Read a CSV file, its symbols as text: a ticker may read ``000001``, ``NA`` or ``TRUE``."""
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        header = next(csv.reader(lines), None)
-    if header is None:
-        raise MarketDataError(f"{path}: the file is empty, it has no header")
+    header = csv_header(path)
     # pandas would rename duplicates silently.
     _check_roles(header, str(path))
     names = _canonical_names(header)
     texts = {header[i]: str for i, name in enumerate(names) if name == "symbol"}
     missing = {name: _MISSING for name in header if name and name not in texts}
-    return pd.read_csv(
-        path,
-        dtype=texts,
-        na_values=missing,
-        keep_default_na=False,
-        index_col=False,
-        low_memory=False,
-        encoding="utf-8-sig",
-    )
+    return read_csv(path, dtype=texts, na_values=missing, keep_default_na=False)
 
 
 def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:

@@ -23,13 +23,18 @@ _EXECUTIONS = (4, 5)
 _NO_LEVEL = 9_999_999_999
 
 
+def messages_of(book: Path) -> Path:
+    """Return where the messages of a file of order books lie."""
+    return book.parent / book.name.replace("orderbook", "message")
+
+
 def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
     """Return the snapshots after the last message of each millisecond.
 
     The message file lies beside the order-book file, with ``message`` in its name for ``orderbook``. Raises
     MarketDataError if a file is missing or cannot be read, the two do not fit, or the books are invalid.
     """
-    messages = book.with_name(book.name.replace("orderbook", "message"))
+    messages = messages_of(book)
     if messages == book or not messages.is_file():
         raise MarketDataError(f"{book}: the file of messages beside it is missing: {messages.name}")
     lines, events = (_numbers(path) for path in (book, messages))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vecenv.market.csv_files import read_csv
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 
@@ -61,9 +62,9 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
         **sides,
         bought=table["buy_qty"].to_numpy(np.float64) if "buy_qty" in table else unknown,
         sold=table["sell_qty"].to_numpy(np.float64) if "sell_qty" in table else unknown,
-        age=table["age_ms"].to_numpy(np.int64) if "age_ms" in table else np.zeros(len(table), np.int64),
+        age=table["age_ms"].to_numpy(np.float64) if "age_ms" in table else np.zeros(len(table)),
         rows=numbers,
-        columns=COLUMNS,
+        columns=COLUMNS | {"age": "age_ms"},
     )
 
 
@@ -84,6 +85,8 @@ def read_table(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise MarketDataError(f"{path}: no such file")
     try:
-        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        return pd.read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
+    except MarketDataError:
+        raise
     except Exception as error:
         raise MarketDataError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error

@@ -15,9 +15,10 @@ class Snapshots:
 
     A level that a book does not have is NaN in prices and 0 in sizes, behind all that it has. Times are milliseconds
     since 1970, UTC, sizes coins. ``bought`` and ``sold`` are coins taken since the snapshot before, NaN where unknown,
-    ``age`` milliseconds that the book is older than its time. For messages are ``source``, ``rows``, the number of each
-    snapshot's row there, and ``columns``, names of prices and sizes by field, with ``{}`` for the level. ``lasting`` is
-    whether a snapshot stands until the next, as where every change of the book is one.
+    ``age`` milliseconds that the book is older than its time, NaN where unknown: such a book is never fresh. For
+    messages are ``source``, ``rows``, the number of each snapshot's row there, and ``columns``, names of columns by
+    field, with ``{}`` for the level. ``lasting`` is whether a snapshot stands until the next, as where every change of
+    the book is one.
 
     Raises MarketDataError if the snapshots are invalid; the message names source, row and column.
     """
@@ -54,6 +55,10 @@ class Snapshots:
             negative = getattr(self, name) < 0
             if negative.any():
                 self._refuse(int(negative.argmax()), name, "a negative volume")
+        newer = self.age < 0
+        if newer.any():
+            row = int(newer.argmax())
+            self._refuse(row, self._name("age", 0), f"{self.age[row]:g} ms: the book would be newer than its row")
 
     @property
     def levels(self) -> int:

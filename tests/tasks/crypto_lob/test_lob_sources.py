@@ -23,7 +23,7 @@ from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
-from vecenv.tasks.crypto_lob.tape import tape_of_snapshots
+from vecenv.tasks.crypto_lob.tape import tape_of_options, tape_of_snapshots
 
 FAULTS = {
     "row 7, ts_ms: nan is no whole number": ("ts_ms", 7, np.nan),
@@ -37,6 +37,7 @@ FAULTS = {
     "row 4, ask_px_2: levels are not sorted": ("ask_px_2", 4, 1.0),
     "row 4, bid_px_1: levels are not sorted": ("bid_px_1", 4, 999_999.0),
     "row 2, sold: a negative volume": ("sell_qty", 2, -1.0),
+    "row 5, age_ms: -1 ms: the book would be newer than its row": ("age_ms", 5, -1.0),
 }
 
 
@@ -58,6 +59,29 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
         table.to_csv(tmp_path / "books.csv", index=False)
         with pytest.raises(MarketDataError, match=rf"books\.csv.*{message}"):
             read_snapshots(str(tmp_path / "books.csv"))
+
+
+@pytest.mark.parametrize("hashed", [2**24, 0])
+def test_a_file_that_was_written_again_is_read_again(hashed, tmp_path, monkeypatch):
+    """Whether files are known by their contents or, above a size, by size and time."""
+    monkeypatch.setattr("vecenv.system.file_state.HASHED", hashed)
+    path = tmp_path / "books.csv"
+    options = BookOptions(book=str(path), factors=("spread",))
+    tapes = []
+    for seed in (1, 2):
+        book_table(seed=seed).to_csv(path, index=False)
+        tapes.append(tape_of_options(options))
+        assert tape_of_options(options) is tapes[-1]
+    assert not torch.equal(tapes[0].price, tapes[1].price)
+    path.write_text("no book\n")
+    with pytest.raises(MarketDataError, match="missing columns"):
+        tape_of_options(options)
+
+
+def test_a_book_of_unknown_age_is_a_hole():
+    """Every other book is read, on a clock of a second."""
+    books = clocked(snapshots(age_ms=np.where(np.arange(50) == 8, np.nan, 0.0)), 1.0, 60.0)
+    assert np.flatnonzero(~books.open).tolist() == [4]
 
 
 def test_files_of_the_contests_are_read(tmp_path):
