@@ -7,7 +7,7 @@ from pathlib import Path
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.crypto_lob.config import SYNTHETIC, BookSource
 from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots, is_contest_table
-from vecenv.tasks.crypto_lob.sources.lobster import lobster_snapshots
+from vecenv.tasks.crypto_lob.sources.lobster import is_lobster_file, lobster_snapshots
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import read_table, snapshots_of_table
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
@@ -33,7 +33,7 @@ def read_snapshots(book: str, symbol: str = "", tick: float | None = None, level
     file of several coins ``symbol`` says which; ``tick`` is for files that hide it.
     """
     path = Path(book)
-    if "orderbook" in path.name and path.suffix == ".csv":
+    if is_lobster_file(path):
         if symbol:
             raise MarketDataError(f"{book}: one symbol only, so {symbol!r} cannot be chosen")
         return lobster_snapshots(path, levels)

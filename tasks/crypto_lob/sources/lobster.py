@@ -28,6 +28,14 @@ def messages_of(book: Path) -> Path:
     return book.parent / book.name.replace("orderbook", "message")
 
 
+def is_lobster_file(path: Path) -> bool:
+    """Return whether a file has LOBSTER's name and, as its files do, no header."""
+    if "orderbook" not in path.name or path.suffix.lower() != ".csv" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return not any(letter.isalpha() for letter in next(lines, ""))
+
+
 def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
     """Return the snapshots after the last message of each millisecond.
 

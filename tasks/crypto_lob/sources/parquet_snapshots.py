@@ -25,13 +25,19 @@ COLUMNS = {
 }
 """Names of the columns of a level, by field of `Snapshots`."""
 
+RECENT_MS, FUTURE_MS = 631_152_000_000, 4_102_444_800_000
+"""Milliseconds since 1970 of the years 1990 and 2100."""
+
+UNITS = (("seconds", "multiply", 1e-3), ("microseconds", "divide", 1e3), ("nanoseconds", "divide", 1e6))
+"""Units that times may have by mistake, what leads back, and how many of them are a millisecond."""
+
 
 def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", levels: int | None = None) -> Snapshots:
     """Return the snapshots of one coin; ``symbol`` may be left out where there is one.
 
     Raises MarketDataError if a column is missing, there are several coins and none is chosen, or the books are invalid.
     """
-    numbers = np.arange(len(table))
+    rows = np.arange(len(table))
     if "symbol" in table:
         known = [str(name) for name in table["symbol"].unique()]
         if symbol and symbol not in known:
@@ -39,8 +45,8 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
         if not symbol and len(known) != 1:
             raise MarketDataError(f"{source}: several coins, choose one as symbol: {', '.join(known)}")
         symbol = symbol or known[0]
-        chosen = (table["symbol"] == symbol).to_numpy()
-        table, numbers = table[chosen], numbers[chosen]
+        chosen = (table["symbol"].astype(str) == symbol).to_numpy()
+        table, rows = table[chosen], rows[chosen]
     elif symbol:
         raise MarketDataError(f"{source}: no column symbol, so {symbol!r} cannot be chosen")
     depth = 0
@@ -50,31 +56,53 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
     missing = [name for name in ("ts_ms", *(column.format(0) for column in COLUMNS.values())) if name not in table]
     if missing:
         raise MarketDataError(f"{source}: missing columns {', '.join(missing)}")
-    sides = {
-        field: table[[column.format(level) for level in range(depth)]].to_numpy(np.float64)
-        for field, column in COLUMNS.items()
-    }
+
+    def numbers(name: str) -> np.ndarray:
+        return _numbers(table, name, source, rows)
+
     unknown = np.full(len(table), np.nan)
     return Snapshots(
         source=source,
         symbol=symbol,
-        time=_milliseconds(table, source, numbers),
-        **sides,
-        bought=table["buy_qty"].to_numpy(np.float64) if "buy_qty" in table else unknown,
-        sold=table["sell_qty"].to_numpy(np.float64) if "sell_qty" in table else unknown,
-        age=table["age_ms"].to_numpy(np.float64) if "age_ms" in table else np.zeros(len(table)),
-        rows=numbers,
+        time=_milliseconds(numbers("ts_ms"), source, rows),
+        **{
+            field: np.stack([numbers(column.format(level)) for level in range(depth)], 1)
+            for field, column in COLUMNS.items()
+        },
+        bought=numbers("buy_qty") if "buy_qty" in table else unknown,
+        sold=numbers("sell_qty") if "sell_qty" in table else unknown,
+        age=numbers("age_ms") if "age_ms" in table else np.zeros(len(table)),
+        rows=rows,
         columns=COLUMNS | {"age": "age_ms"},
     )
 
 
-def _milliseconds(table: pd.DataFrame, source: str, numbers: np.ndarray) -> np.ndarray:
-    """Return the times of the rows; raises MarketDataError naming the first that is no whole number."""
-    times = table["ts_ms"].to_numpy(np.float64)
+def _numbers(table: pd.DataFrame, name: str, source: str, rows: np.ndarray) -> np.ndarray:
+    """Return a column as float64, NaN where it is missing; raises MarketDataError naming the first text."""
+    import pandas as pd
+
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.isnan(values) & table[name].notna().to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise MarketDataError(f"{source}: row {rows[row]}, {name}: {str(table[name].iloc[row])!r} is no number")
+    return values
+
+
+def _milliseconds(times: np.ndarray, source: str, rows: np.ndarray) -> np.ndarray:
+    """Return the times of the rows; raises MarketDataError naming the first that is none, or is in another unit."""
     wrong = ~(np.isfinite(times) & (times == np.floor(times)))
     if wrong.any():
         row = int(wrong.argmax())
-        raise MarketDataError(f"{source}: row {numbers[row]}, ts_ms: {times[row]} is no whole number")
+        raise MarketDataError(f"{source}: row {rows[row]}, ts_ms: {times[row]} is no whole number")
+    for unit, first, per_millisecond in UNITS:
+        other = (times / per_millisecond >= RECENT_MS) & (times / per_millisecond < FUTURE_MS)
+        if other.any():
+            row = int(other.argmax())
+            raise MarketDataError(
+                f"{source}: row {rows[row]}, ts_ms: {times[row]:.0f} is a time of this century in {unit}; "
+                f"milliseconds are needed, so {first} it by {max(per_millisecond, 1 / per_millisecond):,.0f}"
+            )
     return times.astype(np.int64)
 
 
@@ -85,7 +113,7 @@ def read_table(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise MarketDataError(f"{path}: no such file")
     try:
-        return pd.read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
+        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
     except MarketDataError:
         raise
     except Exception as error:

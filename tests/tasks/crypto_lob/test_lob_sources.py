@@ -37,6 +37,10 @@ FAULTS = {
     "row 4, ask_px_2: levels are not sorted": ("ask_px_2", 4, 1.0),
     "row 4, bid_px_1: levels are not sorted": ("bid_px_1", 4, 999_999.0),
     "row 2, sold: a negative volume": ("sell_qty", 2, -1.0),
+    "row 4, ask_px_1: 'oops' is no number": ("ask_px_1", 4, "oops"),
+    "row 4, ts_ms: 'noon' is no number": ("ts_ms", 4, "noon"),
+    "row 9, ts_ms: 1735689600 is a time of this century in seconds": ("ts_ms", 9, 1_735_689_600),
+    "row 9, ts_ms: 1735689600000000 is .* in microseconds; .* divide it by 1,000$": ("ts_ms", 9, 1_735_689_600_000_000),
     "row 5, age_ms: -1 ms: the book would be newer than its row": ("age_ms", 5, -1.0),
 }
 
@@ -49,12 +53,17 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
     for symbol, message in (("", "several coins, choose one as symbol: A, B"), ("C", "no coin 'C'; there are A, B")):
         with pytest.raises(MarketDataError, match=message):
             read_snapshots(str(file), symbol)
+    # Codes of coins may be numbers, and a table of ours may have LOBSTER's name.
+    for name in ("numbers.PARQUET", "my_orderbook.csv"):
+        table = book_table(symbol=600519)
+        table.to_csv(tmp_path / name) if name.endswith("csv") else table.to_parquet(tmp_path / name)
+        assert read_snapshots(str(tmp_path / name), "600519").symbol == "600519"
     (tmp_path / "bad.parquet").write_text("nonsense")
     for name, message in (("no.parquet", "no such file"), ("bad.parquet", "cannot be read")):
         with pytest.raises(MarketDataError, match=f"{name}: {message}"):
             read_snapshots(str(tmp_path / name))
     for message, (column, row, value) in FAULTS.items():
-        table = book_table().astype({"ts_ms": float})
+        table = book_table().astype({column: object if isinstance(value, str) else float})
         table.loc[row, column] = value
         table.to_csv(tmp_path / "books.csv", index=False)
         with pytest.raises(MarketDataError, match=rf"books\.csv.*{message}"):
