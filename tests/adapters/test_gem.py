@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -67,12 +68,19 @@ def test_an_episode_through_its_registry():
     assert any(ahead) and any(succeeded) and not all(succeeded)
 
 
-def test_keywords_random_answers_and_the_configurations_for_roll():
+def test_keywords_random_answers_and_the_configurations_for_roll(tmp_path):
     env = made(grade=0.5, tools=["all"], turns=2)
     assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 2)
     assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
-    # Groups of one seed share their market.
+    # Groups of one seed share their market, until its file is another one.
     assert made(seed=7).env.scenario is made(seed=8).env.scenario
+    opened = []
+    for price in (100.0, 700.0):
+        bars = {"date": pd.bdate_range("2022-01-03", periods=330), "symbol": "RELIANCE", "volume": 1e3}
+        bars |= dict.fromkeys(("open", "high", "low", "close"), price)
+        pd.DataFrame(bars).to_csv(tmp_path / "bars.csv")
+        opened.append(made(market=str(tmp_path / "bars.csv"), market_options={}, context=[]).env.scenario.tape.ohlcv)
+    assert [float(ohlcv[0, 0, 0, 0]) for ohlcv in opened] == [100.0, 700.0]
     for options, words in (
         ({"format_penalty": 0.1}, "format_penalty"),
         ({"turns": 0}, "turns"),

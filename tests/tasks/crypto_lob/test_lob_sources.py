@@ -53,7 +53,6 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
     for symbol, message in (("", "several coins, choose one as symbol: A, B"), ("C", "no coin 'C'; there are A, B")):
         with pytest.raises(MarketDataError, match=message):
             read_snapshots(str(file), symbol)
-    # Codes of coins may be numbers, and a table of ours may have LOBSTER's name.
     for name in ("numbers.PARQUET", "my_orderbook.csv"):
         table = book_table(symbol=600519)
         table.to_csv(tmp_path / name) if name.endswith("csv") else table.to_parquet(tmp_path / name)
@@ -72,7 +71,6 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
 
 @pytest.mark.parametrize("hashed", [2**24, 0])
 def test_a_file_that_was_written_again_is_read_again(hashed, tmp_path, monkeypatch):
-    """Whether files are known by their contents or, above a size, by size and time."""
     monkeypatch.setattr("vecenv.system.file_state.HASHED", hashed)
     path = tmp_path / "books.csv"
     options = BookOptions(book=str(path), factors=("spread",))
@@ -85,12 +83,6 @@ def test_a_file_that_was_written_again_is_read_again(hashed, tmp_path, monkeypat
     path.write_text("no book\n")
     with pytest.raises(MarketDataError, match="missing columns"):
         tape_of_options(options)
-
-
-def test_a_book_of_unknown_age_is_a_hole():
-    """Every other book is read, on a clock of a second."""
-    books = clocked(snapshots(age_ms=np.where(np.arange(50) == 8, np.nan, 0.0)), 1.0, 60.0)
-    assert np.flatnonzero(~books.open).tolist() == [4]
 
 
 def test_files_of_the_contests_are_read(tmp_path):
@@ -181,6 +173,8 @@ def test_a_row_is_the_last_book_at_or_before_its_time():
     assert books.ask_price[2:4, 0].tolist() == [table["ask_px_0"][1]] * 2
     assert (books.ask_size[2:4] == 0).all() and books.sold[2:4].tolist() == [0.0, 0.0]
     assert clocked(replace(snapshots_of_table(table[:2], "x"), lasting=True), 0.25, 0.1).open.all()
+    books = clocked(snapshots(age_ms=np.where(np.arange(50) == 8, np.nan, 0.0)), 1.0, 60.0)
+    assert np.flatnonzero(~books.open).tolist() == [4]
 
 
 def test_prices_are_ticks_and_sizes_lots():
