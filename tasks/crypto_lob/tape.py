@@ -115,7 +115,8 @@ def tape_of_options(options: BookOptions) -> BookTape:
     Raises MarketDataError if the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of
     other books.
     """
-    return _kept_tape(options, *map(file_state, (options.book, messages_of(Path(options.book)), options.forecasts)))
+    files = (options.book, str(messages_of(Path(options.book))), options.forecasts)
+    return _kept_tape(options, *(file_state(file) for file in files))
 
 
 @lru_cache(maxsize=4)

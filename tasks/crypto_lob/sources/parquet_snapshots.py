@@ -7,7 +7,7 @@ Columns: ``ts_ms``, ``{bid,ask}_{px,qty}_0 …`` from the best level on, and, wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,15 +60,16 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
     def numbers(name: str) -> np.ndarray:
         return _numbers(table, name, source, rows)
 
+    sides: dict[str, Any] = {
+        field: np.stack([numbers(column.format(level)) for level in range(depth)], 1)
+        for field, column in COLUMNS.items()
+    }
     unknown = np.full(len(table), np.nan)
     return Snapshots(
         source=source,
         symbol=symbol,
         time=_milliseconds(numbers("ts_ms"), source, rows),
-        **{
-            field: np.stack([numbers(column.format(level)) for level in range(depth)], 1)
-            for field, column in COLUMNS.items()
-        },
+        **sides,
         bought=numbers("buy_qty") if "buy_qty" in table else unknown,
         sold=numbers("sell_qty") if "sell_qty" in table else unknown,
         age=numbers("age_ms") if "age_ms" in table else np.zeros(len(table)),
