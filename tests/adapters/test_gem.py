@@ -69,16 +69,15 @@ def test_an_episode_through_its_registry():
 
 
 def test_keywords_random_answers_and_the_configurations_for_roll(tmp_path):
-    env = made(grade=0.5, tools=["all"], turns=2)
-    assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 2)
+    env = made(grade=0.5, tools=["all"], turns=1)
+    assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 1)
     assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
     # Groups of one seed share their market, until its file is another one.
     assert made(seed=7).env.scenario is made(seed=8).env.scenario
     opened = []
     for price in (100.0, 700.0):
-        bars = {"date": pd.bdate_range("2022-01-03", periods=330), "symbol": "RELIANCE", "volume": 1e3}
-        bars |= dict.fromkeys(("open", "high", "low", "close"), price)
-        pd.DataFrame(bars).to_csv(tmp_path / "bars.csv")
+        bars = dict.fromkeys(("open", "high", "low", "close", "volume"), price) | {"symbol": "RELIANCE"}
+        pd.DataFrame(bars, index=pd.bdate_range("2022-01-03", periods=330, name="date")).to_csv(tmp_path / "bars.csv")
         opened.append(made(market=str(tmp_path / "bars.csv"), market_options={}, context=[]).env.scenario.tape.ohlcv)
     assert [float(ohlcv[0, 0, 0, 0]) for ohlcv in opened] == [100.0, 700.0]
     for options, words in (

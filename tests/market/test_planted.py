@@ -164,6 +164,7 @@ def test_growth_equals_sum_over_every_signal_history(num_symbols, flip):
 
 def test_signs_are_the_best_actions_and_a_random_walk_pays_no_rule():
     assert planted_optimal_actions(torch.tensor([[1.0, -1.0]])).tolist() == [[1.0, -1.0]]
+    assert [planted_law(kind).flip for kind in ("signal", "volatility")] == [0.2, 0.02]
     walk = random_walk_bars(4096, 100, 2, seed=4, volatility=0.02)
     close = walk.ohlcv[..., CLOSE]
     daily = close[:, 1:] / close[:, :-1] - 1
@@ -174,6 +175,8 @@ def test_signs_are_the_best_actions_and_a_random_walk_pays_no_rule():
         assert_mean(position * daily[:, 1:], 0.0)
     with pytest.raises(ValueError, match=r"volatility must be at least 0, got -0\.1"):
         random_walk_bars(1, 10, volatility=-0.1)
+    with pytest.raises(ValueError, match=r"flip must be in \[0, 1\], got 1\.5"):
+        planted_optimal_growth(1, 1, 0.1, flip=1.5)
 
 
 def test_bad_parameters_are_refused():
