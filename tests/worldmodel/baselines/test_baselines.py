@@ -28,8 +28,8 @@ SOME = [3, 0]
 
 @pytest.fixture(scope="module")
 def history() -> Bars:
-    """Bars with holes and a symbol listed late, whose volume grows by a half percent a day."""
-    bars = synthetic_bars(1, 400, 5, seed=8, regime="bear")
+    """Bars of more symbols than moves, with holes and one listed late, whose volume grows by a half percent a day."""
+    bars = synthetic_bars(1, 400, 6, seed=8, regime="bear")
     bars.ohlcv[..., VOLUME] *= torch.arange(400)[:, None].mul(0.005).exp()
     bars.ohlcv[0, 100, 0] = bars.ohlcv[0, 300:303, 1] = bars.ohlcv[0, :40, 2] = NAN
     return bars
@@ -77,7 +77,7 @@ def test_paths_depend_on_number_seed_and_history_alone(models, history, part, na
 @pytest.mark.parametrize("name", NAMES)
 def test_days_are_valid_and_as_large_as_in_training(models, history, name):
     bars, encoded = models[name].generate(history, 60, 200, seed=5), encode_bars(history.ohlcv)
-    assert bars.shape == (60, 200, 5, 5) and bool((bars[..., HIGH] > bars[..., LOW]).double().mean() > 0.99)
+    assert bars.shape == (60, 200, 6, 5) and bool((bars[..., HIGH] > bars[..., LOW]).double().mean() > 0.99)
     assert_valid_bars(bars)
     distance = bars[..., VOLUME].log() - encoded.last.volume_level
     first, last = distance[:, 85:100].mean(1), distance[:, 185:].mean(1)
