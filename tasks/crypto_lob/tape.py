@@ -115,8 +115,10 @@ def tape_of_options(options: BookOptions) -> BookTape:
     Raises MarketDataError if the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of
     other books.
     """
-    files = (options.book, str(messages_of(Path(options.book))), options.forecasts)
-    return _kept_tape(options, *(file_state(file) for file in files))
+    book = Path(options.book)
+    # Books that are not LOBSTER's have no file of messages beside them.
+    files = dict.fromkeys((str(book), str(messages_of(book)), options.forecasts))
+    return _kept_tape(options, *map(file_state, files))
 
 
 @lru_cache(maxsize=4)

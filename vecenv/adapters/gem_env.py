@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from functools import lru_cache
 from random import Random
@@ -32,8 +33,16 @@ AGGREGATION = {
 
 def shared_scenario(task: str, options: dict[str, Any]) -> Scenario:
     """Return the rules and the market of a task, one per process as long as the files that ``options`` name stay."""
-    files = tuple(file_state(value) for value in options.values() if isinstance(value, str))
-    return _kept_scenario(task, json.dumps(options, sort_keys=True), files)
+    return _kept_scenario(task, json.dumps(options, sort_keys=True), tuple(map(file_state, _texts(options))))
+
+
+def _texts(options: Any) -> Iterator[str]:  # noqa: ANN401
+    """Yield all texts in a JSON value; any of them may name a file, such as one of ``market_options``."""
+    if isinstance(options, str):
+        yield options
+    elif isinstance(options, dict | list | tuple):
+        for part in options.values() if isinstance(options, dict) else options:
+            yield from _texts(part)
 
 
 @lru_cache(maxsize=8)

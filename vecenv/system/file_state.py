@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-HASHED = 16 * 2**20
-"""Bytes up to which contents are hashed: some 10 ms. Larger files are known by size, time and place on the disk."""
+HASHED = 2**20
+"""Bytes, of all files of a folder, up to which contents are hashed: some 1 ms, less than a clock's tick in which a file
+may be written twice. Others are known by size, time and place on the disk."""
 
 
 def file_state(path: str | Path) -> str:
@@ -14,13 +15,13 @@ def file_state(path: str | Path) -> str:
     try:
         if not str(path):
             return ""
-        if Path(path).is_dir():
-            files = sorted(part for part in Path(path).iterdir() if part.is_file())
-            return repr([(part.name, file_state(part)) for part in files])
-        stat = Path(path).stat()
-        if stat.st_size <= HASHED:
-            return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_dev} {stat.st_ino}"
+        parts = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
+        files = {part: part.stat() for part in parts if part.is_file()}
+        if sum(stat.st_size for stat in files.values()) <= HASHED:
+            states = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        else:
+            states = [f"{stat.st_size} {stat.st_mtime_ns} {stat.st_dev} {stat.st_ino}" for stat in files.values()]
+        return "\n".join(f"{file.name!r} {state}" for file, state in zip(files, states, strict=True))
     except (OSError, ValueError):
         # No such file, or a text that names none.
         return ""

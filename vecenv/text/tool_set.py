@@ -17,8 +17,7 @@ Row = TypeVar("Row")
 ALL = "all"
 """Stands for all tools of a task."""
 
-
-LONGEST = 200
+LONGEST_EXPRESSION = 200
 """Maximum characters of an expression."""
 
 _LARGEST = 1e100
@@ -171,8 +170,8 @@ def calculate(expression: str) -> float:
     Raises:
         ValueError: the expression is not such, too long, or has no finite value.
     """
-    if len(expression) > LONGEST:
-        raise ValueError(f"an expression may have {LONGEST} characters")
+    if len(expression) > LONGEST_EXPRESSION:
+        raise ValueError(f"an expression may have {LONGEST_EXPRESSION} characters")
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
     except _NotUnderstoodError:

@@ -19,7 +19,6 @@ from vecenv.tasks.crypto_lob.forecasts.network import CONTEXT, ForecastNetwork, 
 CHUNK = 256
 """Rows of a window that are forecast, after `CONTEXT` rows that are only read."""
 
-
 NETWORK, RIDGE, FLOW = "network", "ridge on all factors", "regression on order flow"
 """Names of the forecasters."""
 

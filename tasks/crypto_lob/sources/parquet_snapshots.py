@@ -96,13 +96,13 @@ def _milliseconds(times: np.ndarray, source: str, rows: np.ndarray) -> np.ndarra
     if wrong.any():
         row = int(wrong.argmax())
         raise MarketDataError(f"{source}: row {rows[row]}, ts_ms: {times[row]} is no whole number")
-    for unit, first, per_millisecond in UNITS:
+    for unit, remedy, per_millisecond in UNITS:
         other = (times / per_millisecond >= RECENT_MS) & (times / per_millisecond < FUTURE_MS)
         if other.any():
             row = int(other.argmax())
             raise MarketDataError(
-                f"{source}: row {rows[row]}, ts_ms: {times[row]:.0f} is a time of this century in {unit}; "
-                f"milliseconds are needed, so {first} it by {max(per_millisecond, 1 / per_millisecond):,.0f}"
+                f"{source}: row {rows[row]}, ts_ms: {times[row]:.0f} is a time from 1990 to 2100 in {unit}; "
+                f"milliseconds are needed, so {remedy} it by {max(per_millisecond, 1 / per_millisecond):,.0f}"
             )
     return times.astype(np.int64)
 

@@ -36,11 +36,13 @@ FAULTS = {
     "row 3, ask_px_2: a level behind one that is missing": ("ask_px_1", 3, np.nan),
     "row 4, ask_px_2: levels are not sorted": ("ask_px_2", 4, 1.0),
     "row 4, bid_px_1: levels are not sorted": ("bid_px_1", 4, 999_999.0),
+    "row 2, bought: a negative volume": ("buy_qty", 2, -1.0),
     "row 2, sold: a negative volume": ("sell_qty", 2, -1.0),
     "row 4, ask_px_1: 'oops' is no number": ("ask_px_1", 4, "oops"),
     "row 4, ts_ms: 'noon' is no number": ("ts_ms", 4, "noon"),
-    "row 9, ts_ms: 1735689600 is a time of this century in seconds": ("ts_ms", 9, 1_735_689_600),
+    "row 9, ts_ms: 1735689600 is a time from 1990 to 2100 in seconds": ("ts_ms", 9, 1_735_689_600),
     "row 9, ts_ms: 1735689600000000 is .* in microseconds; .* divide it by 1,000$": ("ts_ms", 9, 1_735_689_600_000_000),
+    "row 9, ts_ms: 1735689600000000000 is .* in nanoseconds; .* by 1,000,000$": ("ts_ms", 9, 1_735_689_600 * 10**9),
     "row 5, age_ms: -1 ms: the book would be newer than its row": ("age_ms", 5, -1.0),
 }
 
@@ -49,7 +51,8 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
     file = tmp_path / "books.parquet"
     pd.concat([book_table(seed=1), book_table(seed=2, symbol="B")]).to_parquet(file)
     chosen = read_snapshots(str(file), "B")
-    assert chosen.symbol == "B" and (chosen.bid_price[:, 0] == book_table(seed=2)["bid_px_0"]).all()
+    assert (chosen.symbol, chosen.rows[0]) == ("B", 50)
+    assert (chosen.bid_price[:, 0] == book_table(seed=2)["bid_px_0"]).all()
     for symbol, message in (("", "several coins, choose one as symbol: A, B"), ("C", "no coin 'C'; there are A, B")):
         with pytest.raises(MarketDataError, match=message):
             read_snapshots(str(file), symbol)
@@ -72,14 +75,16 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
 @pytest.mark.parametrize("hashed", [2**24, 0])
 def test_a_file_that_was_written_again_is_read_again(hashed, tmp_path, monkeypatch):
     monkeypatch.setattr("vecenv.system.file_state.HASHED", hashed)
-    path = tmp_path / "books.csv"
-    options = BookOptions(book=str(path), factors=("spread",))
-    tapes = []
-    for seed in (1, 2):
-        book_table(seed=seed).to_csv(path, index=False)
-        tapes.append(tape_of_options(options))
-        assert tape_of_options(options) is tapes[-1]
-    assert not torch.equal(tapes[0].price, tapes[1].price)
+    path, messages = tmp_path / "books.csv", tmp_path / "message.csv"
+    messages.with_name("orderbook.csv").write_text(BOOK)
+    for name in ("orderbook.csv", "books.csv"):
+        options, tapes = BookOptions(book=str(tmp_path / name), step_gap=0.005, factors=("spread",)), []
+        for seed in (1, 2):
+            book_table(seed=seed).to_csv(path, index=False)
+            messages.write_text(MESSAGES.replace(",100,", f",{seed}00,"))
+            tapes.append(tape_of_options(options))
+            assert tape_of_options(options) is tapes[-1]
+        assert not torch.equal(tapes[0].taken, tapes[1].taken)
     path.write_text("no book\n")
     with pytest.raises(MarketDataError, match="missing columns"):
         tape_of_options(options)
@@ -113,13 +118,13 @@ def test_files_of_the_contests_are_read(tmp_path):
             contest_snapshots(table.drop(columns=column), "one.csv")
 
 
-BOOK = "5859400,200,5853300,18,5859800,200,5853000,150\n" * 2 + "5859400,100,5853300,18,9999999999,0,5853000,150\n"
-MESSAGES = "34200.0042,1,16113575,18,5853300,1\n34200.0043,4,28,7,5853300,1\n34200.0253,4,16113584,100,5859400,-1\n"
+BOOK = "5859400,200,5853300,18,5859800,200,5853000,150\n" * 2 + "5859400,100,5853300,18,9999999999,0,-9999999999,0\n"
+MESSAGES = "34200.0042,1,16113575,18,5853300,1\n34200.0043,4,28,7,5853300,1\n34200.0253,5,16113584,100,5859400,-1\n"
 
 
 def test_files_of_lobster_are_read(tmp_path):
     """The last book of each millisecond, with what was executed since the one before."""
-    file = tmp_path / "AAPL_2012-06-21_34200000_57600000_orderbook_2.csv"
+    file = tmp_path / "AAPL_2012-06-21_34200000_57600000_orderbook_2.CSV"
 
     def read(book: str, messages: str) -> Snapshots:
         file.write_text(book)
@@ -129,11 +134,12 @@ def test_files_of_lobster_are_read(tmp_path):
     books = read(BOOK, MESSAGES)
     assert books.symbol == "AAPL" and books.rows.tolist() == [1, 2] and books.lasting
     assert np.datetime64(int(books.time[0]), "ms") == np.datetime64("2012-06-21T09:30:00.004")
-    assert np.allclose(books.bid_price, [[585.33, 585.3]] * 2) and books.bid_size.tolist() == [[18, 150]] * 2
+    assert np.allclose(books.bid_price, [[585.33, 585.3], [585.33, np.nan]], equal_nan=True)
+    assert books.bid_size.tolist() == [[18, 150], [18, 0]]
     assert np.allclose(books.ask_price[0], [585.94, 585.98]) and np.isnan(books.ask_price[1, 1])
     assert books.sold.tolist() == [7, 0] and books.bought.tolist() == [0, 100]
     for book, messages, fault in (
-        (BOOK, MESSAGES.split("\n")[0], "3 lines, but AAPL.*message_2.csv has 1"),
+        (BOOK, MESSAGES.split("\n")[0], "3 lines, but AAPL.*message_2.CSV has 1"),
         ("1,2,3\n" * 3, MESSAGES, "3 columns, which is no multiple of 4"),
         (BOOK, MESSAGES.replace("34200.0253", "34199.0"), "row 2, time: before that of the row before"),
         (BOOK, "a,b\nc,d\ne,f\n", "cannot be read"),
@@ -189,8 +195,7 @@ def test_prices_are_ticks_and_sizes_lots():
     tape = tape_of_snapshots(books, BookOptions(step_gap=0.5, unit=20.0, lot_size=0.3, factors=()))
     assert np.array_equal(tape.size[:, 0].numpy(), np.floor(books.ask_size / 0.3 + 1e-6))
     table = book_table()
-    prices = [name for name in table if "_px_" in name]
-    table[prices] = (table[prices] * 2 * 1e-5).round(5)
+    table.update((table.filter(like="_px_") * 2e-5).round(5))
     assert tape_of_snapshots(snapshots_of_table(table, "x"), BookOptions(factors=())).tick_size == 1e-5
 
 
@@ -239,7 +244,7 @@ def test_parts_do_not_meet_and_those_without_room_are_refused():
 @pytest.mark.parametrize("latency", [0, 1])
 def test_episodes_avoid_holes_where_they_must(latency):
     tape, is_open = random_tape(np.random.default_rng(0), rows=60), torch.ones(60, dtype=torch.bool)
-    is_open[[10, 30, 31, 32]] = False
+    is_open[[10, 11, 30, 31, 32]] = False
     config = CryptoLobConfig(episode_steps=5, max_gap=1.0, latency=latency, step_gap=0.5)
     with pytest.warns(MarketDataWarning, match=r"no fresh book for 2 s from .*, row 30 of the clock; 1 such holes"):
         starts = episode_starts(replace(tape, open=is_open), config)
@@ -249,7 +254,9 @@ def test_episodes_avoid_holes_where_they_must(latency):
         if is_open[row] and is_open[row + 5 - (latency == 0)] and not {30, 31, 32} & set(range(row, row + 6))
     ]
     assert starts.any.tolist() == wanted
-    assert (np.diff(starts.disjoint) >= 5).all() and starts.disjoint[0] == wanted[0]
+    assert starts.disjoint[0] == wanted[0] and wanted[-1] < starts.disjoint[-1] + 5
+    nearest = [min(row for row in wanted if row >= before + 5) for before in starts.disjoint[:-1]]
+    assert starts.disjoint[1:].tolist() == nearest
 
 
 DATA = Path(os.environ.get("VECENV_DATA", ""))
