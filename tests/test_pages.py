@@ -8,7 +8,6 @@ Comments that stand directly above a block of the shell, one a line, say what a 
 The gate runs every page whose commands take seconds that way, all but those of `NIGHTLY`.
 """
 
-import functools
 import io
 import itertools
 import os
@@ -18,20 +17,20 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import fields
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from vecenv import registry
-from vecenv.language.supervised import SupervisedConfig
 from vecenv.market import parquet_files, synthetic
-from vecenv.system.preset_files import with_values
-from vecenv.tasks.commands import applicable, cli, collect, play, serve, sft, train_settings
+from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -42,20 +41,16 @@ ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))])
 
 NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch")
-NIGHTLY = [f"{folder}/README.md" for folder in ("benchmarks", "tests/device", "worldmodel")]
-NIGHTLY += [f"vecenv/{folder}/README.md" for folder in ("adapters", "language", "learn")]
-NIGHTLY += [f"tasks/{page}.md" for page in ("agent_market/README", "crypto_lob/README", "crypto_lob/contest2024")]
-NIGHTLY += ["tasks/tiers/README.md"]
+NIGHTLY = ["benchmarks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
+NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/tiers"]
+NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]
 """Pages whose commands take minutes even when they are small."""
 
 _FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r"<!-- (small|not run): (.+) -->")
 
-PROGRAMS = {
-    "vecenv": [sys.executable, "-m", "vecenv.tasks.commands.cli"],
-    "openenv": [sys.executable, "-m", "openenv.cli"],
-    "python": [sys.executable],
-}
+PROGRAMS = {"vecenv": [], "openenv": [sys.executable, "-m", "openenv.cli"], "python": [sys.executable]}
+"""How the programs of the pages begin in a process of their own; vecenv runs in this one."""
 FILES = {
     "prices.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 700),
     "india.parquet": (TWENTY_FIVE, "2020-06-01", 800),
@@ -145,8 +140,7 @@ def finished(command: str, folder: Path) -> None:
     # Another process knows nothing of pytest; tests run in the project's own folder.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": own, "timeout": SECONDS}
-    folder = ROOT if " -m pytest " in command else folder
-    told = subprocess.run([*PROGRAMS[program], *words], cwd=folder, **options)
+    told = subprocess.run([*PROGRAMS[program], *words], cwd=ROOT if " -m pytest " in command else folder, **options)
     assert told.returncode == 0, f"{command}\n{told.stdout}"
 
 
@@ -184,50 +178,45 @@ def test_commands_of_a_page(page, tmp_path):
         run_all(block, tmp_path)
 
 
-def given_values(words: list[str]) -> dict:
-    """Return what words of a command line give, as a preset would: values by setting, nested by their dots."""
-    values: dict = {}
-    for place, word in enumerate(words):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            after = list(itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :]))
-            *outer, own = name.replace("-", "_").split(".")
-            inner = functools.reduce(lambda held, part: held.setdefault(part, {}), outer, values)
-            if equals or after:
-                inner[own] = [value] if equals else after
-            else:
-                inner[own.removeprefix("no_")] = not own.startswith("no_")
-    return values
-
-
-def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
+def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch, tmp_path):
     """Names and values are known, and each has an effect; what a page shows may take hours, and is only read."""
     # There is no such run here.
     monkeypatch.setattr(EvaluateSettings, "_trained", classmethod(lambda cls, place: cls(env=StockTradingConfig())))
-    kinds = {
-        "train": train_settings.TrainSettings,
-        "evaluate": EvaluateSettings,
-        "collect": collect.CollectSettings,
-        "play": play.PlaySettings,
-    }
-    kinds |= {"serve": serve.ServeSettings, "sft": sft.SftSettings}
-    seen = set()
+    monkeypatch.chdir(tmp_path)
+    points, seen = {point.name: point for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}, set()
+
+    def read(settings):
+        if isinstance(settings, TrainSettings) and settings.model is None:
+            settings.rows()
+        return {}
+
     shown = [command for page in PAGES for text, _ in shell_blocks(page) for command in commands_of(text)]
     for command in dict.fromkeys(shown):
         program, *words = shlex.split(command)
-        if program != "vecenv" or words[0] not in kinds:
-            continue
-        name, *words = (word for word in words if word != "--help")
-        seen.add(name)
-        settings, values = kinds[name].defaults(words), given_values(words)
-        if name == "sft":
-            own = values.keys() & {item.name for item in fields(SupervisedConfig)}
-            values["training"] = {key: values.pop(key) for key in own}
-        settings = with_values(settings, values, command)
-        applicable.refuse_inapplicable(settings, words)
-        if name == "train" and settings.model is None:
-            settings.rows()
-    assert seen == set(kinds)
+        if program == "vecenv":
+            print(command)
+            name, *words = (word for word in words if word != "--help")
+            seen.add(name)
+            read.__annotations__ = get_type_hints(points[name].load(), include_extras=True)
+            cli._run(read, name, words)
+    assert seen >= {point.name for point in cli.COMMANDS}
+    assert set(NIGHTLY) <= {page_name(page) for page in PAGES if shell_blocks(page)}
+
+
+def test_marks_say_what_is_run_and_those_that_do_not_fit_are_refused():
+    block = "pip install x && vecenv train --seed 1 \\\n    --episodes 2  # why\nvecenv play\n"
+    fitting = ["<!-- small: vecenv train => vecenv train --preset quick -->", "<!-- not run: pip install: it is -->"]
+    assert commands_run(block, fitting) == ["vecenv train --preset quick --seed 1 --episodes 2", "vecenv play"]
+    for mark in (
+        "smaller: vecenv train => vecenv train --help",
+        "small: vecenv evaluate => vecenv",
+        "small: vecenv train",
+        "not run: vecenv train: it takes long",
+        "not run: pip install",
+        "not run: pip uninstall: there is none",
+    ):
+        with pytest.raises(AssertionError, match=f"<!-- {mark} -->: "):
+            commands_run(block, [f"<!-- {mark} -->"])
 
 
 TRAINER = "GRPOTrainer"
@@ -284,6 +273,6 @@ def test_what_a_page_points_at_exists_no_shell_block_is_lost_and_every_mark_is_r
     for block in blocks:
         for command in commands_run(*block):
             assert shlex.split(command)[0] in PROGRAMS, f"no test runs {command}"
-    assert blocks or page_name(page) not in NIGHTLY
+    assert text.count("```python\n") == len(re.findall(r"^\s*```py", text, re.MULTILINE))
     comments = re.findall(r"^<!--", text, re.MULTILINE)
     assert len(comments) == sum(len(marks) for _, marks in blocks), "a comment stands above no block"

@@ -1,7 +1,9 @@
 """Every adapter shows and pays what the environment does by itself, and the contract names planted faults."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -110,9 +112,12 @@ class Walking(NumberPlay):
     """Two rows of the walk, with one fault or none."""
 
     playing: list["Walking"] = []  # noqa: RUF012
+    opened: Counter[int] = Counter()  # noqa: RUF012
 
     def __init__(self, seed: int, fault: str = "") -> None:
-        super().__init__(vecenv.make(REACH_ZERO, 2, seed=3 if fault == "deaf" else seed, compile=False))
+        self.opened[seed] += 1
+        own = 3 if fault in ("deaf", "blind") else seed + (fault == "restless" and self.opened[seed] == 2)
+        super().__init__(vecenv.make(REACH_ZERO, 2, seed=own, compile=False))
         self.fault, self.over, self.closed = fault, False, False
         self.playing.append(self)
 
@@ -128,7 +133,9 @@ class Walking(NumberPlay):
                 NumberPlay.act(other, answers)
         turn = super().act(answers)
         self.over = all(turn.ended)
-        if self.fault == "paying":
+        if self.fault == "blurred":
+            return turn._replace(shown=[shown + 1e-6 for shown in turn.shown])
+        if self.fault == "paying" or (self.fault == "charging" and max(answers) > 1):
             return turn._replace(rewards=[reward * (1 + 1e-5) for reward in turn.rewards])
         return turn._replace(ended=[False, False]) if self.fault == "endless" else turn
 
@@ -141,6 +148,11 @@ class Walking(NumberPlay):
 FAULTS = {
     "paying": "numbers: seed 3, step 0: a row's reward is not the environment's",
     "endless": "numbers: seed 3, step 19: a row's end is not the environment's",
+    "blurred": "numbers: seed 3, step 0: a row's text or observation is not the environment's",
+    "short": "numbers: no episode ends: give more answers",
+    "restless": "seeds: equal seeds show different episodes",
+    "blind": "seeds: different seeds show the same episode",
+    "charging": r"wrong answers: .*2\.\D* has another effect",
     "deaf": "numbers: seed 4: what is shown first is not the environment's",
     "shared": "rows side by side: one is disturbed by another",
     "moving": "wrong answers: the rows do not go on after",
@@ -149,13 +161,12 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["", *FAULTS])
 def test_a_planted_fault_of_an_adapter_is_named(fault):
     def alone(seed: int) -> NumberPlay:
-        return NumberPlay(vecenv.make(REACH_ZERO, 2, seed=seed, compile=False))
+        return NumberPlay(vecenv.make(REACH_ZERO, 2, seed=3 if fault == "blind" else seed, compile=False))
 
-    given = (alone, STEPS, [[torch.tensor([torch.nan])] * 2], ValueError, RuntimeError)
-    check_adapter("walking", Walking, *given)
-    with pytest.raises(TaskFault, match=f"^walking: {FAULTS[fault]}"):
-        check_adapter("walking", partial(Walking, fault=fault), *given)
-    Walking.playing.clear()
+    _ = Walking.playing.clear(), Walking.opened.clear()
+    steps, wrong = STEPS[: 2 if fault == "short" else None], [[torch.tensor([each])] * 2 for each in (torch.nan, 2.0)]
+    with pytest.raises(TaskFault, match=f"^walking: {FAULTS[fault]}") if fault else nullcontext():
+        check_adapter("walking", partial(Walking, fault=fault), alone, steps, wrong, ValueError, RuntimeError)

@@ -159,6 +159,8 @@ def test_rows_are_lent_and_given_back():
         first.reset(split="train")
     second.close()
     assert free() == [1, 1]
+    few = MarketService(TASK, service.pools, 2)
+    assert [few.episode(None, {}).index for _ in range(3)] == [0, 1, 0]
     for pools, tasks in (({}, 5), (service.pools, 0)):
         with pytest.raises(ValueError, match="at least one split and one task"):
             MarketService(TASK, pools, tasks)

@@ -65,8 +65,9 @@ def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatc
         assert names and len(set(names)) == len(names), one.name
     parts, asked, ended = [part("a", "good"), part("b", "good")], [], "the process ended with code 7"
     killed = "the process was killed by SIGKILL"
-    begun = {"one": "done", "two": "running", "three": "waiting"}
-    processes = [(begun, ("failed", ended)), ({"three": "done"}, ("done", "")), ({}, ("failed", killed))]
+    begun = {"one": "done", "two": "running", "three": "waiting", "four": "waiting"}
+    processes = [(begun, ("out of time", ended)), ({"three": "running"}, ("failed", ended))]
+    processes += [({"four": "done"}, ("done", "")), ({}, ("failed", killed))]
 
     def run(self, own, ends, left_out):
         jobs, outcome = processes[len(asked)]
@@ -77,10 +78,10 @@ def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatc
 
     monkeypatch.setattr(Session, "_run_process", run)
     data = session(tmp_path, parts)
-    assert asked == [("a", []), ("a", ["one", "two"]), ("b", [])]
-    assert statuses(data, "a") == {"one": "done", "two": "failed", "three": "done"}
+    assert asked == [("a", []), ("a", ["one", "two"]), ("a", ["one", "three", "two"]), ("b", [])]
+    assert statuses(data, "a") == {"one": "done", "two": "out of time", "three": "failed", "four": "done"}
     assert data["parts"]["a"]["jobs"]["two"]["error"] == ended
-    assert outcomes(data) == {"a": ("failed", "1 of 3 points failed"), "b": ("failed", killed)}
+    assert outcomes(data) == {"a": ("failed", "1 of 4 points failed"), "b": ("failed", killed)}
 
 
 @pytest.mark.assembly

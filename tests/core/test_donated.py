@@ -106,8 +106,9 @@ def test_a_policy_sees_what_it_would_see_step_by_step(in_place, compiled):
     assert_same_bits(leaves(env.rows), leaves(twin.rows))
 
 
-def test_parameters_of_a_row_are_those_of_its_episodes():
-    rules = {"params": {"scale": torch.arange(NUM_ENVS)}, "env_ids": torch.arange(NUM_ENVS) + 5, "in_place": True}
+def test_parameters_and_seed_of_a_row_are_those_of_its_episodes():
+    row = torch.arange(NUM_ENVS)
+    rules = {"params": {"scale": row}, "seed": row % 3, "env_ids": row + 5, "in_place": True}
     assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (6,))
 
 
@@ -190,17 +191,18 @@ def test_donated_fields_exist_once(monkeypatch):
 
 @FORMS
 def test_collectors_steps_and_saved_states_take_turns_on_one_environment(in_place):
-    """What was kept or saved between rollouts survives the next ones."""
+    """What was kept or saved between rollouts survives the next ones, which see rows that were copied in place."""
     env, twin = tally_env(NUM_ENVS, in_place=in_place), tally_env(NUM_ENVS)
     first, second = (FusedCollector(env, num_steps=steps) for steps in (2, 3))
     for collector in (first, second, first, first, second):
-        collector.rollout()
-        assert_same_bits(collected(collector), stepped(twin, collector.num_steps))
-        kept, saved = env.rows, env.state_dict()
-        before = snapshot(kept)
+        for _ in range(2):
+            collector.rollout()
+            assert_same_bits(collected(collector), stepped(twin, collector.num_steps))
+            for each in (env, twin):
+                each.copy_rows([0, 3], [1, 2])
+        kept, saved, before = env.rows, env.state_dict(), snapshot(env.rows)
         action = torch.full((NUM_ENVS, 1), 0.4)
-        assert_same_bits([env.advance(action)], [twin.advance(action)])
-        assert_same_bits(snapshot(env.rows), snapshot(twin.rows))
+        assert_same_bits([env.advance(action), *snapshot(env.rows)], [twin.advance(action), *snapshot(twin.rows)])
         assert_same_bits([*leaves(kept), *saved["rows"]], before * 2)
     other = tally_env(NUM_ENVS, seed=8, in_place=in_place)
     for resumed in (other, env):

@@ -225,9 +225,8 @@ def test_copied_and_begun_rows_are_their_sources_or_names():
     ids = torch.tensor([90, 70])
     expected = env.engine.bound().start(env.seed_tensor, ids, torch.ones_like(ids))
     assert_same_bits([leaf[[4, 1]] for leaf in snapshot(env.rows)], snapshot(expected))
-    rows, numbers_of_rows = env.rows_of([5, 0])
-    assert numbers_of_rows.tolist() == [5, 0]
-    assert_same_bits(snapshot(rows), [leaf[[5, 0]] for leaf in snapshot(env.rows)])
+    rows, places = env.rows_of([5, 0])
+    assert_same_bits([*snapshot(rows), places], [*(leaf[[5, 0]] for leaf in snapshot(env.rows)), torch.tensor([5, 0])])
 
 
 def test_rows_with_their_own_seeds_play_as_environments_of_those_seeds():
@@ -274,6 +273,7 @@ def test_rows_start_restart_and_are_selected():
     some: Rows = with_leaves(env.rows, [leaf[chosen] for leaf in leaves(env.rows)], [2])
     apart = env.engine.bound().of_rows(chosen).step(some, actions[chosen])
     assert_same_bits(snapshot(apart.rows), [leaf[chosen] for leaf in leaves(together.rows)])
+    assert same_bits(env.observe_rows(some, chosen), env.observations()[chosen])
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
         Engine(make_env(1).scenario, 0)
     with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):

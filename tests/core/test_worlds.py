@@ -120,8 +120,9 @@ def test_worlds_start_go_on_are_copied_and_begun_as_a_whole():
     assert env.start_ids.tolist() == [row // AGENTS for row in range(NUM_ENVS)]
     shifted = meadows(env_ids=torch.arange(NUM_ENVS) + 2**31).start_ids.view(WORLDS, AGENTS)
     assert (shifted == shifted[:, :1]).all() and len(shifted[:, 0].unique()) == WORLDS
-    env.reset_groups(2, 2 * AGENTS, seed=8)
-    assert env.start_ids.tolist() == [row // (2 * AGENTS) for row in range(NUM_ENVS)]
+    for groups, size, alike in ((NUM_ENVS, 1, AGENTS), (2, 2 * AGENTS, 2 * AGENTS)):
+        env.reset_groups(groups, size, seed=8)
+        assert env.start_ids.tolist() == [row // alike for row in range(NUM_ENVS)]
     assert env.state.left.unique_consecutive().shape == (2,)
     env = meadows()
     env.copy_rows([3, 4, 5], [6, 7, 8])
@@ -136,9 +137,8 @@ def test_worlds_start_go_on_are_copied_and_begun_as_a_whole():
     before = env.state.left.clone()
     env.advance(torch.zeros(NUM_ENVS, 1, dtype=torch.int64))
     assert torch.equal(env.state.left - before, growth // AGENTS * AGENTS)
-    env, twin = meadows(), meadows()
+    env, twin, draw = meadows(), meadows(), Random(4)
     collector = FusedCollector(env, "given", num_steps=16)
-    draw = Random(4)
     collector.actions.copy_(torch.stack([actions(draw) for _ in range(16)]))
     collector.rollout()
     for step in range(16):

@@ -24,7 +24,6 @@ STEPS: dict[str, dict[str, Any]] = {
     "portfolio tilts": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
 }
 
-
 POWER = "libdevice.pow("
 """The differential Sharpe ratio's; a function that no two devices round alike, and no money."""
 

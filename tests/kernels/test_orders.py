@@ -147,8 +147,9 @@ CASES = [
     (-100, [0.0], [3.0], [1.0], 0.0, 0.5, (-100, [0.0], 0, 0)),
     # 160 ticks pay for 3 of 5 shares at 50: 3.2 of 5, rounded down.
     (160, [-10.0], [5.0], [50.0], 0.0, 0.5, (10, [-7.0], 150, 0)),
-    # Of 1,000 ticks the shorts hold 1.5 x 500; 250 buy 12 of 20 shares at 20.
+    # Of 1,000 ticks the shorts hold 1.5 x 500; 250 buy 12 of 20 shares at 20. Shorts bought back hold nothing.
     (1_000, [-10.0, 0.0], [0.0, 20.0], [50.0, 20.0], 0.0, 0.5, (760, [-10.0, 12.0], 240, 0)),
+    (1_000, [-10.0, 0.0], [10.0, 20.0], [50.0, 20.0], 0.0, 0.5, (100, [0.0, 20.0], 900, 0)),
     # 800 ticks back shorts worth 1,600 at an initial margin of a half, or of a quarter beside a fee of a quarter.
     (700, [2.0], [-66.0], [50.0], 0.0, 0.5, (2_400, [-32.0], 1_700, 0)),
     (800, [0.0], [-64.0], [50.0], 0.25, 0.25, (2_000, [-32.0], 1_600, 400)),

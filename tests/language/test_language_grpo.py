@@ -17,6 +17,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.group_credit import step_credit
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward
+from vecenv.learn.runs import update_seed
 from vecenv.text.door import TextDoor
 
 GROUP, ROWS = 4, 8
@@ -43,7 +44,7 @@ def weights(one: LanguageGRPO) -> list[torch.Tensor]:
         pytest.param("grpo", GROWING, marks=pytest.mark.assembly),
     ],
 )
-def test_gradients_are_those_of_all_episodes_at_once(variant, config):
+def test_gradients_are_those_of_all_episodes_at_once(variant, config, monkeypatch):
     """By brute force: each segment alone without padding, one table for all episodes, the shared loss."""
     one = learner(replace(config, variant=variant, kl_coef=0.05, temperature=0.8))
     with torch.no_grad():
@@ -76,6 +77,13 @@ def test_gradients_are_those_of_all_episodes_at_once(variant, config):
         assert torch.allclose(sums, torch.stack(losses).detach(), rtol=1e-3, atol=1e-6)
         for own, wanted in zip(one.parameters, expected, strict=True):
             assert torch.allclose(own.grad, wanted, rtol=1e-3, atol=2e-4 * float(wanted.abs().max()) + 1e-7)
+    # Steps take shuffled minibatches, clip their gradients, and do not let weights decay.
+    steps, generator = [], torch.Generator().manual_seed(update_seed(0, 0))
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda _, most: steps.append(most))
+    monkeypatch.setattr(one, "_gradients", lambda *given: steps.append(given[1]) or torch.zeros(4))
+    one._learn(episodes)
+    first, second = torch.randperm(ROWS, generator=generator).view(2, -1).tolist()
+    assert steps == [first, 1.0, second, 1.0] and one.optimiser.defaults["weight_decay"] == 0.0
 
 
 def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
@@ -206,8 +214,7 @@ def test_what_cannot_be_learned_is_refused():
 
 
 @pytest.mark.parametrize(
-    "device",
-    [pytest.param("cpu", marks=pytest.mark.assembly), pytest.param("cuda", marks=[pytest.mark.gpu, MISSING])],
+    "device", [pytest.param("cpu", marks=pytest.mark.assembly), pytest.param("cuda", marks=[pytest.mark.gpu, MISSING])]
 )
 def test_accounts_likelihoods_and_an_update(device):
     model, _ = talking_model()

@@ -56,6 +56,9 @@ def test_a_folder_gives_back_model_and_tokenizer(tmp_path):
     own, read = chat_format(MODEL, TOKENIZER), chat_format(model, tokenizer)
     assert (own.stop, own.pad, own.openings(["s"], [text])) == (read.stop, read.pad, read.openings(["s"], [text]))
     assert longest_context(model) == SMALL.longest and not model.training
+    for ends, more in ((9, {9}), ([9, 11], {9, 11})):
+        model.generation_config.eos_token_id = ends
+        assert chat_format(model, tokenizer).stop == own.stop | more
     with pytest.raises(ValueError, match=f"{tmp_path}: no causal language model with a tokenizer could be loaded"):
         load_model(str(tmp_path))
 

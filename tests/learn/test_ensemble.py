@@ -15,8 +15,9 @@ from vecenv.learn.combination import Combination, best_of, sharpe_weights
 from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_actions, held_out_observations
 from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, SignVotePolicy, VotePolicy, disagreement, load_ensemble
 from vecenv.learn.policies import load_policy
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo import PPO, PPOConfig, Trained
 from vecenv.learn.quarters import QuarterConfig, Span, quarters, turbulence_threshold
+from vecenv.learn.sac import SAC, SACConfig
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 
@@ -148,6 +149,8 @@ def test_numbers_differ_by_sign_distance_and_divergence_and_choices_by_their_sha
     # Nothing is no opposite of something.
     (nothing,) = policies_of(env, (0.0,))
     assert diversity([policies[0], nothing], policies[0], env, 0, 2).disagreement == 0.0
+    squashed = Trained(SAC(env, SACConfig(num_steps=2, minibatches=1, hidden=(4,))), []).policy()
+    assert diversity([policies[0], squashed], policies[0], env, 0, 2).divergence is None
     # Choices differ by their share.
     env = vecenv.make("crypto_lob", 4, compile=False, synthetic_hours=1.0, episode_steps=5)
     learner = PPO(env, PPOConfig(num_steps=2, minibatches=1, hidden=(4,)))

@@ -104,13 +104,16 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
     rows = [line.split() for line in console.export_text().splitlines()]
     shown = {row[0]: row[1:] for row in rows if row and row[0] in evaluation.records}
     assert list(shown) == list(evaluation.records)
+    names = ("sharpe", "max_drawdown", "turnover", "cash_share", "cvar", "return_over_max_drawdown")
     for name, cells in shown.items():
         interval = evaluation.grades[name]["grade"]
         assert cells[:4] == [f"{interval.mean:.3f}", f"{interval.low:.2f}", "…", f"{interval.high:.2f}"]
+        mean = evaluation.summaries[name].mean
+        assert cells[-6:] == [f"{mean[one] * by:.2f}" for one, by in zip(names, (1, 100, 1, 100, 100, 1), strict=True)]
     # After the grade comes the return.
     assert shown["hold"][4:8] == ["0.00", "0.0", "…", "0.0"]
-    # Before the two columns of risk, the share of cash.
-    assert shown["hold"][-3] == "100.00"
+    headers = [column.header.replace("\n", " ") for column in evaluation_table(evaluation).columns]
+    assert headers[-6:] == ["Sharpe", "Max DD %", "Turn- over /year", "Cash %", "CVaR 5%, %", "Return / MDD"]
 
 
 def test_other_agents_and_none():

@@ -45,9 +45,7 @@ REFUSED = {
         "target_every": {0: "least 1"}, "epsilon_start": {-0.1: SHARE}, "epsilon_end": {2.0: SHARE},
         "exploration_fraction": {2.0: SHARE}, "num_steps": {0: "least 1"}, "minibatch_size": {0: "least 1"},
     },
-    TD3Config: {
-        "policy_every": {0: "least 1"}, "target_std": {-0.1: "least 0"}, "target_noise_clip": {-1.0: "least 0"},
-    },
+    TD3Config: {"policy_every": {0: "least 1"}, "target_std": {-1: "least 0"}, "target_noise_clip": {-1.0: "least 0"}},
     SACConfig: {"initial_temperature": {0.0: "positive"}, "initial_std": {0.0: "positive"}},
     ExactConfig: {"worst": {0.0: r"in \(0, 1\], got 0.0", 1.1: r"in \(0, 1\]"}, "num_steps": {0: "least 1"}},
     GRPOConfig: {
@@ -67,9 +65,7 @@ ALLOWED = [
     RunConfig(total_frames=1, epochs=1, minibatches=1, checkpoint_every=1, seed=2**32 - 1),
     PPOConfig(num_steps=1, gamma=0.0, gae_lambda=0.0, benchmark_kl=0.0),
     CPPOConfig(alpha=0.0, lam_low_bound=0.0, lam_start=0.0, lam_lr=0.0, cvar_clip_ratio=0.0, gamma=1.0),
-    DQNConfig(
-        gamma=1.0, buffer_size=1, target_rate=1.0, target_every=1, num_steps=1, minibatch_size=1, epsilon_end=0.0
-    ),
+    DQNConfig(gamma=1.0, buffer_size=1, target_rate=1.0, target_every=1, num_steps=1, minibatch_size=1, epsilon_end=0),
     TD3Config(policy_every=1, target_std=0.0, target_noise_clip=0.0),
     ExactConfig(worst=1.0, num_steps=1),
     GRPOConfig(positive_share=1.0, step_gamma=0.0, refills=0, kl_coef=0.0, step_weight=0.0, position_buckets=1),
@@ -89,11 +85,10 @@ def test_settings_out_of_range_are_refused_and_the_ends_of_ranges_are_not(kind):
 
 DEFAULTS = {
     PPOConfig: {
-        "total_frames": 1_250_000, "epochs": 4, "minibatches": 8, "learning_rate": 1e-3, "anneal": True,
-        "max_grad_norm": 0.5, "seed": 0, "checkpoint_every": 10, "tensorboard": False, "policy": "flat",
-        "head": "gaussian", "hidden": (64, 64), "initial_std": 0.5, "bf16": False, "normalise_observations": True,
-        "entropy_coef": 0.0, "num_steps": 64, "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5,
-        "by_reference": None,
+        "total_frames": 1_250_000, "epochs": 4, "minibatches": 8, "learning_rate": 1e-3, "anneal": True, "seed": 0,
+        "max_grad_norm": 0.5, "checkpoint_every": 10, "tensorboard": False, "policy": "flat", "bf16": False,
+        "head": "gaussian", "hidden": (64, 64), "initial_std": 0.5, "gamma": 0.99, "normalise_observations": True,
+        "entropy_coef": 0.0, "num_steps": 64, "gae_lambda": 0.95, "value_coef": 0.5, "by_reference": None,
         "normalise_rewards": True, "normalise_advantages": True, "clip": 0.2, "benchmark_kl": 0.0, "target_kl": None,
     },
     # Those of the signature of `cppo` in FinRL_DeepSeek's train_cppo_llm_risk.py.
@@ -143,17 +138,16 @@ def test_settings_without_effect_name_what_they_need():
 
 
 def test_the_variants_of_grpo_are_the_published_ones():
-    rules = {name: VARIANTS[name] for name in VARIANTS}
-    clips = {name: (one.objective.clip_low, one.objective.clip_high) for name, one in rules.items()}
+    clips = {name: (one.objective.clip_low, one.objective.clip_high) for name, one in VARIANTS.items()}
     assert clips == dict.fromkeys(VARIANTS, (0.2, 0.2)) | {"dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
-    averages = {name: one.objective.aggregation for name, one in rules.items()}
+    averages = {name: one.objective.aggregation for name, one in VARIANTS.items()}
     assert averages == dict.fromkeys(VARIANTS, "sequence_mean") | {"dr_grpo": "fixed_length", "dapo": "token_mean"}
-    assert {name for name, one in rules.items() if one.objective.ratio == "sequence"} == {"gspo"}
-    assert {name for name, one in rules.items() if not one.scaled} == {"dr_grpo"}
+    assert {name for name, one in VARIANTS.items() if one.objective.ratio == "sequence"} == {"gspo"}
+    assert {name for name, one in VARIANTS.items() if not one.scaled} == {"dr_grpo"}
     flags = {"refill": "dapo", "compare_steps": "gigpo", "positive_first": "capo"}
     for flag, only in flags.items():
-        assert [name for name, one in rules.items() if getattr(one, flag)] == [only]
-    for name, one in rules.items():
+        assert [name for name, one in VARIANTS.items() if getattr(one, flag)] == [only]
+    for name, one in VARIANTS.items():
         changed = GRPOConfig(variant=name, clip_high=0.5).rules
         assert GRPOConfig(variant=name).rules == one and changed.objective == replace(one.objective, clip_high=0.5)
 

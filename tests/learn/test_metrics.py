@@ -37,7 +37,7 @@ def episodes(*equities: list[float], cash: tuple[float, ...] = ()) -> EpisodeCur
     return EpisodeCurves(equity, torch.zeros_like(equity[1:]), kept, torch.tensor([len(line) - 1 for line in equities]))
 
 
-def random_curves(num_days: int = 120, num: int = 40, seed: int = 0) -> EpisodeCurves:
+def random_curves(num_days: int = 140, num: int = 40, seed: int = 0) -> EpisodeCurves:
     generator = torch.Generator().manual_seed(seed)
     returns = 0.01 * torch.randn(num_days, num, generator=generator, dtype=torch.float64)
     length = torch.randint(1, num_days + 1, (num,), generator=generator)
@@ -221,7 +221,6 @@ def test_deflated_ratios_worked_by_hand():
     assert deflated["even"] == pytest.approx(NormalDist().cdf((0.5 - best_by_luck) * math.sqrt(3)), abs=1e-9)
     assert deflated["skewed"] == pytest.approx(NormalDist().cdf(-best_by_luck * math.sqrt(3)), abs=1e-9)
     assert math.isnan(deflated["flat"])
-    # Skewness and kurtosis of the returns count.
     shifted = torch.tensor([0.04, 0.0, 0.0, 0.0], dtype=torch.float64)
     # Alone there is no luck of a choice. Ratio 0.01 / 0.02, skewness 2 / sqrt 3, kurtosis 7 / 3.
     variance = 1 - 2 / math.sqrt(3) * 0.5 + (7 / 3 - 1) / 4 * 0.25

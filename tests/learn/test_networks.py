@@ -13,6 +13,7 @@ import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.core.random_actions import random_action
 from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.bounds import Bounds
 from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
@@ -39,10 +40,13 @@ def normals(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3))
 
 
-def test_no_noise_comes_again_in_a_later_step() -> None:
+def test_no_noise_comes_again_in_a_later_step_or_in_random_actions() -> None:
     """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
-    drawn = torch.cat(open_uniforms(episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8), 10), dim=-1)
+    key, elapsed = episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8)
+    drawn = torch.cat(open_uniforms(key, elapsed, 10), dim=-1)
     assert len(drawn.unique()) == drawn.numel() == 8 * 12
+    acted = random_action(Bounded(0.0, 1.0, (12,)), key, elapsed)
+    assert (acted.view(-1, 1) - drawn.view(-1)).abs().min() > 1e-6
 
 
 def test_gaussian_samples_have_their_distribution() -> None:
@@ -313,9 +317,8 @@ def test_permuted_symbols_permute_the_actions(policy):
     network, actor, critic = network_and_actor(env, policy)
     order = torch.tensor([3, 0, 4, 1, 2])
     mean, deviation = torch.zeros(network.moments_size), torch.ones(network.moments_size)
-    plain, moved = (
-        network.normalised(seen, mean, deviation) for seen in (env.observations(), permuted(env.observations(), order))
-    )
+    both = env.observations(), permuted(env.observations(), order)
+    plain, moved = (network.normalised(seen, mean, deviation) for seen in both)
     scores, moved_scores = network.actor_outputs(actor, plain), network.actor_outputs(actor, moved)
     assert scores.shape == (6, 6) and float(scores[:, :-1].std(1).min()) > 1e-3
     torch.testing.assert_close(moved_scores[:, :-1], scores[:, :-1][:, order])
@@ -323,18 +326,22 @@ def test_permuted_symbols_permute_the_actions(policy):
     torch.testing.assert_close(network.value(critic, moved), network.value(critic, plain))
 
 
-def test_scores_are_those_of_one_symbol_after_the_other():
+@pytest.mark.parametrize("policy", ["symbol", "attention"])
+def test_scores_are_those_of_one_symbol_after_the_other(policy):
     """The definition in plain Python: each symbol's features and the context through one layer, and the mean of all."""
     env = market_env(3, num_envs=2)
-    network, actor, _ = network_and_actor(env, "symbol")
+    network, actor, _ = network_and_actor(env, policy)
     generator = torch.Generator().manual_seed(2)
     actor = [0.5 * torch.randn(tensor.shape, generator=generator) for tensor in actor]
     inputs = torch.randn(2, 3 * network.num_features + 1, generator=generator)
-    weight, bias, score, centre, whole, whole_centre, _ = actor
+    weight, bias, score, centre, whole, whole_centre, *heads, _ = actor
     for row, found in zip(inputs, network.actor_outputs(actor, inputs), strict=True):
         features, shared = row[:-1].view(3, -1), row[-1:]
         context = torch.cat([features.mean(0), shared])
         hidden = [torch.tanh(weight @ torch.cat([one, context]) + bias) for one in features]
+        if heads:
+            query, key, value = (torch.stack(hidden) @ head.T for head in heads)
+            hidden = [*torch.stack(hidden) + torch.softmax(query @ key.T / math.sqrt(8), dim=-1) @ value]
         expected = [score[0] @ one + centre[0] for one in hidden]
         expected.append(whole[0] @ torch.stack(hidden).mean(0) + whole_centre[0])
         torch.testing.assert_close(found, torch.stack(expected))

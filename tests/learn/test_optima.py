@@ -40,10 +40,7 @@ LEARNERS = {
     "td3": (TD3, TD3Config(**REPLAY)),
     "sac": (SAC, SACConfig(**REPLAY)),
 } | {
-    name: (
-        lambda env, config: GRPO(env, config, 16),
-        GRPOConfig(**GROUPS, variant=name, **WIDE.get(name, {})),
-    )
+    name: (lambda env, config: GRPO(env, config, 16), GRPOConfig(**GROUPS, variant=name, **WIDE.get(name, {})))
     for name in VARIANTS
 }
 
@@ -54,12 +51,9 @@ def test_the_optimum_of_the_planted_signal_is_reached(name):
     learner, untrained = (make(planted_env(512), config) for _ in range(2))
     run(learner)
     optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
-    reached, before = (
-        float(episode_returns(planted_env(2048, market_seed=1, seed=1), policy).mean()) / optimum
-        for policy in (
-            ActorPolicy(one.network, one.moments, one.actor, deterministic=True) for one in (learner, untrained)
-        )
-    )
+    policies = [ActorPolicy(one.network, one.moments, one.actor, deterministic=True) for one in (learner, untrained)]
+    returns = [episode_returns(planted_env(2048, market_seed=1, seed=1), policy) for policy in policies]
+    reached, before = (float(each.mean()) / optimum for each in returns)
     assert reached >= 0.9 and before < 0.3
 
 

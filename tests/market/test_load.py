@@ -49,10 +49,10 @@ def test_a_table_is_read_wherever_it_is(long_frame, tmp_path):
     ):
         prices = dict.fromkeys(("open", "high", "low", "close"), closes)
         vix = written(pd.DataFrame({"date": dates, "symbol": "VIX", **prices, "volume": 0.0}), tmp_path / "vix.parquet")
-        options = MarketOptions(features=(), context=("vix",), context_market=vix)
+        options = MarketOptions(features=(), context=("vix", "turbulence"), context_market=vix)
         tape = load_market(long_frame, options)
-        assert tape.context_names == ("vix",) and tape.context[0, :, 0].tolist() == expected
-    assert (load_market(long_frame.assign(vix=25.0), options).context == 25.0).all(), "the market's own series wins"
+        assert tape.context_names == ("vix", "turbulence") and tape.context[0].T.tolist() == [expected, [0.0] * 10]
+    assert (load_market(long_frame.assign(vix=25.0), options).context[..., 0] == 25).all(), "the market's series wins"
 
 
 def test_generators_and_options_reach_the_tape(long_frame, monkeypatch, tmp_path):
@@ -116,9 +116,6 @@ def test_what_cannot_be_loaded_is_refused(long_frame, tmp_path):
         MarketOptions().updated({"seeds": 1, "ends": 2, "seed": 3})
 
 
-COLUMNS = ["date", "symbol", "open", "high", "low", "close", "volume"]
-
-
 def _wide(listed: dict[str, int], failed: tuple[str, ...] = (), days: int = 4) -> pd.DataFrame:
     """A frame as yfinance 1.7 joins it: symbol -> number of its last days; failed ones are all NaN."""
     dates = pd.DatetimeIndex(pd.bdate_range("2024-01-02", periods=days), name="Date", freq=None)
@@ -143,7 +140,8 @@ def test_a_wide_frame_becomes_a_long_one():
     assert bars.listed[0, :, bars.symbols.index("MSFT")].tolist() == [False, False, True, True]
     wide = _wide({"M&M.NS": 4, "BAJAJ-AUTO.NS": 3})
     table = long_from_yahoo(wide, ["M&M", "BAJAJ-AUTO"], suffix=".NS")
-    assert list(table.columns) == COLUMNS and str(table["date"].iloc[0].date()) == "2024-01-02"
+    assert list(table.columns) == ["date", "symbol", "open", "high", "low", "close", "volume"]
+    assert str(table["date"].iloc[0].date()) == "2024-01-02"
     assert table["symbol"].tolist() == ["M&M"] * 4 + ["BAJAJ-AUTO"] * 3
     assert table["volume"].tolist() == [1000.0] * 4 + [1001.0] * 3
     assert table["close"].tolist() == [100.0, 101.0, 102.0, 103.0, 200.0, 201.0, 202.0]
@@ -152,7 +150,7 @@ def test_a_wide_frame_becomes_a_long_one():
     expected = long_from_yahoo(wide, ["AAPL", "V"])
     pd.testing.assert_frame_equal(long_from_yahoo(by_ticker, ["AAPL", "V"]), expected)
     assert set(long_from_yahoo(wide, ["aapl", "V"])["symbol"]) == {"aapl", "V"}
-    broken = _wide({"AAPL": 4})
+    broken, crossed = _wide({"AAPL": 4}), _wide({"AAPL": 4}).rename(columns={"High": "Low", "Low": "High"})
     broken.iloc[2, broken.columns.get_loc(("Open", "AAPL"))] = np.nan
     for wide, symbols, suffix, words in (
         (_wide({"AAPL": 4}, ("GONE",)), ["AAPL", "GONE"], "", "Yahoo Finance: no data for GONE$"),
@@ -160,6 +158,7 @@ def test_a_wide_frame_becomes_a_long_one():
         (None, ["A", "B"], "", "no data for A, B"),
         (_wide({}, ("A", "B")).iloc[:0], ["A", "B"], "", "no data for A, B"),
         (broken, ["AAPL"], "", "Yahoo Finance: symbol AAPL, date 2024-01-04, column open: NaN"),
+        (crossed, ["AAPL"], "", "Yahoo Finance: symbol AAPL, date 2024-01-02, column high: high 99.0 is below the low"),
     ):
         with pytest.raises(MarketDataError, match=words):
             long_from_yahoo(wide, symbols, suffix)

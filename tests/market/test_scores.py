@@ -190,9 +190,8 @@ def csv_file(folder, text):
 def test_which_columns_and_times_are_read_as_what(tmp_path):
     rows = '2024-01-02,NA,"Sales rise, ""again""\nin May",7\n2024-01-02, TRUE ,,\n2024-01-03,000001,nan,x\n'
     news = read_news(csv_file(tmp_path, f"date,symbol,text,votes\n{rows}"))
-    assert list(news.columns) == ["date", "symbol", "text"]
+    assert list(news.columns) == ["date", "symbol", "text"] and news["date"].dtype == "datetime64[s]"
     assert news["date"].tolist() == [pd.Timestamp(day) for day in ("2024-01-02", "2024-01-02", "2024-01-03")]
-    assert news["date"].dtype == "datetime64[s]"
     assert news["symbol"].tolist() == ["NA", "TRUE", "000001"]
     assert news["text"].tolist() == ['Sales rise, "again"\nin May', "", "nan"]
     for header, row in (
@@ -239,6 +238,7 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path):
         ("symbol,text\nA,x\n", "missing column date or published_at; there are 2: symbol, text"),
         ("date,symbol,words\n2024-01-02,A,x\n", "missing column text or title or summary; there are 3: date, symbol"),
         ("date,tic,symbol,text\n2024-01-02,A,A,x\n", "duplicate columns symbol"),
+        ("date,symbol,text,text\n2024-01-02,A,x,y\n", "duplicate columns text"),
         ("date,symbol,text\n2024-01-02,A,x,y\n", "row 1 has 4 fields, more than the header's 3: '2024-01-02,A,x,y'"),
         ("date,symbol,text\n2024-01-02,A,x\n2024-01-02, ,x\n", "column symbol: the symbol is missing, row 2"),
         ("date,symbol,text\n2024-01-02,A,x\n,A,x\n,A,x\n", "row 2, column date: it is missing (2 rows in all)"),

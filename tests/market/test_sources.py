@@ -43,8 +43,7 @@ def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.Da
     frame = long_frame.drop(index=13)
     before = frame.copy(deep=True)
     bars = read_bars(frame)
-    assert bars.symbols == ("AAA", "BBB", "CCC")
-    assert bars.dates.dtype == np.dtype("datetime64[D]")
+    assert bars.symbols == ("AAA", "BBB", "CCC") and bars.dates.dtype == np.dtype("datetime64[D]")
     assert bars.dates.astype(str).tolist() == sorted(frame["date"].unique())
     assert bars.ohlcv.shape == (1, 10, 3, 5)
     for i, column in enumerate(FIELDS):
@@ -143,11 +142,11 @@ def test_names_of_columns_and_symbols(long_frame: pd.DataFrame, tmp_path: Path):
                 read_bars(source)
     long_frame.to_csv(path, index=False)
     header, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([header, *(f"{row}," for row in rows)]))
+    path.write_text("\n".join([header, *(f"{row}, " for row in rows)]))
     _assert_same(read_bars(path), read_bars(long_frame))
     for names in (("000001", "000002", "600000"), ("000001", "NA", "TRUE")):
         renamed = long_frame["symbol"].map(dict(zip(("AAA", "BBB", "CCC"), names, strict=True)))
-        long_frame.assign(symbol=renamed).to_csv(path, index=False)
+        long_frame.assign(symbol=renamed).set_index("symbol").to_csv(path, encoding="utf-8-sig")
         assert read_bars(path).symbols == names
     assert read_bars(long_frame.assign(symbol=" " + long_frame["symbol"] + "\u00a0\t\n")).symbols[0] == "AAA"
     assert read_bars(long_frame.assign(symbol="M & M\u3000" + long_frame["symbol"])).symbols[0] == "M & M\u3000AAA"
@@ -317,8 +316,9 @@ def test_what_cannot_be_read_is_refused(long_frame: pd.DataFrame, tmp_path: Path
         ("bars.xlsx", b"x", r"unknown extension .xlsx; known are .parquet, .csv, .npz and a folder"),
         ("empty.csv", b"", "the file is empty, it has no header"),
         ("header.csv", header + b"\n", "the file is empty, it has no rows"),
+        ("twice.csv", header + b",close\n", "duplicate columns close: close and close are read as one"),
         ("comma.csv", header + b"\n2024-01-02,A,9,9,9,9,1,234\n", "row 1 has 8 fields, more than the header's 7"),
-        ("later.csv", header + b"\n2024-01-02,A,9,9,9,9,1\n2024-01-03,A,9,9,9,9,1,2\n", "row 2 has 8 fields"),
+        ("later.csv", header + b"\n2024-01-02,A,9,9,9,9,1\n\n2024-01-03,A,9,9,9,9,1,2\n", "row 2 has 8 fields"),
         ("latin.csv", header + b"\n\xff\xfe", "cannot be read as .csv"),
         ("empty.parquet", b"", "cannot be read as .parquet"),
         ("none.parquet", None, "the file is empty, it has no rows"),

@@ -54,11 +54,12 @@ def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
     """A late listing waits for its own warm-up: of ten days of momentum, B, listed on day 30, is ready on day 40."""
     tape = MarketTape.from_bars(flat_bars([[10.0], [20.0], [NAN], [NAN], [30.0]], 0.1), ())
     assert tape.ohlcv[0, :, 0, CLOSE].tolist() == [10, 20, 20, 20, 30]
-    for day in (2, 3):
-        assert tape.ohlcv[0, day, 0].tolist() == [20.0, 20.0, 20.0, 20.0, 0.0]
+    assert tape.ohlcv[0, 2:4, 0].tolist() == [[20.0, 20.0, 20.0, 20.0, 0.0]] * 2
     assert tape.tradable[0, :, 0].tolist() == [True, True, False, False, True]
     assert tape.ohlcv[0, :, 0, VOLUME].tolist() == [500, 500, 0, 0, 500]
-    late = MarketTape.from_bars(flat_bars([[10.0, NAN], [11.0, NAN], [12.0, 7.0], [13.0, NAN]]), ())
+    bars = flat_bars([[10.0, NAN], [11.0, NAN], [12.0, 7.0], [13.0, NAN]], columns={"score": torch.ones(1, 4, 2)})
+    late = MarketTape.from_bars(bars, ("score",))
+    assert late.features[0, :, 1, 0].tolist() == [0, 0, 1, 1]
     assert not late.ohlcv[0, :2, 1].any() and late.ohlcv[0, 3, 1, CLOSE] == 7.0 and late.first_day == 0
     assert late.tradable[0, :, 1].tolist() == [False, False, True, False]
     bars = flat_bars([[1.0]] * 5, columns={"score": torch.tensor([[[NAN], [3.0], [NAN], [NAN], [4.0]]])})
@@ -71,8 +72,7 @@ def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
     bars = walk_bars(num_symbols=2)
     bars.ohlcv[:, :30, 1] = NAN
     tape = MarketTape.from_bars(bars, ("momentum_10",))
-    assert tape.first_day == 10
-    assert not tape.features[0, :10, 0].any() and tape.features[0, 10:, 0].all()
+    assert tape.first_day == 10 and not tape.features[0, :10, 0].any() and tape.features[0, 10:, 0].all()
     assert not tape.features[0, :40, 1].any() and tape.features[0, 40:, 1].all()
     assert tape.tradable[0, :, 0].int().argmax() == 10 and tape.tradable[0, :, 1].int().argmax() == 40
     assert tape.tradable[0, 40:, 1].all()
@@ -238,8 +238,8 @@ def test_ticks_that_move_prices_too_far_and_what_no_account_can_hold_are_refused
     text = r"flat: a tick of 0.1 moves prices by more than 0.05%: C by 1.02% \(2.93 on 2024-01-03\), "
     with pytest.raises(MarketDataError, match=text + r"B by 0.81% \(4.96 on 2024-01-03\); use tick_size=0.0001"):
         MarketTape.from_bars(bars, (), tick_size=0.1)
-    falls = flat_bars([[300.0, 7.0], [300.0, 7.0], [300.0, 0.00912]])
-    with pytest.raises(MarketDataError, match=r"B by 0.22% \(0.00912 on 2024-01-03\); use tick_size=1e-06"):
+    falls = flat_bars([[300.0, 7.0], [300.0, 7.0], [300.0, 0.06254]])
+    with pytest.raises(MarketDataError, match=r"B by 0.06% \(0.06254 on 2024-01-03\); use tick_size=1e-05"):
         MarketTape.from_bars(falls, ())
     apart = flat_bars([[0.0, 7e4], [1e-4, 7e4]])
     apart.ohlcv[0, 0, 0, :VOLUME] = 1.0

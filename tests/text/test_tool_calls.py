@@ -59,11 +59,11 @@ def test_what_a_text_calls(form, text, call):
 
 def test_the_answer_is_what_follows_its_mark_and_a_megabyte_is_at_worst_a_fault():
     assert read_answer("Thought: enough\nFinal Answer: BUY 0.5", "react") == " BUY 0.5"
-    assert read_answer("BUY 0.5", "react") == "BUY 0.5"
     assert read_answer("Final Answer: BUY 0.5", "json") == "Final Answer: BUY 0.5"
     text = "<think>\nFinal Answer: SELL TCS\n</think>\nFinal Answer: BUY INFY 0.5"
     assert read_answer(text, "react") == " BUY INFY 0.5"
-    assert read_answer("<think>\nFinal Answer: SELL TCS", "react") == "<think>\nFinal Answer: SELL TCS"
+    for text in ("BUY 0.5", "Action: a\nFinal Answer: BUY 0.5", "<think>\nFinal Answer: SELL TCS"):
+        assert read_answer(text, "react") == text
     for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5):
         for form in ("json", "react"):
             call = read_call(text, form)
@@ -95,7 +95,7 @@ def test_nothing_raises(text, form):
 
 NO_SUMS = (
     ";1 +;1 / 0;a;__import__('os');(1).real;[1];'a';True;1 if 1 else 2;lambda: 1;9 ** 9 ** 9;1e99 * 1e99;sqrt(-1);1j;é;"
-    f"log(0);max();round(1, ndigits=2);{'1_0' * 99};{'(' * 199};2 ** 10000;1e400;min(1);\x00"
+    f"log(0);max();round(1, ndigits=2);{'0' * 201};{'(' * 199};2 ** 10000;1e400;min(1);\x00"
 )
 
 

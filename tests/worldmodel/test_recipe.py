@@ -25,12 +25,13 @@ CONSTANTS = {
     "training.correlations": {
         "HALF_LIVES": (70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0),
         "SHRINKAGES": (0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
-        "CHOICES": 2,
-        "FEWEST": 5,
-        "TOLERANCE": 5e-4,
+        **{"CHOICES": 2, "FEWEST": 5, "TOLERANCE": 5e-4},
     },
     "training.recent": {"YEAR": 252, "YEARS": 5, "FIRST_DAY": 60},
-    "training.bar_stage": {"CHOICES": 8, "CHOICE_STEPS": 100, "READ_BEFORE": 60, "LEAST_DAYS": 16},
+    "training.bar_stage": {
+        **{"CHOICES": 8, "CHOICE_STEPS": 100, "READ_BEFORE": 60, "LEAST_DAYS": 16},
+        **{"WEIGHT_DECAY": 0.02, "AVERAGE_DECAY": 0.995},
+    },
     "training.fit": {"SUBSET_STEPS": 12, "SUBSET_SIZES": {3: 0.1, 10: 0.2, 25: 0.3, 50: 0.25}, "READ_BEFORE": 20},
     "sampling.stationary": {"WARM_UP": 252, "BURN_IN": 120, "PASTS": 8, "LEAST_DAYS": 120, "PRIOR_DAYS": 60},
     "sampling.generator": {"EPISODE": 252, "RANDOM_PASTS": 16, "CANDIDATES": 8},

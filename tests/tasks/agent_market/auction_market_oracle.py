@@ -18,8 +18,7 @@ class AuctionMarketOracle(MarketOracle):
         self._open_tick()
         last = self.doubled_mid >> 1
         low = max(1, last - self.layout.auction // 2)
-        sent = self._of_seats(orders, low)
-        everyone = [*sent, *self._of_background(last)]
+        everyone = [*self._of_seats(orders, low), *self._of_background(last)]
         told = [(side, price, quantity) for _, side, price, quantity in everyone]
         price, volume, imbalance, filled, _ = cleared(told, last, low, self.layout.auction, self.seen)
         self.counts["messages"] += len(everyone)

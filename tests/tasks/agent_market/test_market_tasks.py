@@ -139,8 +139,7 @@ def test_what_is_told_shown_and_graded_of_an_account():
     assert account.tolist() == pytest.approx([0.1, *share, 0.3, -10.5, 0.5, 0.0, 0.0, 0.0], rel=1e-5, abs=1e-9)
     assert torch.equal(features, state.features) and depth.shape == (40,)
     assert depth[:2].tolist() == [-10.5, 0.0] and depth[-1].item() == pytest.approx(math.log(4))
-    scale = 0.01
-    assert float(scenario.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 2**22 / scale)))
+    assert float(scenario.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 2**22 / 0.01)))
     maker, state = seat("market_making", **HELD)
     assert float(maker.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 500)))
     assert maker.observation(state, {}, {})[1][0].item() == pytest.approx(0.1)
@@ -258,8 +257,7 @@ def test_an_episode_of_an_execution_leaves_nothing_and_costs_what_its_fills_do()
 
 
 def test_agents_of_trading_do_what_they_say():
-    flat = {"shares": [0, 0, 0, 451, 450]}
-    env = rows("discrete", {}, **flat)
+    env = rows("discrete", {}, **{"shares": [0, 0, 0, 451, 450]})
     assert agents.BuyAndHold().act(env).squeeze(1).tolist() == [BUYS, BUYS, BUYS, HOLDS, BUYS]
     assert agents.Hold().act(env).squeeze(1).tolist() == [HOLDS] * 5
     # A mid of 1,000, and estimates of 1,020.5, 979.5, 1,020 and 980; beyond 20 ticks the largest position is held.

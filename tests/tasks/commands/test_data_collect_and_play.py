@@ -132,7 +132,6 @@ def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
     rules, oracle = written[:EPISODES], written[EPISODES:]
     assert [line["messages"][1] for line in rules] == [line["messages"][1] for line in oracle]
     assert sum(line["grade"] for line in oracle) > sum(line["grade"] for line in rules)
-
     bar = sorted(line["grade"] for line in written)[EPISODES]
     told, days = collected(settings(tmp_path / "days.jsonl", conversation="day", min_grade=bar))
     kept = [line for line in written if line["grade"] >= bar]

@@ -94,6 +94,9 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     assert document["settings"]["algorithm"] == algorithm and document["seed"] == state["config"]["seed"] == 3
     if algorithm != "grpo":
         assert state["best"]["score"] == log["validation_reward"].max()
+    if algorithm == "dqn":
+        # No hour of the test is trained on.
+        assert [one["config"]["part"] for one in (state["scenario"], document["evaluation"])] == ["train", "test"]
     if algorithm == "ppo":
         assert list(agents) == ["trained", "untrained", "exact", *BASELINES]
         assert list(document["generalisation"]) == ["trained", "untrained", "exact", "buy_and_hold"]
@@ -101,14 +104,12 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     if algorithm == "exact":
         # Comparisons play the exact account.
         assert document["evaluation"]["config"]["whole_shares"] and not state["scenario"]["config"]["whole_shares"]
-
     again = evaluated(folder, tmp_path / "evaluated.json", "--seed", "3")["agents"]
     # The deflation depends on how many agents there are to choose among.
     for told in (agents["trained"], again["trained"]):
         for name in [name for name in told if name.startswith(("deflated", "minus", "excess"))]:
             del told[name]
     assert list(again) == ["trained", "hold"] and again["trained"] == agents["trained"]
-
     assert cli.main(["train", "--resume", str(folder), frames, str(whole * 3 // 2)]) == 0
     assert updates_in(folder) == [1, 2, 3] and pd.read_csv(folder / "metrics.csv")[:2].equals(log)
     own = yaml.safe_load((folder / "settings.yaml").read_text())
@@ -150,7 +151,6 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     assert markets[0] == markets[1] != markets[2]
     logs = [pd.read_csv(path / "metrics.csv").drop(columns="samples_per_second") for path in (folder / "seed_5", alone)]
     pd.testing.assert_frame_equal(*logs, check_exact=True)
-
     document = told_in(folder / "metrics.json")
     agents = document["evaluation"]["agents"]
     assert list(agents)[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "initial"]

@@ -3,7 +3,6 @@
 import signal
 import socket
 import time
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import pairwise
 from urllib.parse import urlsplit
@@ -39,7 +38,7 @@ def settings(*args: str) -> ServeSettings:
     return replace(given, env=config, market="planted", num_paths=8, num_days=330, compile=False)
 
 
-def serving(*args: str) -> AbstractContextManager:
+def serving(*args: str):
     return served_market.serving("--port", "0", *SMALL, *args)
 
 
@@ -94,6 +93,10 @@ def test_splits_share_no_path_no_day_or_no_random_numbers():
     assert list(opened) == ["train", "validation", "test"]
     assert all(first == again != other for first, other, again in opened.values())
     assert len({first.shown for first, _, _ in opened.values()}) == 3
+    # Those of recorded books are spans of them.
+    rules = replace(ServeSettings.defaults(("--task", "crypto_lob")).env, synthetic_hours=2.0, embargo=60.0)
+    books = replace(given, task="crypto_lob", env=rules)
+    assert [pool._rows.env.scenario.config.part for pool in row_pools(books, QUIET).values()] == list(opened)
     rows = pools["test"]._rows
     assert isinstance(rows, TextRows) and rows.rules == given.text and not rows.env.compiled
     (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])

@@ -170,8 +170,7 @@ def test_forecasts_do_not_know_the_future():
     for name, wanted in ((fit.FLOW, flow(flows[720:1_260])), (fit.RIDGE, ridge(rows.factors[720:1_260]))):
         assert np.array_equal(before.forecasts[name][720:1_260], wanted.astype(np.float32))
     assert np.array_equal(before.mean[1_000], flow.mean) and np.isnan(before.mean[719]).all()
-    known = np.isfinite(rows.moves).sum(0).tolist()
-    assert known == [1_800 - max(1, round(horizon / 4)) for horizon in HORIZONS]
+    assert np.isfinite(rows.moves).sum(0).tolist() == [1_800 - max(1, round(horizon / 4)) for horizon in HORIZONS]
 
 
 def test_files_say_what_the_models_have_seen_and_agents_are_shown_them(trained):

@@ -132,8 +132,7 @@ def test_nothing_that_is_shown_or_paid_knows_the_future(action, latency):
     for step in range(steps + 1):
         actions = random_action(first.action_spec, envs[0].episode_keys, envs[0].rows.elapsed)
         rewards = [env.advance(actions, eager=True) for env in envs]
-        shown = [env.observations() for env in envs]
-        assert torch.equal(*shown) == (step < steps)
+        assert torch.equal(*(env.observations() for env in envs)) == (step < steps)
         if step < steps:
             assert torch.equal(*rewards)
             for name in LobState.__annotations__:

@@ -145,8 +145,7 @@ def test_outcomes_are_these_of_an_account():
 def test_agents_take_the_positions_that_they_name():
     env = vecenv.make("crypto_lob", 64, seed=1, compile=False, **SMALL)
     size = env.scenario.tape.size[env.state.row.long(), :, :5].sum(-1)
-    wanted = 1 + (size[:, 1] - size[:, 0]).sign()
-    assert torch.equal(Imbalance(0.0).act(env).squeeze(-1), wanted.long())
+    assert torch.equal(Imbalance(0.0).act(env).squeeze(-1), 1 + (size[:, 1] - size[:, 0]).sign().long())
     assert (Imbalance(1.0).act(env) == 1).all()
     units = torch.tensor([-2, 0, 1])
     for action, expected in {

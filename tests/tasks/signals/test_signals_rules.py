@@ -92,8 +92,7 @@ def test_scores_shown_are_those_of_the_day_of_the_decision():
     env.advance(torch.zeros(1, 1))
     assert env.observations()[0, -4:].tolist() == [5.0, 0.0, 4.0, 1.0]
     assert env.scenario.item_features == ("risk", "risk_known", "sentiment", "sentiment_known", "weight")
-    items = env.scenario.items(env.observations())
-    assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
+    assert env.scenario.items(env.observations()).features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
     # They are scaled, and hidden before a symbol can first trade: B on the second day; later gaps hide nothing.
     tape = tape_with([[(2, 5), (4, 1)]] * 4)
     tradable = tape.tradable.clone()

@@ -139,12 +139,10 @@ def test_a_full_disk_ends_training_in_a_sentence_that_names_what_is_kept(history
 @pytest.fixture(scope="module")
 def initial(history, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("initial") / "initial.safetensors"
-    days = {
-        "one": {"symbols": [KNOWN[0]], "validation_end": "2030-01-01"},
-        "two": {"symbols": ["X"], "validation_end": "2000-01-03"},
-    }
+    one = {"symbols": [KNOWN[0]], "validation_end": "2030-01-01"}
+    two = {"symbols": ["X"], "validation_end": "2000-01-03"}
     network = tiny_network(NetworkSettings(TINY.trunk, TINY.head, ("one", "two")))
-    save_network(path, network, {"label": "tried", "sources": days}, {})
+    save_network(path, network, {"label": "tried", "sources": {"one": one, "two": two}}, {})
     return path
 
 

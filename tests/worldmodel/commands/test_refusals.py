@@ -26,11 +26,8 @@ FAULTS = (ValueError, FileNotFoundError)
 
 @pytest.fixture
 def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
-    out, model, dates = (
-        tmp_path / "m.safetensors",
-        str(started_model),
-        {"train_end": ends[0], "validation_end": ends[1]},
-    )
+    out, model = tmp_path / "m.safetensors", str(started_model)
+    dates = {"train_end": ends[0], "validation_end": ends[1]}
     return {
         fit: FitSettings(validated_file, out, init=model),
         train: TrainSettings((validated_file,), out),

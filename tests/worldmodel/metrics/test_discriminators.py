@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from torch import Tensor
 
+from tests.worldmodel.metrics.simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
 from vecenv.worldmodel.metrics import discriminator_classifiers, whole_bars
 from vecenv.worldmodel.metrics import discriminator_features as inputs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from simulated_windows import NAN, correlated, normal, windows_of, with_gaps
 
+from tests.worldmodel.metrics.simulated_windows import NAN, correlated, normal, windows_of, with_gaps
 from vecenv.worldmodel.metrics import dependence, distribution
 from vecenv.worldmodel.metrics.dependence import autocorrelation, correlation_rmse, cross_correlation, leverage
 from vecenv.worldmodel.metrics.forecast import energy_score, forecast_scores, summarise, variogram_score

@@ -21,6 +21,7 @@ from tests.worldmodel.neural_market import (
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.quantity_correlations import matrices_over
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import JUDGED
 from vecenv.worldmodel.sampling import generator, stationary
@@ -78,7 +79,7 @@ def test_estimates_errors_and_paths_are_those_of_plain_sampling():
         assert found.probability == pytest.approx(math.prod(level.reached / PATHS for level in found.levels))
 
 
-def test_one_level_is_plain_sampling():
+def test_one_level_is_plain_sampling(monkeypatch):
     shown = []
     found = split(Walk(), 1.0, 400, 3, shown.append)
     share = float((Walk().begin(400, 3).scores >= 1.0).any(1).double().mean())
@@ -92,6 +93,9 @@ def test_one_level_is_plain_sampling():
     assert 10 < caught.value.highest < 60
     with pytest.raises(TargetNotReached, match=r"the highest score is 0$"):
         split(Walk(step=0.0), 1.0, 40, 0)
+    monkeypatch.setattr("vecenv.worldmodel.sampling.splitting.LEAST_PROBABILITY", 0.1)
+    with pytest.raises(TargetNotReached):
+        split(Walk(), TARGET, PATHS, 0)
     # By hand, of two levels of four paths: of two families of one path each, and of one family.
     for families, error in (([0, 3], math.sqrt(2 * 0.5 / (0.5 * 4))), ([3, 3], 1.0)):
         assert relative_error([Level(1.0, 2, 4), Level(2.0, 2, 4)], torch.tensor(families)) == pytest.approx(error)
@@ -232,8 +236,9 @@ def test_what_is_learned_of_a_market_is_its_mean():
     assert torch.allclose(start.variance[:2].double(), square, rtol=1e-4)
     level = market.encoded.before.volume_level[0, 1:300, 0].mean()
     assert float(start.volume_level[0]) == pytest.approx(float(level), rel=1e-6)
-    assert torch.allclose(start.correlation.diagonal(dim1=1, dim2=2), torch.ones(4, 3), atol=1e-5)
-    assert float(torch.linalg.eigvalsh(start.correlation).min()) > 0
+    # Of every tenth day from the sixtieth on.
+    matrices = matrices_over(market.observed, market.decay, 0.0)[6:31].mean(0)[:, [0, 1, 3]][..., [0, 1, 3]]
+    assert torch.allclose(start.correlation, matrices.float(), atol=1e-6)
 
 
 def test_the_warm_up_survives_halves(started_model, monkeypatch):
@@ -269,6 +274,7 @@ def test_symbols_choose_the_market_and_a_history_the_currency(started_model, fil
         assert found == [learned, "EUR", None]
     shipped = load_network(generator.WEIGHTS)
     assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
+    assert generator._currency(shipped, Path("mine.safetensors"), "us") is None
 
 
 def test_bad_requests_are_named(started_model):

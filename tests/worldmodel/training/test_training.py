@@ -36,7 +36,7 @@ def trained(market: TrainingMarket, settings: TrainingSettings = QUICK) -> fit.T
     return state
 
 
-def test_splits_and_learning_rates():
+def test_splits_learning_rates_and_averages():
     dates = business_days(100)
     assert split_by_date(dates, str(dates[59]), str(dates[79]), 5, "here") == (55, 60, 80)
     assert split_by_date(dates, str(dates[5]), str(dates[6]), 5, "here") == (1, 6, 7)
@@ -47,6 +47,11 @@ def test_splits_and_learning_rates():
     expected = {0.0: 0.01, 0.0005: 0.01, 0.05: 0.5, 0.1: 1.0, 0.55: 0.505, 1.0: 0.01}
     assert {at: fit.cosine_rate(at, 0.1) for at in expected} == pytest.approx(expected)
     assert fit.cosine_rate(0.325, 0.1) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.sqrt(0.5)))
+    # The first of all steps takes the average nine tenths of the way; the weights are not replaced by it.
+    start, state = new_state(NETWORK, QUICK).average, trained(MARKET, replace(QUICK, steps=1, learning_rate=1.0))
+    assert state.optimizer.defaults["betas"] == (0.9, 0.98)
+    for name, tensor in state.network.state_dict().items():
+        torch.testing.assert_close(state.average[name], torch.lerp(start[name], tensor, 0.9), rtol=0, atol=1e-6)
 
 
 def test_every_step_has_its_own_days_order_and_symbols(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.worldmodel.metrics.simulated_windows import NAN, normal
 from vecenv.learn.metrics import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, energy_score, forecast_scores
@@ -21,10 +22,6 @@ from vecenv.worldmodel.validation.report import Report, print_report, write_repo
 from vecenv.worldmodel.validation.rows import rows
 from vecenv.worldmodel.validation.table import cells, count, difference_cells, heading, markdown, verdict
 from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
@@ -58,7 +55,6 @@ def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
     assert less["crps"]["a"].mean == 0.0
 
 
-NAN = float("nan")
 ROWS = {row.key: row for row in rows()}
 REAL = {"leverage": -0.1, "mean_correlation": 0.25, "volume_pair_correlation": 0.30, "range_pair_correlation": 0.25}
 REAL |= {"zero_gaps": 0.066, "gap_kurtosis": 16.0, "gap_body_ratio": 0.50, "drift": 8.0}

@@ -55,8 +55,7 @@ def test_answers_are_read_and_others_are_none():
     orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text) for text in ("SELL 3; BID 4 AT 1", "no", "HOLD")])
     nothing = [0, 1, 0]
     assert orders.dtype == torch.int64 and valid.tolist() == [True, False, True]
-    invalid = [[8, 1, 0], *[nothing] * 3]
-    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], invalid, [nothing] * 4]
+    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], [[8, 1, 0], *[nothing] * 3], [nothing] * 4]
     empty, none = LANGUAGE.tensor([])
     assert empty.shape == (0, 4, 3) and none.shape == (0,)
 

@@ -211,8 +211,7 @@ def test_agents_without_a_law_or_texts_are_silent_and_hindsight_says_ten_from_tw
     )
     for name in ("lexicon", "reader", "filter"):
         assert bool((AGENTS[name]().act(env) == 10).all())
-    strength = torch.tensor([0.0, 0.01, -0.04, 0.26, -1.0, 1.2])
-    assert sized_signal(strength).tolist() == [0, 1, -1, 3, -10, 10]
+    assert sized_signal(torch.tensor([0.0, 0.01, -0.04, 0.26, -1.0, 1.2])).tolist() == [0, 1, -1, 3, -10, 10]
     assert AGENTS["silent"]().act(loud).tolist() == [[0.0] * 5] * 3
     numbers, said = AGENTS["hindsight"]().act(loud), AGENTS["hindsight"]().act(env) - 10
     assert numbers.dtype == torch.float32 and (10 * numbers).round().tolist() == said.tolist()

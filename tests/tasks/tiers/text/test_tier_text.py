@@ -10,7 +10,7 @@ from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
 from vecenv.tasks.tiers.text.parse import Order, format_orders, orders_tensor, parse_orders, symbol_slots
 from vecenv.tasks.tiers.text.render import TextRenderer
 
-NAMES = ("RELIANCE", "INFY", "M&M", "BAJAJ-AUTO", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "NSE:TCS", "E5", "INR=X")
+NAMES = ("RELIANCE", "INFY", "M&M", "Bajaj-Auto", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "N_S/E:TCS", "E5", "INR=X")
 SYMBOLS = symbol_slots(NAMES)
 
 
@@ -89,7 +89,8 @@ def test_orders_are_read(text):
 def test_what_is_no_text_and_whose_symbol_may_be_left_out():
     assert [parse_orders(text, SYMBOLS) for text in (None, 5, b"HOLD", ["HOLD"], object)] == [None] * 5
     assert parse_orders("BUY é", {"?": 0}) is None
-    for text, orders in (("BUY", (buy(4),)), ("SELL 30%", (sell(4, 0.3),)), ("BUY INFY", (buy(1),)), ("BUY 5 5", None)):
+    of_one = {"BUY": (buy(4),), "BUY 0.5": (buy(4, 0.5),), "SELL 30%": (sell(4, 0.3),), "BUY INFY": (buy(1),)}
+    for text, orders in {**of_one, "BUY 5 5": None}.items():
         assert parse_orders(text, SYMBOLS, only=4) == orders
     (order,) = parse_orders("SELL INFY -0", SYMBOLS)
     assert str(order.fraction) == "0.0"
@@ -102,7 +103,7 @@ def test_what_is_no_text_and_whose_symbol_may_be_left_out():
 
 
 def test_symbols_that_no_order_can_name_are_refused():
-    for names in (["INFY", "1E5"], ["INFY", "5"], ["A B"], ["A,B"], ["É"], [""], ["A%"], ["A\n"]):
+    for names in (["INFY", "1E5"], ["INFY", "5"], ["A B"], ["A,B"], ["É"], ["ſBI"], [""], ["A%"], ["A\n"]):
         with pytest.raises(ValueError, match=r"symbol .* cannot be written"):
             symbol_slots(names)
     with pytest.raises(ValueError, match="'infy' is the same as 'INFY'"):
@@ -111,8 +112,8 @@ def test_symbols_that_no_order_can_name_are_refused():
 
 def test_orders_are_written_and_become_a_tensor():
     orders = [Order(Kind.HOLD, 0, 0.0), buy(0, 0.5), sell(1, 1 / 3), buy(2), sell(3, 0.0)]
-    assert format_orders(orders, NAMES) == "BUY RELIANCE 0.5; SELL INFY 0.3333; BUY M&M 1; SELL BAJAJ-AUTO 0"
-    assert format_orders([], NAMES) == "HOLD"
+    assert format_orders(orders, NAMES) == "BUY RELIANCE 0.5; SELL INFY 0.3333; BUY M&M 1; SELL Bajaj-Auto 0"
+    assert format_orders([], NAMES) == format_orders(orders[:1] * 9, NAMES) == "HOLD"
     for steps in range(0, 10_001, 37):
         written = (buy(steps % 11, steps / 10_000), sell(steps % 7, steps / 10_000))
         assert parse_orders(format_orders(written, NAMES), SYMBOLS) == written
@@ -158,15 +159,13 @@ LEGEND = (
 
 
 def quote(**changes):
-    usual = Quote(2500 / PRICE_UNIT, 1, 0.015, 65, 2, 1, 1, 1.2, 1, 0.023, 1, 2, 0, 0)
-    return usual._replace(**changes)
+    return Quote(2500 / PRICE_UNIT, 1, 0.015, 65, 2, 1, 1, 1.2, 1, 0.023, 1, 2, 0, 0)._replace(**changes)
 
 
 def account(**changes):
-    usual = Account(
-        6, 20, 100_000 / VALUE_UNIT, 0.0234, 85_000 / 102_340, 0.977, 0.012, 0, 0, 0.4, 0.003, 0.5, 0.6, 0.15, 0, 0
-    )
-    return usual._replace(**changes)
+    return Account(
+        6, 20, 100_000 / VALUE_UNIT, 0.0234, 85_000 / 102_340, 0.977, 0.012, 0, 0, 0.4, 0.003, 0.125, 0.625, 0.15, 0, 0
+    )._replace(**changes)
 
 
 HELD = Position(40 * 2_500 / 102_340, 2_500 / 2_450 - 1, 3)
@@ -189,7 +188,7 @@ ROWS = np.concatenate(
             [14.25, 83.1],
         ),
         observation(
-            account(gate_closed=1, share_down=0.72, mean_change=-0.008, cash=0.31),
+            account(gate_closed=1, share_down=0.72, mean_change=-0.008, cash=0.31, slippage=0.0005),
             [STRONG, CHEAP, quote(close=0)],
             [EMPTY, Position(5 * 71.25 / 102_340, 0.5, 12), EMPTY],
             [0.123456789, -5],
@@ -215,7 +214,7 @@ INFY: Rs812.50 (+1.5% today)
   Candle: none | Gap: none | Range: normal
 Position: 1 share @ Rs926.45 | Current: Rs812.50 | P&L: -12.3% | Held: 1 day
 Risk: drawdown 5.1% | exposure 97.7% | losing sells in a row 2 | BUY capacity 50%
-Constraints: capital Rs100,000 | at most 50% per stock, 60% in total | 15 trades a day \
+Constraints: capital Rs100,000 | at most 12.5% per stock, 62.5% in total | 15 trades a day \
 | commission 0.1% | slippage 0.2%
 Available actions: BUY, SELL, HOLD
 
@@ -237,7 +236,7 @@ B: Rs71.25 (+1.5% today)
   Candle: bearish_engulfing | Gap: none | Range: normal
 Position: 5 shares @ Rs47.50 | Current: Rs71.25 | P&L: +50.0% | Held: 12 days
 Risk: drawdown 1.2% | exposure 97.7% | losing sells in a row 0 | BUY capacity 100%
-Constraints: capital Rs100,000 | at most 50% per stock, 60% in total | 15 trades a day
+Constraints: capital Rs100,000 | at most 12.5% per stock, 62.5% in total | 15 trades a day | slippage 0.05%
 Available actions: BUY, SELL, HOLD"""
 COMPACT = """\
 TCS Rs2,500 -2.0% untradable RSI25.0- MACD-- TRD- BOL-- VOL0.6- VTY++ MOM-3.4%- REG- GAP- RNG- \
@@ -256,6 +255,11 @@ def test_both_styles_to_the_letter(monkeypatch):
     for text, full, place in zip(compact, FULL.split("\n\n"), (0, 2), strict=True):
         lines, symbols = full.splitlines(), COMPACT.splitlines()[place : place + 2]
         assert text.splitlines() == [*lines[:3], LEGEND, *symbols, *lines[-3:]]
+    worst = observation(
+        account(gate_closed=1), [WEAK._replace(close=15, candle=5)] * 25, [Position(0.3, -0.3, 19)] * 25
+    )
+    (text,) = TextRenderer(style="compact").render(worst, [["LONGERNAME"] * 25])
+    assert len(text) <= 1_600 * 3, "as many tokens of three characters as the style may have"
     assert TextRenderer().render(np.zeros((0, 33), np.float32), []) == []
     assert ACCOUNT_SIZE == 16 and (VALUE_UNIT, PRICE_UNIT) == (2**20, 2**10)
     assert Quote._fields == ("close", "tradable", *TIER_FEATURES)
@@ -268,11 +272,12 @@ def test_numbers_at_their_bounds():
         assert shown in TextRenderer(style=style, currency="$").render(row, [["TCS"]])[0]
     drawdowns = {0.0299: 100, 0.03: 75, 0.0301: 75, 0.0499: 75, 0.0501: 50, 0.0799: 50, 0.0801: 25, 0.4: 25}
     for drawdown, capacity in drawdowns.items():
-        row = observation(account(drawdown=drawdown), [quote()], [EMPTY])
-        assert f"BUY capacity {capacity}%\n" in TextRenderer().render(row, [["TCS"]])[0]
+        row = observation(account(drawdown=drawdown, total_return=-1e-4), [quote()], [EMPTY])
+        (text,) = TextRenderer().render(row, [["TCS"]])
+        assert f"BUY capacity {capacity}%\n" in text and "Return: +0.0%\nTCS" in text
     # One symbol has no breadth, but a closed gate warns.
-    row = observation(account(gate_closed=1, share_down=0.72, mean_change=-0.008), [quote()], [HELD])
-    warning = "WARNING: regime gate closed (72% of symbols down, mean change -0.8%): BUY will be refused"
+    row = observation(account(gate_closed=1, share_down=0.72, mean_change=-1e-4), [quote()], [HELD])
+    warning = "WARNING: regime gate closed (72% of symbols down, mean change +0.0%): BUY will be refused"
     assert TextRenderer().render(row, [["TCS"]])[0].splitlines()[1] == warning
 
 
