@@ -59,8 +59,14 @@ def test_importing_alone_does_not_even_load_torch():
 
 def test_names_and_settings_are_checked(monkeypatch):
     for given, told in (
-        ({"hmin": 1, "comission": 0.1}, r"unknown settings \['comission', 'hmin'\].*hmax.*commission"),
-        ({"market_options": {"num_path": 2, "sed": 1}}, r"unknown market options num_path, sed; there are .*num_paths"),
+        (
+            {"hmin": 1, "comission": 0.1},
+            "unknown settings of task 'stock_trading': comission, hmin .did you mean commission.*hmax",
+        ),
+        (
+            {"market_options": {"num_path": 2, "sed": 1}},
+            r"unknown market options num_path, sed .did you mean num_paths or seed.*there are .*num_paths",
+        ),
         ({"hmax": 0.0}, "hmax must be positive"),
         ({"episode_length": 500}, r"120 days are fewer than the warm-up .* an episode of 500 days"),
     ):

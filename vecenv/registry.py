@@ -18,6 +18,7 @@ from vecenv.core.scenario import Scenario
 from vecenv.market.account import MarketAccount
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.system.settings import refuse_unknown
 from vecenv.text.recording import Recording
 from vecenv.text.task_text import TaskText
 
@@ -215,10 +216,7 @@ def make(
     record = task_named(task)
     own = config is None
     config = record.config() if own else config
-    known = [item.name for item in fields(config)]
-    unknown = sorted(set(overrides) - set(known))
-    if unknown:
-        raise ValueError(f"unknown settings {unknown} of task {record.name!r}; it has {', '.join(known) or 'none'}")
+    refuse_unknown(f"settings of task {record.name!r}:", sorted(overrides), [item.name for item in fields(config)])
     config = replace(config, **overrides)
     tape = None
     if record.market is not None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, Within
 
-Rate = float | tuple[float, ...]
+Fraction = Annotated[float, Within(0, 1, below=True)]
+Rate = Fraction | tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
-class StockTradingConfig:
+class StockTradingConfig(Settings):
     """Rules of the stock-trading task; see ``tasks/stock_trading/rules.md`` for their exact meaning."""
 
     features: tuple[str, ...] = FINRL_INDICATORS
@@ -20,9 +23,9 @@ class StockTradingConfig:
     """Orders as a share of hmax, target portfolio weights, or tilts of the benchmark's weights."""
     benchmark: Literal["equal_weight", "buy_and_hold"] = "equal_weight"
     """Benchmark portfolio of tilts and of the excess return: rebalanced daily, or bought at the start and held."""
-    benchmark_cash: float = 0.005
+    benchmark_cash: Annotated[float, Within(0, 0.5)] = 0.005
     """Weight of cash in the benchmark of tilts, at most 0.5; it also bounds how much cash a tilt can reach."""
-    tilt_gain: float = 1.0
+    tilt_gain: Positive = 1.0
     """Change of the logarithm of a weight per unit of tilt."""
     whole_shares: bool = True
     """Trade whole shares, with exact integer accounts; otherwise fractions."""
@@ -36,47 +39,47 @@ class StockTradingConfig:
         "delta_value"
     )
     """Reward of a step."""
-    initial_cash: float = 1_000_000.0
+    initial_cash: Positive = 1_000_000.0
     """Cash at the start, in the currency of the prices."""
-    initial_holdings: Rate = 0.0
+    initial_holdings: float | tuple[float, ...] = 0.0
     """Shares held at the start, one number or one per symbol."""
-    hmax: float = 100.0
+    hmax: Positive = 100.0
     """Largest order in shares per symbol and day."""
     commission: Rate = 0.001
     """Share of the traded value, one number or one per symbol."""
     slippage: Rate = 0.0
     """Share of the price lost to the market on each trade, one number or one per symbol."""
-    dead_zone: float = 0.0
+    dead_zone: NotNegative = 0.0
     """Dead zone: actions up to this size, or with weights orders up to this share of the value, are dropped."""
     gate: Literal["none", "turbulence", "vix"] = "none"
     """Context series of the gate: above the threshold nothing is bought and everything is sold."""
-    gate_threshold: float = 120.0
+    gate_threshold: Annotated[float, Within(high=math.inf)] = 120.0
     """Threshold of the gate."""
-    stop_loss: float = 0.0
+    stop_loss: NotNegative = 0.0
     """Sell a position that has lost this share of its average purchase price; 0 for never."""
     shorting: bool = False
     """Allow short positions, collateralised by cash."""
-    initial_margin: float = 0.5
+    initial_margin: NotNegative = 0.5
     """Initial margin: cash beyond the value of the shorts required to open one."""
     maintenance_margin: float = 0.25
     """Maintenance margin: cash beyond the value of the shorts below which everything is closed."""
-    borrow_rate: float = 0.0
+    borrow_rate: NotNegative = 0.0
     """Yearly fee on the value of the shorts."""
-    ruin_fraction: float = 0.0
+    ruin_fraction: NotNegative = 0.0
     """The episode ends when the value falls to this share of its start."""
     random_start: bool = True
     """Draw path and start day; otherwise start at the first day."""
-    episode_length: int = 250
+    episode_length: Count = 250
     """Days of an episode, at most."""
-    min_episode_length: int = 0
+    min_episode_length: CountFromZero = 0
     """If above 0, lengths are drawn uniformly from here to episode_length."""
-    reward_scale: float = 1e-4
+    reward_scale: Positive = 1e-4
     """Factor of the reward."""
-    sharpe_decay: float = 0.01
+    sharpe_decay: Share = 0.01
     """Rate of the exponential means of the differential Sharpe ratio."""
     risk_aversion: float = 1.0
     """Weight of the squared return in the risk-penalised reward."""
-    min_cash_fraction: float = 0.0
+    min_cash_fraction: NotNegative = 0.0
     """Cash below this share of the value is penalised."""
     cash_penalty_weight: float = 1.0
     """Weight of that penalty."""
@@ -92,23 +95,12 @@ class StockTradingConfig:
     """Scale of f in the observation."""
 
     def __post_init__(self) -> None:
-        for name in ("initial_cash", "hmax", "episode_length", "tilt_gain"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("dead_zone", "stop_loss", "ruin_fraction", "min_cash_fraction", "borrow_rate", "initial_margin"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("commission", "slippage"):
-            rates = getattr(self, name)
-            if not all(0 <= rate < 1 for rate in (rates if isinstance(rates, tuple) else (rates,))):
-                raise ValueError(f"{name} must be in [0, 1), got {rates}")
+        super().__post_init__()
         if _largest(self.commission) + _largest(self.slippage) >= 1:
             raise ValueError(f"commission {self.commission} and slippage {self.slippage} together must be below 1")
-        if not 0 <= self.benchmark_cash <= 0.5:
-            raise ValueError(f"benchmark_cash must be in [0, 0.5], got {self.benchmark_cash}")
-        if not 0 <= self.min_episode_length <= self.episode_length:
+        if self.min_episode_length > self.episode_length:
             raise ValueError(
-                f"min_episode_length must be between 0 and episode_length ({self.episode_length}), "
+                f"min_episode_length must be at most episode_length ({self.episode_length}), "
                 f"got {self.min_episode_length}"
             )
 

@@ -84,7 +84,7 @@ def test_keywords_random_answers_and_the_configurations_for_roll(tmp_path):
     for options, words in (
         ({"format_penalty": 0.1}, "format_penalty"),
         ({"turns": 0}, "turns"),
-        ({"graed": 3}, r"unknown settings \['graed'\]"),
+        ({"graed": 3}, r"unknown settings .*: graed \(did you mean grade"),
     ):
         with pytest.raises(ValueError, match=words):
             made(**options)

@@ -112,7 +112,9 @@ def test_what_cannot_be_loaded_is_refused(long_frame, tmp_path):
             options = options | {"context_market": written(long_frame, tmp_path / "several.parquet")}
         with pytest.raises(ValueError, match=words):
             load_market(long_frame if market is None else market, MarketOptions(**({"features": ()} | options)))
-    with pytest.raises(ValueError, match="unknown market options seeds, ends; there are symbols, start, end"):
+    with pytest.raises(
+        ValueError, match=r"unknown market options seeds, ends .did you mean seed or end.*there are symbols, start, end"
+    ):
         MarketOptions().updated({"seeds": 1, "ends": 2, "seed": 3})
 
 

@@ -23,6 +23,7 @@ from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import checked_currency
+from vecenv.system.settings import refuse_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,10 +147,7 @@ class MarketOptions:
         Raises:
             ValueError: naming the options that do not exist, and those that do.
         """
-        known = [item.name for item in fields(self)]
-        unknown = [name for name in values if name not in known]
-        if unknown:
-            raise ValueError(f"unknown market options {', '.join(unknown)}; there are {', '.join(known)}")
+        refuse_unknown("market options", values, [item.name for item in fields(self)])
         return replace(self, **values)
 
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 import tyro
 import yaml
 
+from vecenv.system.settings import refuse_unknown
+
 Settings = TypeVar("Settings")
 
 
@@ -64,9 +66,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
     assert is_dataclass(settings) and not isinstance(settings, type)
     hints = get_type_hints(type(settings))
     known = [item.name for item in fields(settings) if item.name not in without]
-    unknown = [str(name) for name in values if name not in known]
-    if unknown:
-        raise ValueError(f"{source}: unknown settings {', '.join(unknown)}; known are {', '.join(known)}")
+    refuse_unknown("settings", values, known, f"{source}: ")
     changed: dict[str, Any] = {}
     for name, value in values.items():
         current, place = getattr(settings, name), f"{source}: {name}"

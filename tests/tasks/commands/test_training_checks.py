@@ -184,8 +184,12 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
     # What does not fit is named with its file.
     file = tmp_path / "own.yaml"
     for words, text, told in (
-        ("--preset FILE", "env: {comission: 0.1}", "FILE: env: unknown settings comission; known are "),
-        ("--preset FILE", "resume: run", "FILE: unknown settings resume; known are "),
+        (
+            "--preset FILE",
+            "env: {comission: 0.1}",
+            "FILE: env: unknown settings comission (did you mean commission?); there are ",
+        ),
+        ("--preset FILE", "resume: run", "FILE: unknown settings resume"),
         ("--preset FILE", "env: {commission: 2}", "FILE: env: commission must be in [0, 1), got 2"),
         ("--task-preset FILE", "hmax: 0", "FILE: hmax must be positive"),
         ("--resume nowhere", "", "nowhere: not the folder of a run, it has no settings.yaml"),
