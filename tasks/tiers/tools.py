@@ -192,7 +192,7 @@ class TierTools(ToolSet[_Row]):
 def _slot(row: _Row, symbol: str | None) -> int:
     if symbol is None and row.only is not None:
         return row.only
-    slot = None if symbol is None else row.slots.get(symbol.upper())
+    slot = None if symbol is None else row.slots.get(" ".join(symbol.upper().split()))
     if slot is None:
         named = "a symbol is needed" if symbol is None else f"there is no symbol {symbol[:40]!r}"
         raise ToolFault(f"{named}; there are {', '.join(row.slots)}")

@@ -138,12 +138,16 @@ class ToolSet(ABC, Generic[Row]):
         lacking = [name for name in tool.needed if name not in call.arguments]
         if lacking:
             raise ToolFault(f"{call.name} needs {lacking[0]}")
-        for name, value in call.arguments.items():
+        # A symbol may be called like a number, and be written as one.
+        given = {
+            name: str(v) if type(v) is int and tool.arguments[name] is str else v for name, v in call.arguments.items()
+        }
+        for name, value in given.items():
             # Python's bool is a subclass of int.
             if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
                 kind = "a whole number" if tool.arguments[name] is int else "a text"
                 raise ToolFault(f"{name} must be {kind}")
-        return dict(call.arguments)
+        return given
 
 
 def told_fault(fault: ToolFault) -> str:

@@ -11,9 +11,9 @@ Specification of the language:
     with an optional sign and digits; digits are 0 to 9. With more than 32 characters (without thousands separators) or
     a float64 value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to
     [0, 1]. No number means 1.
-4.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
-    the text invalid. A part that matches NUMBER is a number, so no symbol may be called like one. Without a symbol the
-    order is for the only one; where there are several, the text is invalid.
+4.  **SYMBOL.** The name of a known symbol by the rules of `vecenv.text.symbol_names`: the longest that fits, also one
+    that reads as a number. Any other makes the text invalid. Without a symbol the order is for the only one; where
+    there are several, the text is invalid.
 5.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
 """
 
@@ -31,16 +31,15 @@ from torch import Tensor
 
 from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
 from vecenv.text.answer_lines import answer_lines
+from vecenv.text.symbol_names import split_name
 
 MAX_NUMBER_LENGTH = 32
 
 # Possessive quantifiers keep a failing match linear; only of single characters, for those of groups are wrong before
 # CPython 3.11.5 (gh-106052).
-_NAME = r"[A-Z0-9&._^=/:-]++"
-_NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?"
-# The symbol is lazy: a part that can be a number is one.
-_ORDER = re.compile(rf"HOLD|(BUY|SELL)(?:[ \t]++({_NAME}))??(?:[ \t]++({_NUMBER})(?:[ \t]*+(%))?)?")
-_SYMBOL = re.compile(rf"(?!(?:{_NUMBER})\Z){_NAME}")
+_NUMBER = re.compile(r"([+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?)(%)?")
+_ORDER = re.compile(r"(BUY|SELL)(?:[ \t]++(.*))?")
+_BLANKS = re.compile(r"[ \t]++")
 _KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
 
 
@@ -52,43 +51,29 @@ class Order(NamedTuple):
     fraction: float
 
 
-def symbol_slots(names: Sequence[str]) -> dict[str, int]:
-    """Map upper-case names to slots, as `parse_orders` takes them.
-
-    Raises:
-        ValueError: a name occurs twice, reads as a number, or has a character that no symbol may have.
-    """
-    slots: dict[str, int] = {}
-    for slot, name in enumerate(names):
-        key = name.upper()
-        if not name.isascii() or not _SYMBOL.fullmatch(key):
-            raise ValueError(
-                f"symbol {name!r} cannot be written in an order: "
-                "it takes letters, digits or & - . _ ^ = / : and must not read as a number"
-            )
-        if key in slots:
-            raise ValueError(f"symbol {name!r} is the same as {names[slots[key]]!r} where case does not matter")
-        slots[key] = slot
-    return slots
-
-
 def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
     """Return a text's orders by the rules of this module, none for a hold, None if it is invalid; never raises.
 
-    ``symbols`` is from `symbol_slots`; ``only`` is the slot of orders without a symbol, None if all must name theirs.
+    ``symbols`` is from `slots_by_name`; ``only`` is the slot of orders without a symbol, None if all must name theirs.
     """
     lines = answer_lines(text)
     if not lines:
         return None
     orders: list[Order] = []
     for line in lines:
-        match = _ORDER.fullmatch(line)
-        if match is None:
-            return None
-        side, name, number, percent = match.groups()
-        if side is None:
+        if line == Kind.HOLD.name:
             continue
-        slot = only if name is None else symbols.get(name)
+        order = _ORDER.fullmatch(line)
+        if order is None:
+            return None
+        side, rest = order.groups("")
+        # A percent sign belongs to the number before it, so that no name ends there.
+        slot, rest = split_name(_BLANKS.sub(" ", rest).replace(" %", "%"), symbols)
+        slot = only if slot is None else slot
+        match = _NUMBER.fullmatch(rest)
+        if match is None and rest:
+            return None
+        number, percent = match.groups() if match else (None, None)
         fraction = 1.0 if number is None else _fraction(number, percent is not None)
         if slot is None or fraction is None or len(orders) == MAX_ORDERS:
             return None

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.money import sign_of
+from vecenv.text.symbol_names import shown_names, slots_by_name, told_names
 from vecenv.text.task_text import TaskText
 
 ORDERS = """\
@@ -32,7 +33,7 @@ TASK = (
 def order_grammar(symbols: Sequence[str]) -> str:
     """Return the description of the order grammar."""
     naming = "The symbol may be left out." if len(symbols) == 1 else "Every order names its symbol."
-    return ORDERS.format(symbol=symbols[0], naming=naming, symbols=", ".join(symbols))
+    return ORDERS.format(symbol=shown_names(tuple(symbols))[0], naming=naming, symbols=told_names(symbols))
 
 
 def system_prompt(symbols: Sequence[str], days: int) -> str:
@@ -59,7 +60,10 @@ class TierText(TaskText):
         return sign_of(self.scenario.tape.currency) if chosen is None else chosen
 
     def symbols(self, state: TierState) -> list[tuple[str, ...]]:
-        """Return the names of the K slots of each row."""
+        """Return the names under which the K slots of each row are shown."""
+        return list(map(shown_names, self._own(state)))
+
+    def _own(self, state: TierState) -> list[tuple[str, ...]]:
         if not self.scenario.config.random_symbol:
             return [self.scenario.tape.symbols] * len(state.day)
         return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
@@ -69,10 +73,10 @@ class TierText(TaskText):
 
     def instructions(self, state: TierState) -> list[str]:
         days = (state.end_day - state.start_day).tolist()
-        return list(map(system_prompt, self.symbols(state), days))
+        return list(map(system_prompt, self._own(state), days))
 
     def grammar(self, state: TierState) -> list[str]:
-        return list(map(order_grammar, self.symbols(state)))
+        return list(map(order_grammar, self._own(state)))
 
     def acted(self, state: TierState) -> Tensor:
         return state.traded > 0
@@ -83,7 +87,7 @@ class TierText(TaskText):
         return ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL") if single else ("HOLD",)
 
     def random_answer(self, draw: Random) -> str:
-        symbols = self.scenario.tape.symbols
+        symbols = shown_names(self.scenario.tape.symbols)
         symbol = draw.choice(symbols)
         named = "" if len(symbols) == 1 else f" {symbol}"
         return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
@@ -108,9 +112,9 @@ class TierText(TaskText):
         """Return the slots of the symbols that an order may name, and the default slot."""
         known = self._known.get((rule, drawn))
         if known is None:
-            symbols = (drawn,) if drawn else self.scenario.tiers[rule].symbols
-            places = {symbol: 0 if drawn else self.scenario.tape.symbols.index(symbol) for symbol in symbols}
-            slots = {name: places[symbols[slot]] for name, slot in symbol_slots(symbols).items()}
+            market = (drawn,) if drawn else self.scenario.tape.symbols
+            symbols = market if drawn else self.scenario.tiers[rule].symbols
+            slots = {name: slot for name, slot in slots_by_name(market).items() if market[slot] in symbols}
             known = self._known[rule, drawn] = slots, next(iter(slots.values())) if len(symbols) == 1 else None
         return known
 

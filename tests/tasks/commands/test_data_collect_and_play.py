@@ -16,8 +16,9 @@ from vecenv.tasks.commands.collect import CollectSettings
 from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
 from vecenv.tasks.signals.news import headlines, lexicon
-from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.parse import parse_orders
 from vecenv.tasks.tiers.text.rows import system_prompt
+from vecenv.text.symbol_names import slots_by_name
 
 
 def data(*words) -> int:
@@ -166,7 +167,7 @@ def test_conversations_are_of_training_days_and_of_simulated_markets(tmp_path):
     names = ("RELIANCE", "INFY")
     examples = [line.strip().split("  ")[0] for line in system_prompt(names, 20).splitlines() if line.startswith("  ")]
     assert examples == ["HOLD", "BUY RELIANCE 0.5", "SELL RELIANCE 30%"]
-    assert all(parse_orders(each, symbol_slots(names)) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
+    assert all(parse_orders(each, slots_by_name(names)) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
 
 
 def test_what_cannot_be_collected_is_refused_and_leaves_no_file(tmp_path, capsys):

@@ -149,7 +149,7 @@ def test_nothing_of_later_days_is_told(random_symbol):
         (ToolCall("rm -rf"), "there is no tool 'rm -rf'; there are price_history"),
         (ToolCall("price_history"), "a symbol is needed; there are RELIANCE, INFY, TCS"),
         (ToolCall("price_history", {"symbol": "XYZ"}), "there is no symbol 'XYZ'"),
-        (ToolCall("price_history", {"symbol": 3}), "symbol must be a text"),
+        (ToolCall("price_history", {"symbol": 3.5}), "symbol must be a text"),
         (ToolCall("price_history", {"symbol": "INFY", "days": 0}), "days must be from 1 to 60"),
         (ToolCall("price_history", {"symbol": "INFY", "days": 61}), "days must be from 1 to 60"),
         (ToolCall("price_history", {"symbol": "INFY", "days": True}), "days must be a whole number"),

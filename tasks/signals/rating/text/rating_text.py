@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text.answers import SignalLanguage
+from vecenv.text.symbol_names import told_names
 from vecenv.text.task_text import TaskText
 
 NO_NEWS = "no news"
@@ -58,7 +59,7 @@ class RatingText(TaskText):
         recent = self.config.recent_days
         told = f", news and the last {recent} daily returns" if recent > 1 else ", news and the day's return"
         lines = [f"{head}, {self.scenario.tape.dates[day]}{told if recent else ''}"]
-        for name, text, here, past in zip(self.scenario.tape.symbols, texts, tradable, returns, strict=True):
+        for name, text, here, past in zip(self.language.symbols, texts, tradable, returns, strict=True):
             parts = [name, self._texts[text] if here or text >= 0 else "does not trade today"]
             if recent:
                 parts.append(" ".join(f"{change:+.2f}%" for change in reversed(past)))
@@ -66,8 +67,8 @@ class RatingText(TaskText):
         return lines
 
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
-        symbols = self.scenario.tape.symbols
-        return [GRAMMAR.format(symbol=symbols[0], symbols=", ".join(symbols))] * len(state.day)
+        symbols = told_names(self.scenario.tape.symbols)
+        return [GRAMMAR.format(symbol=self.language.symbols[0], symbols=symbols)] * len(state.day)
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
         horizon = self.config.horizon
@@ -87,10 +88,8 @@ class RatingText(TaskText):
         return actions.to(state.day.device), valid.to(state.day.device)
 
     def examples(self) -> tuple[str, ...]:
-        first = self.scenario.tape.symbols[0]
+        first = self.language.symbols[0]
         return f"{first}: 0", f"{first}: +5", f"{first}: -5"
 
     def random_answer(self, draw: Random) -> str:
-        return self.language.written(
-            [draw.randint(-LARGEST_SIGNAL, LARGEST_SIGNAL) for _ in self.scenario.tape.symbols]
-        )
+        return self.language.written([draw.randint(-LARGEST_SIGNAL, LARGEST_SIGNAL) for _ in self.language.symbols])

@@ -7,11 +7,12 @@ import torch
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
 from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
-from vecenv.tasks.tiers.text.parse import Order, format_orders, orders_tensor, parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.parse import Order, format_orders, orders_tensor, parse_orders
 from vecenv.tasks.tiers.text.render import TextRenderer
+from vecenv.text.symbol_names import slots_by_name
 
 NAMES = ("RELIANCE", "INFY", "M&M", "Bajaj-Auto", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "N_S/E:TCS", "E5", "INR=X")
-SYMBOLS = symbol_slots(NAMES)
+SYMBOLS = slots_by_name(NAMES)
 
 
 def buy(symbol, fraction=1.0):
@@ -88,7 +89,7 @@ def test_orders_are_read(text):
 
 def test_what_is_no_text_and_whose_symbol_may_be_left_out():
     assert [parse_orders(text, SYMBOLS) for text in (None, 5, b"HOLD", ["HOLD"], object)] == [None] * 5
-    assert parse_orders("BUY é", {"?": 0}) is None
+    assert parse_orders("BUY é", slots_by_name(["?"])) is None
     of_one = {"BUY": (buy(4),), "BUY 0.5": (buy(4, 0.5),), "SELL 30%": (sell(4, 0.3),), "BUY INFY": (buy(1),)}
     for text, orders in {**of_one, "BUY 5 5": None}.items():
         assert parse_orders(text, SYMBOLS, only=4) == orders
@@ -100,14 +101,6 @@ def test_what_is_no_text_and_whose_symbol_may_be_left_out():
             raise RuntimeError
 
     assert parse_orders(Hostile("HOLD"), SYMBOLS) == ()
-
-
-def test_symbols_that_no_order_can_name_are_refused():
-    for names in (["INFY", "1E5"], ["INFY", "5"], ["A B"], ["A,B"], ["É"], ["ſBI"], [""], ["A%"], ["A\n"]):
-        with pytest.raises(ValueError, match=r"symbol .* cannot be written"):
-            symbol_slots(names)
-    with pytest.raises(ValueError, match="'infy' is the same as 'INFY'"):
-        symbol_slots(["INFY", "infy"])
 
 
 def test_orders_are_written_and_become_a_tensor():
@@ -133,7 +126,7 @@ def test_orders_are_written_and_become_a_tensor():
 
 def test_long_texts_are_read_in_linear_time():
     """A quadratic reader would not come to an end before the suite does."""
-    size, slots = 1 << 20, symbol_slots(["RELIANCE"])
+    size, slots = 1 << 20, slots_by_name(["RELIANCE"])
     for unit in ("<answer>", "</answer><answer>", "<think>", "<think></think>", "9,", "1,000", " ", "BUY;", "\ud800"):
         parse_orders(unit * (size // len(unit)), slots, only=0)
     for opening, unit, end in (
