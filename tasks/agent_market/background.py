@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.book import max_quantity
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, Within
 from vecenv.tasks.agent_market.tables import LOG_BITS, arrival_thresholds, least_entries
 
 MAX_LATENCY = 8
@@ -39,134 +40,134 @@ CLASSES = ("maker", "value", "momentum", "noise")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackgroundConfig:
+class BackgroundConfig(Settings):
     """The market and its background agents; see ``tasks/agent_market/rules.md`` for the exact meaning."""
 
-    tick_seconds: float = 1.0
+    tick_seconds: Annotated[float, Within(0, 86_400, above=True)] = 1.0
     """Seconds of a tick of time."""
-    price_tick: float = 0.01
+    price_tick: Positive = 0.01
     """Currency of a price tick."""
     clearing: Literal["book", "auction"] = "book"
     """Messages are carried out one after the other in an order book; or all agents act at every tick, and a call
     auction clears their orders at one price."""
-    auction_levels: int = 256
+    auction_levels: Annotated[int, Within(1, 2**16)] = 256
     """Prices of an auction, about the last one."""
-    auction_spread: int = 10
+    auction_spread: Annotated[int, Within(0, 2**16)] = 10
     """Largest distance of noise and momentum traders' prices from the last one in an auction, in price ticks."""
-    room: int = 128
+    room: Annotated[int, Within(1, 2**12)] = 128
     """Orders that a side of the book has room for."""
-    slots: int = 6
+    slots: Annotated[int, Within(1, 256)] = 6
     """Messages of traders that a tick has room for; more wait."""
-    session_seconds: float = 23_400.0
+    session_seconds: Positive = 23_400.0
     """Session over which the noise traders wake."""
-    mean_price: int = 100_000
+    mean_price: Annotated[int, Within(1, MAX_FUNDAMENTAL)] = 100_000
     """Mean of the fundamental, in price ticks."""
-    reversion: float = 1.67e-7
+    reversion: NotNegative = 1.67e-7
     """Rate at which the fundamental returns to its mean, per second."""
-    volatility: float = 1.58
+    volatility: Annotated[float, Within(0, 2**14)] = 1.58
     """Standard deviation of the fundamental, in price ticks per square root of a second."""
-    volatility_spread: float = 0.0
+    volatility_spread: Annotated[float, Within(0, 4)] = 0.0
     """Standard deviation of the logarithm of the volatility, which wanders about its mean; the variance stays that of
     `volatility` on average."""
-    volatility_seconds: float = 900.0
+    volatility_seconds: Positive = 900.0
     """Time in which the logarithm of the volatility returns to its mean."""
-    shock_rate: float = 2.77778e-9
+    shock_rate: NotNegative = 2.77778e-9
     """Rate of megashocks of the fundamental, per second."""
-    shock_mean: float = 1_000.0
+    shock_mean: Annotated[float, Within(0, MAX_FUNDAMENTAL)] = 1_000.0
     """Mean size of a megashock, in price ticks."""
-    shock_spread: float = 223.6
+    shock_spread: Annotated[float, Within(0, 2**14)] = 223.6
     """Standard deviation of its size, in price ticks."""
-    news_rate: float = 1 / 1_800
+    news_rate: NotNegative = 1 / 1_800
     """Rate of news while there are none, per second."""
-    news_magnitude: int = 60
+    news_magnitude: Annotated[int, Within(1, MAX_FUNDAMENTAL)] = 60
     """Largest shift of the fundamental by news, in price ticks."""
-    news_seconds: float = 120.0
+    news_seconds: Positive = 120.0
     """Longest duration of news."""
-    num_makers: int = 2
+    num_makers: CountFromZero = 2
     """Market makers."""
-    maker_seconds: float = 60.0
+    maker_seconds: Positive = 60.0
     """Mean time between requotes of a maker."""
-    levels: int = 10
+    levels: Annotated[int, Within(1, 64)] = 10
     """Quotes of a maker on each side."""
-    level_spacing: int = 1
+    level_spacing: Annotated[int, Within(0, 2**10)] = 1
     """Step between the levels as a multiple of the maker's spread."""
-    first_spread: int = 10
+    first_spread: Annotated[int, Within(1, 2**20)] = 10
     """Spread of a maker at the start, in price ticks."""
-    spread_alpha: float = 0.75
+    spread_alpha: Share = 0.75
     """Weight of the newest spread in a maker's average."""
-    share_of_volume: float = 0.025
+    share_of_volume: Share = 0.025
     """Quantity of each quote as a share of the volume of the last minute."""
-    min_quote: int = 50
+    min_quote: Count = 50
     """Least quantity of a quote, in shares."""
-    price_skew: int = 4
+    price_skew: Annotated[int, Within(0, 2**16)] = 4
     """Shift of a maker's quotes at one-sided volume, in price ticks."""
-    volume_seconds: float = 60.0
+    volume_seconds: Positive = 60.0
     """Time over which volume is averaged."""
-    num_value: int = 102
+    num_value: CountFromZero = 102
     """Value traders."""
-    value_seconds: float = 175.4
+    value_seconds: Positive = 175.4
     """Mean time between wakes of a value trader."""
-    observation_noise: float = 31.62
+    observation_noise: Annotated[float, Within(0, 2**14)] = 31.62
     """Standard deviation of what value traders observe of the fundamental, in price ticks."""
-    aggressive_share: float = 0.1
+    aggressive_share: Share = 0.1
     """Share of value traders' orders at the touch of the other side."""
-    depth_spread: int = 2
+    depth_spread: Annotated[int, Within(0, 64)] = 2
     """Largest distance of value traders' orders from it, as a multiple of the spread."""
-    max_spread: int = 100
+    max_spread: Annotated[int, Within(1, 2**24)] = 100
     """Largest spread that value traders and makers reckon with, and that moves the mid, in price ticks; also how far
     from a value trader's observation the best price must be for it to be taken at once."""
-    take_spread: int = 20
+    take_spread: Annotated[int, Within(1, 2**24)] = 20
     """Largest spread at which momentum and noise traders trade, in price ticks."""
-    num_momentum: int = 12
+    num_momentum: CountFromZero = 12
     """Momentum traders."""
-    momentum_seconds: float = 37.0
+    momentum_seconds: Positive = 37.0
     """Mean time between wakes of a momentum trader."""
-    momentum_every: int = 1
+    momentum_every: Count = 1
     """Ticks between the samples of the mid that momentum traders average."""
-    num_noise: int = 1_000
+    num_noise: CountFromZero = 1_000
     """Noise traders, who wake once."""
-    maker_latency: int = 0
+    maker_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
     """Ticks from what makers see to their messages."""
-    value_latency: int = 0
+    value_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
     """Ticks from what value traders see to their messages."""
-    momentum_latency: int = 0
+    momentum_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
     """Ticks from what momentum traders see to their messages."""
-    noise_latency: int = 0
+    noise_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
     """Ticks from what noise traders see to their messages."""
-    candle_ticks: int = 1
+    candle_ticks: Count = 1
     """Ticks of a candle."""
-    fair_noise: int = 30
+    fair_noise: Annotated[int, Within(0, 2**14)] = 30
     """Standard deviation of the public estimate of the fundamental, in price ticks."""
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in _NOT_NEGATIVE:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in _SHARES:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        for name, most in _MOST.items():
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name):,}")
-        for item in fields(BackgroundConfig):
-            if item.type == "int" and not float(getattr(self, item.name)).is_integer():
-                raise ValueError(f"{item.name} must be a whole number, got {getattr(self, item.name)}")
+        super().__post_init__()
         if self.num_owners(0) > 2**20:
-            raise ValueError(f"a market has at most {2**20:,} background agents, got {self.num_owners(0):,}")
+            names = ", ".join(f"num_{name}" for name in ("makers", "value", "momentum", "noise"))
+            raise ValueError(f"{names} must be at most {2**20:,} agents together, got {self.num_owners(0):,}")
         for name in ("session_seconds", "news_seconds", "volume_seconds"):
             ticks = self.ticks(getattr(self, name))
             if ticks >= 2**31:
-                raise ValueError(f"{name} must be fewer than 2^31 ticks of {self.tick_seconds:g} s, got {ticks:,}")
-        busiest = max(list(arrival_rates(self).values())[:3])
-        if busiest > MOST_ARRIVALS:
-            raise ValueError(
-                f"at most {MOST_ARRIVALS} agents of a class can wake in a tick on average, got {busiest:,.0f}"
-            )
-        if self.min_quote > max_quantity(self.room):
-            raise ValueError(f"min_quote must be at most {max_quantity(self.room):,}, got {self.min_quote:,}")
+                raise ValueError(
+                    f"{name} must be fewer than 2^31 ticks (tick_seconds {self.tick_seconds:g}), got {ticks:.4g}"
+                )
+        counts = {"maker": "num_makers", "value": "num_value", "momentum": "num_momentum"}
+        rates = arrival_rates(self)
+        for name, count in counts.items():
+            if rates[name] > MOST_ARRIVALS:
+                raise ValueError(
+                    f"{name}_seconds must be so long that at most {MOST_ARRIVALS} agents of a class ({count}) wake in "
+                    f"a tick (tick_seconds) on average, got {rates[name]:,.0f}"
+                )
+        self.check_orders("min_quote")
+
+    def check_orders(self, *names: str) -> None:
+        """Raise ValueError if a number of shares is more than the book takes as one order."""
+        for name in names:
+            if getattr(self, name) > max_quantity(self.room):
+                raise ValueError(
+                    f"{name} must be at most {max_quantity(self.room):,}, the largest order of a book with room for "
+                    f"{self.room:,} a side, got {getattr(self, name):,}"
+                )
 
     def num_owners(self, seats: int) -> int:
         return seats + self.num_makers + self.num_value + self.num_momentum + self.num_noise
@@ -181,25 +182,9 @@ class BackgroundConfig:
         return max(1, round(seconds / self.tick_seconds))
 
 
-_POSITIVE: tuple[str, ...] = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "levels")
-_POSITIVE += ("news_seconds", "volatility_seconds", "maker_seconds", "value_seconds", "momentum_seconds")
-_POSITIVE += ("volume_seconds", "momentum_every", "min_quote", "first_spread", "news_magnitude", "candle_ticks")
-_POSITIVE += ("max_spread", "take_spread")
-_NOT_NEGATIVE: tuple[str, ...] = ("reversion", "volatility", "volatility_spread", "shock_rate", "shock_mean")
-_NOT_NEGATIVE += ("shock_spread", "news_rate", "level_spacing", "auction_spread", "price_skew", "observation_noise")
-_NOT_NEGATIVE += ("num_makers", "num_value", "num_momentum", "num_noise", "depth_spread", "fair_noise")
-_NOT_NEGATIVE += tuple(f"{name}_latency" for name in CLASSES)
 _OF_BOOKS: tuple[str, ...] = ("room", "slots", "session_seconds", "maker_seconds", "levels", "level_spacing")
 _OF_BOOKS += ("spread_alpha", "share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread")
 _OF_BOOKS += ("take_spread", "momentum_seconds", *(f"{name}_latency" for name in CLASSES))
-_SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
-_MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "volatility_spread": 4}
-_MOST |= {"auction_levels": 2**16, "auction_spread": 2**16, "shock_mean": MAX_FUNDAMENTAL, "shock_spread": 2**14}
-_MOST |= {"news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64, "fair_noise": 2**14}
-_MOST |= {"levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20}
-_MOST |= {"max_spread": 2**24, "take_spread": 2**24}
-_MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
-
 
 NUMBERS: tuple[str, ...] = ("session_ticks", "mean_price", "reversion", "volatility", "log_volatility_spread")
 NUMBERS += ("log_volatility_noise", "log_volatility_reversion", "shock_chance", "shock_mean", "shock_spread")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from vecenv.system.settings import Cash, Count, CountFromZero, Positive, Within
 from vecenv.tasks.agent_market.background import NUM_CANDLES, BackgroundConfig
 
 MAX_TICKS = 2**23
 """Most ticks of a market, so that its random numbers have indices of 32 bits."""
+
+MAX_CASH_TICKS = 2**51
+"""Cash at the start below which twice the equity, up to double the cash, is exact in float64 (2^53)."""
 
 MAX_ORDERS = 64
 """Most orders of a list."""
@@ -20,42 +25,41 @@ MAX_SEATS = 64
 class SeatConfig(BackgroundConfig):
     """The learner's seat in a market; see ``tasks/agent_market/rules.md`` for the exact meaning."""
 
-    seats: int = 1
+    seats: Annotated[int, Within(1, MAX_SEATS)] = 1
     """Learners in one market. Each is a row of the environment, and as many consecutive rows share a market."""
-    initial_cash: float = 1_000_000.0
+    initial_cash: Cash = 1_000_000.0
     """Cash at the start, in currency."""
-    max_ticks: int = 10_000
+    max_ticks: Count = 10_000
     """Ticks of an episode, after the warm-up."""
-    ticks_per_step: int = 1
+    ticks_per_step: Annotated[int, Within(1, 2**16)] = 1
     """Ticks from one action to the next."""
-    warm_up_ticks: int = 100
+    warm_up_ticks: CountFromZero = 100
     """Ticks of the market before the episode starts, at least; all candles are filled."""
     fair_value: bool = True
     """Show the public estimate of the fundamental, and what is derived from it."""
     depth: bool = False
     """Show the best ten levels of both sides too."""
-    max_orders: int = 4
+    max_orders: Annotated[int, Within(2, MAX_ORDERS)] = 4
     """Orders of a list, such as an answer in text, at most."""
-    reward_scale: float = 1e-3
+    reward_scale: Positive = 1e-3
     """Factor of the reward."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("initial_cash", "max_ticks", "ticks_per_step", "reward_scale"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not self.warm_up_ticks >= 0:
-            raise ValueError(f"warm_up_ticks must not be negative, got {self.warm_up_ticks}")
-        if not 2 <= self.max_orders <= MAX_ORDERS:
-            raise ValueError(f"max_orders must be in 2 … {MAX_ORDERS}, got {self.max_orders}")
-        if not 1 <= self.seats <= MAX_SEATS:
-            raise ValueError(f"seats must be in 1 … {MAX_SEATS}, got {self.seats}")
+        if not 0.5 < self.initial_cash / self.price_tick < MAX_CASH_TICKS:
+            raise ValueError(
+                f"initial_cash must be from one to fewer than 2^51 price ticks (price_tick {self.price_tick:g}), "
+                f"which the account counts, got {self.initial_cash:g}"
+            )
         if self.max_ticks % self.ticks_per_step:
             raise ValueError(
                 f"max_ticks must be a multiple of ticks_per_step ({self.ticks_per_step}), got {self.max_ticks}"
             )
         if self.warm_up + self.max_ticks >= MAX_TICKS:
-            raise ValueError(f"a market has fewer than {MAX_TICKS:,} ticks, got {self.warm_up + self.max_ticks:,}")
+            raise ValueError(
+                f"max_ticks and the warm-up (warm_up_ticks, at least {NUM_CANDLES} candle_ticks) must be fewer than "
+                f"{MAX_TICKS:,} ticks together, got {self.warm_up + self.max_ticks:,}"
+            )
 
     @property
     def warm_up(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 from torchrl.data import MultiCategorical
 
 from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
@@ -24,34 +25,28 @@ WAITS, JOINS, IMPROVES = 0, 1, 2
 class ExecutionConfig(SeatConfig):
     """Settings of the task `execution`."""
 
-    max_ticks: int = 600
+    max_ticks: Count = 600
     """Ticks within which the order is to be executed."""
-    ticks_per_step: int = 10
+    ticks_per_step: Annotated[int, Within(1, 2**16)] = 10
     """Ticks from one action to the next."""
-    parent_size: int = 1_000
+    parent_size: Count = 1_000
     """Shares to execute."""
     side: Literal["random", "buy", "sell"] = "random"
     """Side of the parent order."""
-    slices: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    slices: Annotated[tuple[Annotated[float, Within(0, 1e6)], ...], Items(2)] = (0.0, 0.5, 1.0, 2.0, 4.0)
     """Choices of the market order of a step, as multiples of an even slice of the parent order."""
-    passive_slices: float = 2.0
+    passive_slices: Annotated[float, Within(0, 1e6, above=True)] = 2.0
     """Quantity of the passive order, as a multiple of an even slice."""
-    left_cost: float = 20.0
+    left_cost: NotNegative = 20.0
     """Cost of what is left at the end, in basis points beyond the mid."""
-    reward_scale: float = 0.1
+    reward_scale: Positive = 0.1
     """Reward per basis point of shortfall."""
-    grade_scale: float = 2.0
+    grade_scale: Positive = 2.0
     """Shortfall in basis points that is graded 0.27; none is graded 0.5."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("parent_size", "passive_slices", "grade_scale"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not self.left_cost >= 0:
-            raise ValueError(f"left_cost must not be negative, got {self.left_cost}")
-        if len(self.slices) < 2 or not all(part >= 0 for part in self.slices):
-            raise ValueError(f"slices must be at least two numbers from 0, got {self.slices}")
+        self.check_orders("parent_size")
 
     @property
     def even_slice(self) -> int:

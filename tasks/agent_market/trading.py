@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
+from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted, shortfall_of_fills
@@ -25,38 +26,29 @@ class TradingConfig(SeatConfig):
 
     action: Literal["discrete", "continuous", "limit"] = "discrete"
     """Sell, hold or buy at the market; a share of order_size in [-1, 1] at the market; or limit orders."""
-    order_size: int = 100
+    order_size: Count = 100
     """Shares of an order, at most."""
-    max_position: int = 500
+    max_position: Count = 500
     """Shares held or sold short, at most."""
-    distances: tuple[int, ...] = (-1, 0, 1, 2, 5, 10)
+    distances: Annotated[tuple[int, ...], Items(1)] = (-1, 0, 1, 2, 5, 10)
     """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
-    sizes: tuple[float, ...] = (0.25, 0.5, 1.0)
+    sizes: Annotated[tuple[Annotated[float, Within(0, 1, above=True)], ...], Items(1)] = (0.25, 0.5, 1.0)
     """Quantities of limit orders as shares of order_size."""
     reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
     """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
     have cost beyond the mid before the step."""
-    drawdown_weight: float = 0.1
+    drawdown_weight: NotNegative = 0.1
     """Weight of the drawdown below the peak equity, of every step."""
-    cost_per_share: float = 0.0
+    cost_per_share: NotNegative = 0.0
     """Penalty of the reward for a share bought or sold, in currency."""
-    sharpe_weight: float = 0.0
+    sharpe_weight: NotNegative = 0.0
     """Weight of the Sharpe ratio of the steps of the episode, at its end."""
-    grade_scale: float = 0.01
+    grade_scale: Positive = 0.01
     """Return of an episode that is graded 0.73; none is graded 0.5."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("order_size", "max_position", "grade_scale"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not self.distances or not self.sizes or not all(0 < size <= 1 for size in self.sizes):
-            raise ValueError(
-                f"distances and sizes must not be empty, sizes in (0, 1], got {self.distances}, {self.sizes}"
-            )
-        for name in ("drawdown_weight", "cost_per_share", "sharpe_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        self.check_orders("order_size", "max_position")
 
     def inapplicable(self) -> dict[str, str]:
         names = super().inapplicable()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from vecenv.market.indicators import FINRL_INDICATORS
-from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, Within
+from vecenv.system.settings import Count, CountFromZero, Items, NotNegative, Positive, Settings, Share, Within
 
 Fraction = Annotated[float, Within(0, 1, below=True)]
-Rate = Fraction | tuple[Fraction, ...]
+Rate = Fraction | Annotated[tuple[Fraction, ...], Items(1)]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ the annotation says otherwise; `Items` bounds a sequence: ``Annotated[tuple[Shar
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -27,12 +28,16 @@ LARGEST_COUNT = 2**31 - 1
 
 @dataclass(frozen=True)
 class Within:
-    """Bounds of a number, included unless ``above`` or ``below``; infinity is a value only where it is a bound."""
+    """Bounds of a number, included unless ``above`` or ``below``; infinity is a value only where it is a bound.
+
+    ``limit`` bounds what has no other bound, by default `LARGEST_COUNT` or `LARGEST`.
+    """
 
     low: float | None = None
     high: float | None = None
     above: bool = False
     below: bool = False
+    limit: float = 0
 
     def holds(self, value: Any, limit: float) -> bool:  # noqa: ANN401
         low = -limit if self.low is None else self.low
@@ -70,6 +75,8 @@ class Items:
 
 
 Positive = Annotated[float, Within(0, above=True)]
+Cash = Annotated[float, Within(0, above=True, limit=sys.float_info.max)]
+"""Money at the start, which each family bounds by what its account holds exactly."""
 NotNegative = Annotated[float, Within(0)]
 Share = Annotated[float, Within(0, 1)]
 OpenShare = Annotated[float, Within(0, 1, above=True, below=True)]
@@ -201,6 +208,7 @@ def _either(checks: Sequence[Check]) -> Check:
 
 def _number(kind: type, within: Within) -> Check:
     limit, words = (LARGEST_COUNT, "be a whole number") if kind is int else (LARGEST, "be a number")
+    limit = within.limit or limit
     wanted: type = Integral if kind is int else Real  # type: ignore[assignment]
 
     def check(value: Any) -> Any:  # noqa: ANN401

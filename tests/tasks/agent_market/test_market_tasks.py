@@ -339,7 +339,7 @@ WRONG = [
 
 
 def test_settings_are_these_and_invalid_ones_named():
-    words = {"max_ticks": "ticks", "num_noise": "background agents", "num_value": "at most 500 agents of a class"}
+    words = {"num_noise": "agents together", "num_value": "at most 500 agents"}
     for config, changes in WRONG:
         name = next(iter(changes))
         with pytest.raises(ValueError, match=words.get(name, name)):

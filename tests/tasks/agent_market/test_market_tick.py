@@ -144,7 +144,7 @@ def test_shapes_and_settings_of_the_other_way_of_clearing():
     assert book.inapplicable() == dict.fromkeys(("auction_levels", "auction_spread"), "clearing auction")
     names = auction.inapplicable()
     assert {"room", "slots", "value_seconds"} <= names.keys() and set(names.values()) == {"clearing book"}
-    with pytest.raises(ValueError, match="auction_levels must be at most 65,536, got 65,537"):
+    with pytest.raises(ValueError, match=r"auction_levels must be in \[1, 65,536\], got 65537"):
         BackgroundConfig(clearing="auction", auction_levels=2**16 + 1)
 
 
