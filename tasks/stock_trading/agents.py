@@ -49,7 +49,7 @@ class BuyAndHold:
 
 
 class EqualWeight:
-    """Holds the same value of every symbol that can trade, restored daily at the task's costs."""
+    """Holds the same value of every symbol that can trade, restored daily at the task's costs; the others stay."""
 
     def act(self, env: VecEnv) -> Tensor:
         return towards_equal_parts(env, tape_of(env).tradable[env.state.path, env.state.day])
@@ -109,10 +109,14 @@ BASELINES: dict[str, Callable[[], Agent]] = {
 
 
 def towards_equal_parts(env: VecEnv, held: Tensor) -> Tensor:
-    """Return the action towards equal values of the held symbols alone, costs allowed for. Shape: (N, K)."""
+    """Return the action towards equal values of the held symbols, costs allowed for. Shape: (N, K).
+
+    Of other symbols nothing is held but what cannot be sold today; the held ones can trade.
+    """
     state, tape = env.state, tape_of(env)
     price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
-    value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
+    stuck = torch.where(tape.tradable[state.path, state.day], 0.0, state.holdings.double() * price)
+    value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size - stuck.sum(-1, keepdim=True)
     budget = value / held.sum(-1, keepdim=True).clamp(min=1)
     target = torch.where(held, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
     if config_of_env(env).whole_shares:

@@ -40,11 +40,13 @@ def wanted_in_shares(rules: OrderRules, action: Tensor, params: Tensors) -> Tens
     return wanted_shares(rules.money, action, params["hmax"], _dead_zone(rules, params))
 
 
-def wanted_by_weights(rules: OrderRules, weights: Tensor, state: StockState, prices: Prices, params: Tensors) -> Tensor:
-    """Return the orders towards target weights. Shape: (K,)."""
+def wanted_by_weights(
+    rules: OrderRules, weights: Tensor, value: Tensor, holdings: Tensor, prices: Prices, params: Tensors
+) -> Tensor:
+    """Return the orders towards target weights, which are shares of a value. Shape: (K,)."""
     surcharge = 1.0 + params["commission"] + params["slippage"]
     dead_zone = _dead_zone(rules, params)
-    return orders_to_weights(rules.money, weights, state.portfolio_value, state.holdings, prices, surcharge, dead_zone)
+    return orders_to_weights(rules.money, weights, value, holdings, prices, surcharge, dead_zone)
 
 
 def tilted(rules: OrderRules, action: Tensor, portfolio: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from vecenv.kernels.orders import Prices, fill_prices
 from vecenv.kernels.weights import chosen_weights
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
-from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio
+from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio, restored_growth
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.items import split_symbols
 from vecenv.tasks.stock_trading.orders import (
@@ -91,6 +91,7 @@ class StockTrading(Scenario[StockState]):
             )
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
+        self._gaps = bool(tape.gaps.any())
         self.shared = market_tensors(tape, config, self.money.dtype)
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
@@ -161,6 +162,7 @@ class StockTrading(Scenario[StockState]):
             if self._uses("stop_loss")
             else holdings[:0],
             moments=close.new_zeros(2 if config.reward == "differential_sharpe" else 0),
+            benchmark=torch.zeros_like(close, dtype=torch.float64) if self._remembers else holdings[:0],
             batch_size=[],
         )
 
@@ -183,9 +185,13 @@ class StockTrading(Scenario[StockState]):
             order = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
             weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
-            order = wanted_by_weights(rules, weights, state, prices, params)
+            value = state.portfolio_value
+            if self._gaps:
+                value = value - money.total(torch.where(can_trade, 0.0, state.holdings), close, self._max_holdings)
+            order = wanted_by_weights(rules, weights, value, state.holdings, prices, params)
         else:
-            order = wanted_by_weights(rules, chosen_weights(money, action), state, prices, params)
+            weights = chosen_weights(money, action)
+            order = wanted_by_weights(rules, weights, state.portfolio_value, state.holdings, prices, params)
             order = torch.where(finite, order, 0.0)
         gate = shared["gate"][row] if config.gate != "none" else None
         order = overruled(rules, order, state, close, gate, params)
@@ -218,6 +224,7 @@ class StockTrading(Scenario[StockState]):
             end_day=state.end_day,
             average_price=self._average_price(state, fills.bought, holdings, prices),
             moments=self._moments(state, value, params),
+            benchmark=self._restored(state, shared)[1] if self._remembers else state.benchmark,
             batch_size=[],
         )
 
@@ -236,6 +243,12 @@ class StockTrading(Scenario[StockState]):
         """Whether a parameter has an effect: not if it is a zero shared by all sub-environments."""
         value = getattr(self.config, name)
         return name in self.varied or (any(value) if isinstance(value, tuple) else value != 0)
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether an account keeps what its benchmark holds: where that depends on the days since its start."""
+        config = self.config
+        return self._gaps and config.reward == "excess_log_return" and config.benchmark == "equal_weight"
 
     @cached_property
     def _max_holdings(self) -> int | None:
@@ -259,12 +272,12 @@ class StockTrading(Scenario[StockState]):
         return float(self.params["hmax"].max()) * self._largest_action
 
     def _portfolio(self, state: StockState, close: Tensor, can_trade: Tensor, shared: Tensors) -> Tensor:
-        """Return the benchmark's portfolio on the day, in any unit. Shape: (K,)."""
+        """Return the benchmark's portfolio of the symbols that can trade on the day, in any unit. Shape: (K,)."""
         single = self.money.single
         if self.config.benchmark == "equal_weight":
             return can_trade.to(single)
         start, tradable = self._start(state, shared)
-        return held_portfolio(close.to(single), start.to(single), tradable)
+        return held_portfolio(close.to(single), start.to(single), tradable & can_trade if self._gaps else tradable)
 
     def _start(self, state: StockState, shared: Tensors) -> tuple[Tensor, Tensor]:
         """Return closes and tradable symbols at the start of the episode. Shape of each: (K,)."""
@@ -322,11 +335,18 @@ class StockTrading(Scenario[StockState]):
 
     def _benchmark_growth(self, state: StockState, shared: Tensors) -> Tensor:
         """Return the benchmark's growth over the step from a state. Shape: (), float64."""
+        if self._remembers:
+            return self._restored(state, shared)[0]
         row = state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
         if self.config.benchmark == "equal_weight":
             return shared["benchmark_growth"][row]
         close, next_close = shared["close"][row], shared["close"][row + 1]
         return held_growth(close, next_close, *self._start(state, shared))
+
+    def _restored(self, state: StockState, shared: Tensors) -> tuple[Tensor, Tensor]:
+        row = state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+        close, next_close = shared["close"][row], shared["close"][row + 1]
+        return restored_growth(state.benchmark, close, next_close, shared["tradable"][row])
 
     def terminated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         floor = state.start_value.double() * params["ruin_fraction"]

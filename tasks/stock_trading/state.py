@@ -13,8 +13,9 @@ class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
     agent has seen. ``traded``, ``costs`` (commissions, slippage and fees) and ``buy_ratio``, the share of the wanted
     purchases that cash covered, 1 before any, are those of the last step. ``invalid_actions`` counts entries of actions
     that were NaN or infinite, in this episode, which is truncated on ``end_day``. ``average_price``, of purchases, is
-    kept for the stop-loss only, (K,) or (0,), and ``moments``, exponential, for the differential Sharpe ratio only,
-    (2,) or (0,). The others have shape ().
+    kept for the stop-loss only, (K,) or (0,), ``moments``, exponential, for the differential Sharpe ratio only, (2,) or
+    (0,), and ``benchmark``, what the benchmark holds in parts of its value, for excess returns over equal weights on
+    markets with gaps only, (K,) or (0,). The others have shape ().
     """
 
     cash: Tensor
@@ -31,3 +32,4 @@ class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
     end_day: Tensor
     average_price: Tensor
     moments: Tensor
+    benchmark: Tensor

@@ -27,7 +27,7 @@ def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dt
     """Flatten (path, day) to one row index and scale the features once. Shape of each: (P T, ...).
 
     Prices in ticks, features, tradable symbols and, where the rules need them, the gate's series and the growth of the
-    equally weighted benchmark from each day to the next.
+    equally weighted benchmark from each day to the next, which is the same for all on a market without gaps only.
     """
     flat = tape.num_paths * tape.num_days
     tensors = {
@@ -38,7 +38,7 @@ def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dt
     }
     if config.fill == "next_open":
         tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(dtype)
-    if config.reward == "excess_log_return" and config.benchmark == "equal_weight":
+    if config.reward == "excess_log_return" and config.benchmark == "equal_weight" and not bool(tape.gaps.any()):
         close = tensors["close"].view(tape.num_paths, tape.num_days, -1)
         growth = equal_weight_growth(close[:, :-1], close[:, 1:], tape.tradable[:, :-1])
         tensors["benchmark_growth"] = torch.cat([growth, torch.ones_like(growth[:, :1])], dim=1).reshape(flat)

@@ -153,6 +153,11 @@ class MarketTape:
     def device(self) -> torch.device:
         return self.ohlcv.device
 
+    @property
+    def gaps(self) -> Tensor:
+        """Where a symbol that could trade on an earlier day cannot. Shape: (P, T, K), bool."""
+        return self.tradable.cummax(1).values & ~self.tradable
+
     def price_ticks(self, column: int = CLOSE) -> Tensor:
         """Prices as whole numbers of ticks, of 24 significant bits. Shape: (P, T, K), float32."""
         return (self.ohlcv[..., column].double() / self.tick_size).round().float()

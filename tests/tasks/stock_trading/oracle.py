@@ -14,6 +14,7 @@ import numpy as np
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 RATIO_STEPS = 2**16
+WHOLE = 2**44
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Account:
         self.invalid_actions = 0
         self.terminated, self.truncated = False, self.day >= self.last_day
         self.return_mean = self.return_square = 0.0
+        self.benchmark_parts = [0 for _ in self.symbols]
 
     def step(self, action: Sequence[float]) -> float:
         """Trade on ``day``, let it pass, and return the reward."""
@@ -107,9 +109,11 @@ class Account:
         if rules.action == "shares":
             wanted = self._wanted_shares(entries)
         elif len(entries) == len(closes):
-            wanted = self._wanted_weights(self._chosen(entries), entries)
+            wanted = self._wanted_weights(self._chosen(entries), self.value, entries)
         else:
-            wanted = self._wanted_weights(self._tilted([entry or 0.0 for entry in entries]), [0.0] * len(closes))
+            stuck = self._total([n * (not can) for n, can in zip(self.holdings, self.can_trade, strict=True)], closes)
+            weights = self._tilted([entry or 0.0 for entry in entries])
+            wanted = self._wanted_weights(weights, self.value - stuck, [0.0] * len(closes))
         for k in self.symbols:
             stop_price = self._product(1 - rules.stop_loss, self.average_price[k])
             stopped = rules.stop_loss > 0 and self.holdings[k] > 0 and closes[k] <= stop_price  # rule 5
@@ -154,7 +158,10 @@ class Account:
             return [float(can) for can in self.can_trade]
         start, now = self.market.close[self.start_day], self.market.close[self.day]
         tradable = self.market.tradable[self.start_day]
-        return [self._single(now[k] / start[k]) if tradable[k] and start[k] > 0 else 0.0 for k in self.symbols]
+        return [
+            self._single(now[k] / start[k]) if tradable[k] and self.can_trade[k] and start[k] > 0 else 0.0
+            for k in self.symbols
+        ]
 
     def _exp(self, exponent: float) -> float:
         """The exponential function by halving, seven terms of its series, and squaring, in single precision."""
@@ -169,7 +176,7 @@ class Account:
             result = self._product(result, result)
         return result
 
-    def _wanted_weights(self, weights: Sequence[float], entries: Sequence[float | None]) -> list[float]:
+    def _wanted_weights(self, weights: Sequence[float], value: float, entries: Sequence[float | None]) -> list[float]:
         rules = self.rules
         dead_zone = min(rules.dead_zone, 0.25 / len(weights)) if rules.action == "tilt" else rules.dead_zone
         wanted: list[float] = [0] * len(weights)
@@ -180,9 +187,9 @@ class Account:
             if isinstance(rules.commission, Sequence):
                 commission = self._rate(commission)
             price_with_costs = self.prices[k] * (1 + commission + self._rate(_of(rules.slippage, k)))
-            target = self._down(self._down(weights[k] * self.value) / self._up(price_with_costs))
+            target = self._down(self._down(weights[k] * value) / self._up(price_with_costs))
             order = target - self.holdings[k]
-            if abs(order) * self.prices[k] > dead_zone * self.value:
+            if abs(order) * self.prices[k] > dead_zone * value:
                 wanted[k] = order
         return wanted
 
@@ -302,13 +309,25 @@ class Account:
     def _benchmark_growth(self) -> float:
         """Return the growth of the benchmark over the day that has passed."""
         if self.rules.benchmark == "equal_weight":
-            origin, now = self.market.close[self.day - 1], self.market.tradable[self.day - 1]
-            grown = [self.market.close[self.day][k] / origin[k] for k in self.symbols if now[k]]
-            return sum(grown) / len(grown) if grown else 1.0
+            return self._restored_growth()
         origin = self.market.close[self.start_day]
         bought = [k for k in self.symbols if self.market.tradable[self.start_day][k] and origin[k] > 0]
         values = [sum(self.market.close[day][k] / origin[k] for k in bought) for day in (self.day - 1, self.day)]
         return values[1] / values[0] if values[0] else 1.0
+
+    def _restored_growth(self) -> float:
+        before, after, can = (
+            self.market.close[self.day - 1],
+            self.market.close[self.day],
+            self.market.tradable[self.day - 1],
+        )
+        parts = list(zip(self.benchmark_parts, can, strict=True))
+        free = WHOLE - sum(part for part, now in parts if not now)
+        held = [free // sum(can) if now else part for part, now in parts]
+        worth = [math.floor(held[k] * (after[k] / before[k])) if held[k] else 0 for k in self.symbols]
+        total = WHOLE - sum(held) + sum(worth)
+        self.benchmark_parts = [math.floor(part * WHOLE / total) for part in worth]
+        return total / WHOLE
 
     def _differential_sharpe(self, r: float) -> float:
         a, b = self.return_mean, self.return_square

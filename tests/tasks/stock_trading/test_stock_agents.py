@@ -1,6 +1,7 @@
 """Baselines on small markets whose accounts can be computed by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,12 +27,13 @@ from vecenv.tasks.stock_trading.agents import (
 )
 
 
-def tape_of(closes: list[list[float]]) -> MarketTape:
-    """A market of one path whose bars are flat at given closes. Shape: (T, K); NaN for no bar."""
+def tape_of(closes: list) -> MarketTape:
+    """A market whose bars are flat at given closes. Shape: (T, K) of one path or (P, T, K); NaN for no bar."""
     close = torch.tensor(closes, dtype=torch.float64)
-    bars = torch.stack([close, close, close, close, torch.where(close.isnan(), close, 1e6)], dim=-1)[None]
-    dates = np.datetime64("2020-01-01") + np.arange(len(closes))
-    names = tuple("ABCDEFG"[: close.shape[1]])
+    close = close if close.ndim == 3 else close[None]
+    bars = torch.stack([close, close, close, close, torch.where(close.isnan(), close, 1e6)], dim=-1)
+    dates = np.datetime64("2020-01-01") + np.arange(close.shape[1])
+    names = tuple("ABCDEFG"[: close.shape[2]])
     return MarketTape.from_bars(Bars(names, dates, bars, {"zero": torch.zeros_like(bars[..., 0])}), ("zero",))
 
 
@@ -63,6 +65,63 @@ def test_equal_weights_are_restored_every_day(action):
     # C can trade from the third day on.
     expected = 1e6 * np.cumprod([1.0, 1.1, 0.75, (1.25 + 1.5 + 1.0) / 3])
     assert play(env, EqualWeight())[0][:, 0].tolist() == pytest.approx(expected, rel=1e-9)
+
+
+NAN = math.nan
+PATTERNS = {
+    "a coin and a stock that rises on every reopening": [[9.0, a] for a in (1.0, NAN, NAN, 1.1, 1.1, NAN, NAN, 1.3)],
+    "a start inside a gap, and listed late": [[9.0, NAN, NAN], [8.0, 5.0, NAN], [8.5, 7.0, 3.0], [9.0, 4.0, 2.0]],
+    "delisted for ever": [[9.0, 4.0, 2.0], [8.0, 3.0, NAN], [7.0, 5.0, NAN], [3.0, 6.0, NAN]],
+    "all are missing": [[9.0, 4.0], [NAN, NAN], [NAN, NAN], [10.0, 1.0], [NAN, 2.0], [NAN, NAN], [3.0, NAN]],
+}
+
+
+def patterns(days: int = 12, symbols: int = 4) -> list[list[list[float]]]:
+    """The patterns above, with nothing after their end, and random ones, of one shape."""
+    rng, filled = np.random.default_rng(5), []
+    for closes in PATTERNS.values():
+        rows = [[*row, *[NAN] * (symbols - len(row))] for row in closes]
+        filled.append(rows + [[NAN] * symbols] * (days - len(rows)))
+    close = 20.0 * np.exp(rng.normal(0, 0.2, (200, days, symbols)).cumsum(1))
+    close[rng.random(close.shape) < rng.choice([0.0, 0.1, 0.4, 0.8], (200, 1, symbols))] = NAN
+    return filled + close.tolist()
+
+
+@pytest.mark.parametrize("start", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("action", "benchmark"),
+    [("tilt", "equal_weight"), ("tilt", "buy_and_hold"), ("weights", "equal_weight"), ("shares", "equal_weight")],
+)
+def test_playing_the_benchmark_has_no_excess_whatever_bars_are_missing(action, benchmark, start):
+    """Zero tilts and the agent of equal weights earn what the benchmark does, over gaps too, from any start."""
+    close = patterns()
+    tape = replace(tape_of(close), first_day=start)
+    rules = {"benchmark_cash": 0.0} if action == "tilt" else {"hmax": 1e9} if action == "shares" else {}
+    rules |= {"reward": "excess_log_return", "reward_scale": 1.0, "episode_length": tape.num_days - 1 - start}
+    env = make(tape, len(close), **FRACTIONS, action=action, benchmark=benchmark, **rules)
+    env.reset()
+    while not bool(env.rows.done.all()):
+        zeros = torch.zeros(len(close), tape.num_symbols + 1)
+        excess = env.advance(zeros if action == "tilt" else EqualWeight().act(env))
+        # Actions are in single precision.
+        assert float(excess.abs().max()) < (1e-9 if action == "tilt" else 1e-6)
+    assert float(env.info()["total_return"].abs().max()) > 0.5
+
+
+@pytest.mark.parametrize("benchmark", ["equal_weight", "buy_and_hold"])
+def test_tilts_of_zero_invest_whatever_the_account_holds_of_what_cannot_be_sold(benchmark):
+    """Half is kept of a symbol that cannot trade, or nothing; the rest is in the others, and cash in neither case."""
+    tape = tape_of([[10.0, 10.0, 10.0], [10.0, 10.0, NAN], [10.0, 10.0, NAN], [10.0, 10.0, 10.0]])
+    env = make(tape, **FRACTIONS, action="tilt", benchmark=benchmark, benchmark_cash=0.0, tilt_gain=50.0)
+    for first, kept in (([1.0, 1.0, -1.0, 0.0], 0.0), ([-1.0, 1.0, 1.0, -1.0], 0.5)):
+        env.reset()
+        env.advance(torch.tensor([first]))
+        for _ in range(2):
+            env.advance(torch.zeros(1, 4))
+            worth = env.state.holdings[0] * env.state.holdings.new_tensor([1e5] * 3)
+            share = (worth / env.state.portfolio_value[0]).tolist()
+            assert share == pytest.approx([(1 - kept) / 2, (1 - kept) / 2, kept], abs=1e-9)
+        assert float(env.info()["cash"]) == pytest.approx(0.0, abs=1e-6)
 
 
 def planted(kind, **overrides):
