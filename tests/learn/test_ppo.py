@@ -120,15 +120,24 @@ def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
         learner.network.outputs(learner.actor, observation[:5], torch.ones(5, 1, dtype=torch.bool))
 
 
-def test_observations_by_reference_teach_the_same_up_to_rounding() -> None:
+def rating_env(num_envs: int, **market: Any) -> VecEnv:
+    """News and returns of the day are all that is seen: no block is a row's own."""
+    options = {"num_paths": 1, "num_days": 60, **market}
+    return vecenv.make("news_signals", num_envs, market="news", market_options=options, compile=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "other"), [(make_env, {"tape": small_tape(seed=5)}), (rating_env, {"seed": 5})], ids=["blocks", "none"]
+)
+def test_observations_by_reference_teach_the_same_up_to_rounding(made: Any, other: dict[str, Any]) -> None:
     """Whatever becomes of weights, moments and market, from which the first layer's table is made."""
     config = replace(SMALL_PPO, total_frames=4 * 8 * 16)
-    whole, parts = (PPO(make_env(16), replace(config, by_reference=by)) for by in (False, True))
+    whole, parts = (PPO(made(16), replace(config, by_reference=by)) for by in (False, True))
     assert whole.collector.references is None and parts.collector.references is not None
     for update in range(3):
         if update == 2:
             for one in (whole, parts):
-                one.env.write_shared(make_env(16, tape=small_tape(seed=5)).scenario.shared)
+                one.env.write_shared(made(16, **other).scenario.shared)
         told = [one.update() for one in (whole, parts)]
         for name in ("policy_loss", "value_loss", "entropy", "reward", "explained_variance"):
             assert told[1][name] == pytest.approx(told[0][name], rel=1e-3, abs=1e-4), name

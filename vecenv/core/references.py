@@ -48,7 +48,8 @@ class References:
     def own_columns(self, values: Tensor) -> Tensor:
         """Return the columns of the own blocks, in their order. Shapes: (..., D) -> (..., own)."""
         blocks = values.split(self._widths, dim=-1)
-        return torch.cat([blocks[place] for place in self._own], dim=-1)
+        # A task may have no block of its own.
+        return torch.cat([values[..., :0], *(blocks[place] for place in self._own)], dim=-1)
 
     def referenced_columns(self, values: Tensor) -> Tensor:
         """Return the columns of the blocks by reference, in their order. Shapes: (..., D) -> (..., referenced)."""
