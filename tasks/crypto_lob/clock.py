@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 
+from vecenv.core.memory import check_memory
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+
+LONGEST_HOLE = 900.0
+"""Seconds of the longest hole that a clock runs through: the rows of longer ones are left out, and what comes after is
+a recording of its own."""
+
+_ROW_BYTES, _LEVEL_BYTES = 280, 120
+"""Bytes that reading takes for a row of the clock and for each of its levels, as measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClockedBooks:
-    """Books at T times of a regular clock; a hole repeats the prices of the last row before that is none.
+    """Books at T times of a clock, regular but for holes of more than `LONGEST_HOLE`, which are left out.
+
+    A hole repeats the prices of the last row before that is none.
 
     ``time`` is milliseconds since 1970, ``open`` whether the row has a fresh book, and is no hole. Prices and sizes,
     (T, L), are NaN and 0 where there is no level; sizes are 0 in holes. ``bought`` and ``sold`` are coins taken since
@@ -33,36 +44,41 @@ def clocked(snapshots: Snapshots, step_gap: float, max_age: float) -> ClockedBoo
     """Read the last book at or before each time of a clock of ``step_gap`` seconds.
 
     The clock starts at the first multiple of ``step_gap`` that is not before the first fresh snapshot, one at most
-    ``max_age`` seconds old. Raises MarketDataError if fewer than two times have a fresh book.
+    ``max_age`` seconds old, and leaves out holes of more than `LONGEST_HOLE`. Raises MarketDataError if fewer than two
+    times have a fresh book, TooLittleMemoryError before there are more than fit into memory.
     """
     gap, oldest = round(step_gap * 1000), max_age * 1000
     if not (gap > 0 and abs(gap - step_gap * 1000) < 1e-9):
         raise ValueError(f"step_gap must be a positive number of milliseconds, got {step_gap} s")
-    fresh = snapshots.age <= oldest
+    gap, oldest = gap * snapshots.per_ms, oldest * snapshots.per_ms
+    age = snapshots.age * snapshots.per_ms
+    fresh = age <= oldest
     if not fresh.any():
-        raise MarketDataError(f"{snapshots.source}: no book is at most {max_age:g} s old")
-    first = -(-int(snapshots.time[fresh.argmax()]) // gap) * gap
-    time = np.arange(first, int(snapshots.time[-1]) + 1, gap)
+        told = f"; {sum(snapshots.faults.values()):,} rows are faulty" if snapshots.faults else ""
+        raise MarketDataError(f"{snapshots.source}: no book is at most {max_age:g} s old{told}")
+    lasts = np.where(fresh, np.minimum(np.floor(oldest - age), 2.0**62), -1.0).astype(np.int64)
+    number = _clock_numbers(snapshots, gap, lasts, step_gap)
+    time = number * gap
     place = np.searchsorted(snapshots.time, time, "right") - 1
-    age = snapshots.age[place] + (0 if snapshots.lasting else time - snapshots.time[place])
-    is_open = age <= oldest
+    is_open = age[place] + (0 if snapshots.lasting else time - snapshots.time[place]) <= oldest
     if is_open.sum() < 2:
         raise MarketDataError(
             f"{snapshots.source}: on a clock of {step_gap:g} s fewer than two of {len(time)} times have a book that is "
             f"at most {max_age:g} s old"
         )
-    # Rows before the first open one have nothing to repeat.
-    start = int(is_open.argmax())
-    time, place, is_open = time[start:], place[start:], is_open[start:]
     last_open = np.maximum.accumulate(np.where(is_open, np.arange(len(time)), 0))
     source = place[last_open]
     sizes = {
         name: np.where(is_open[:, None], np.nan_to_num(getattr(snapshots, name)[source]), 0.0)
         for name in ("bid_size", "ask_size")
     }
-    volumes = {name: np.where(is_open, _taken(getattr(snapshots, name), place), 0.0) for name in ("bought", "sold")}
+    # What was taken while nothing was recorded is no volume of the row after.
+    begins = np.diff(number, prepend=number[0] - 2) > 1
+    volumes = {
+        name: np.where(is_open & ~begins, _taken(getattr(snapshots, name), place), 0.0) for name in ("bought", "sold")
+    }
     books = ClockedBooks(
-        time=time,
+        time=time // snapshots.per_ms,
         open=is_open,
         bid_price=snapshots.bid_price[source],
         ask_price=snapshots.ask_price[source],
@@ -71,6 +87,53 @@ def clocked(snapshots: Snapshots, step_gap: float, max_age: float) -> ClockedBoo
     )
     assert all(len(getattr(books, item.name)) == len(time) for item in fields(books))
     return books
+
+
+def _clock_numbers(snapshots: Snapshots, gap: int, lasts: np.ndarray, step_gap: float) -> np.ndarray:
+    """Return the numbers of the clock's times, those of long holes left out, and those before a fresh book.
+
+    ``lasts`` is how long each snapshot is fresh, negative if never, in units of the times. Shapes: (R,) -> (T,).
+    """
+    time = snapshots.time
+    until = np.append(time[1:] - 1, time[-1])
+    if not snapshots.lasting:
+        until = np.minimum(until, time + lasts)
+    first, last = -(-time // gap), until // gap
+    shown = np.flatnonzero((lasts >= 0) & (first <= last))
+    if not len(shown):
+        # The caller tells that there are too few.
+        return first[(lasts >= 0).argmax(), None]
+    first, last, end = first[shown], last[shown], int(time[-1]) // gap
+    longest = int(LONGEST_HOLE / step_gap)
+    cuts = np.flatnonzero(first[1:] - last[:-1] - 1 > longest)
+    starts = np.append(first[0], first[1:][cuts])
+    ends = np.append(last[cuts], end if end - last[-1] <= longest else last[-1])
+    rows = int((ends - starts + 1).sum())
+    what = f"{snapshots.source}: {rows:,} rows of {snapshots.levels} levels every {step_gap:g} s"
+    check_rows(rows, snapshots.levels, what)
+    return np.concatenate([np.arange(start, stop + 1) for start, stop in zip(starts, ends, strict=True)])
+
+
+def check_rows(rows: int, levels: int, what: str) -> None:
+    """Raise TooLittleMemoryError if so many rows do not fit into memory; ``what`` says of what, in the plural."""
+    needed = rows * (_ROW_BYTES + levels * _LEVEL_BYTES)
+    check_memory(needed, "cpu", what, "choose a larger step_gap, fewer levels or fewer hours")
+
+
+def moment(time: int) -> str:
+    """Return milliseconds since 1970 as a time, UTC, to the second."""
+    return str(np.datetime64(int(time), "ms").astype("datetime64[s]")).replace("T", " ")
+
+
+def cuts(time: np.ndarray, step_gap: float) -> np.ndarray:
+    """Return the rows before which a long hole is left out of a clock. Shape of the times: (T,)."""
+    return np.flatnonzero(np.diff(time) > round(step_gap * 1000)) + 1
+
+
+def recordings(books: ClockedBooks, step_gap: float) -> list[ClockedBooks]:
+    """Return the parts of books between which long holes are left out."""
+    parts = [slice(low, high) for low, high in pairwise([0, *cuts(books.time, step_gap), len(books.time)])]
+    return [ClockedBooks(**{item.name: getattr(books, item.name)[part] for item in fields(books)}) for part in parts]
 
 
 def _taken(volume: np.ndarray, place: np.ndarray) -> np.ndarray:

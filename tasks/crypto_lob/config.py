@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vecenv.tasks.crypto_lob.factors.table import DEFAULT_FACTORS, check_factors
+from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows
 
 Part = Literal["all", "train", "validation", "test"]
 
@@ -34,6 +35,9 @@ class BookSource:
     """Levels of a side that orders may walk, at most; a file may have fewer."""
     tick_size: float | None = None
     """Currency per tick, by default the largest power of ten of which all prices are multiples."""
+    faulty_rows: FaultyRows = "refuse"
+    """Refuse a file with rows that are crossed, locked, one-sided, unsorted or not in the order of their times, or
+    make holes of such books, put the times in order, and count both."""
     synthetic_hours: float = 24.0
     """Hours that the generator makes."""
     synthetic_strength: float = 0.1
@@ -52,7 +56,7 @@ class BookSource:
 
     def inapplicable(self) -> dict[str, str]:
         if self.book == SYNTHETIC:
-            return {"symbol": "a file of several coins"}
+            return {"symbol": "a file of several coins", "faulty_rows": "a file of books"}
         return dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
 
     @property

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vecenv.market.validation import MarketDataError, MarketDataWarning
-from vecenv.tasks.crypto_lob.clock import long_holes
+from vecenv.tasks.crypto_lob.clock import LONGEST_HOLE, cuts, long_holes, moment
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.tape import BookTape
 
@@ -62,13 +62,18 @@ def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
     possible[: max(len(possible) - last_orders, 0)] &= is_open[last_orders:]
     possible[:low] = False
     possible[max(high - steps, 0) :] = False
-    holes = [hole for hole in long_holes(is_open, int(config.max_gap / tape.step_gap)) if low <= hole[0] < high]
+    left_out = [(int(row), int(row)) for row in cuts(tape.time.numpy(), tape.step_gap)]
+    longest = min(config.max_gap, LONGEST_HOLE)
+    holes = sorted([*long_holes(is_open, int(longest / tape.step_gap)), *left_out])
+    holes = [hole for hole in holes if low <= hole[0] < high]
     if holes:
         first, end = holes[0]
+        gap = round(tape.step_gap * 1000)
+        began = int(tape.time[max(first - 1, 0)]) + gap
+        ended = int(tape.time[end]) if end < tape.num_rows else began + (end - first) * gap
         warnings.warn(
-            f"{tape.source}: no fresh book for {(end - first) * tape.step_gap:,.0f} s from {tape.moment(first)}, row "
-            f"{first} of the clock; {len(holes)} such holes of more than {config.max_gap:g} s, over which no episode "
-            "runs",
+            f"{tape.source}: no fresh book for {(ended - began) / 1000:,.0f} s from {moment(began)}, row {first} of "
+            f"the clock; {len(holes)} such holes of more than {longest:g} s, over which no episode runs",
             MarketDataWarning,
             stacklevel=2,
         )
@@ -79,7 +84,7 @@ def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
         hours = max(high - low, 0) * tape.step_gap / HOUR
         raise MarketDataError(
             f"{tape.source}: the part {config.part!r} has {hours:.2f} h, in which no episode of {steps} steps "
-            f"({steps * tape.step_gap:g} s) fits without a hole of more than {config.max_gap:g} s"
+            f"({steps * tape.step_gap:g} s) fits without a hole of more than {longest:g} s"
         )
     disjoint, place = [], 0
     while place < len(rows):

@@ -35,6 +35,17 @@ def part_up(money: Tensor, rate: Tensor) -> Tensor:
     return -((-money * rate) // RATE_UNITS)
 
 
+def whole_money(cash: float, size: float, source: str) -> int:
+    """Return an initial cash in money of a ``size``; raises ValueError if it is not whole money within 1%."""
+    money = round(cash / size)
+    if abs(money * size - cash) > 0.01 * cash:
+        raise ValueError(
+            f"{source}: initial_cash {cash:g} is no whole number of {size:g}, half a tick times a lot: use a smaller "
+            f"unit, lot_size or tick_size, or more initial_cash"
+        )
+    return money
+
+
 def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: int, source: str) -> None:
     """Raise a ValueError, naming the settings that make numbers smaller, if accounts can overflow 64 bits.
 

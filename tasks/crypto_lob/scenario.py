@@ -19,7 +19,7 @@ from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
 from vecenv.tasks.crypto_lob.observation import feature_names, observed, outcomes
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
-from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors
+from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors, whole_money
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
 from vecenv.tasks.crypto_lob.state import Account, LobState, after_fill
 from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_options
@@ -40,7 +40,7 @@ class CryptoLob(Scenario[LobState]):
         tape = tape_of_options(config.options) if tape is None else tape
         self.config, self.tape = config, tape
         self._starts = starts = episode_starts(tape, config)
-        self.initial = round(config.initial_cash / tape.money_size)
+        self.initial = whole_money(config.initial_cash, tape.money_size, tape.source)
         check_fits(config, int(tape.doubled_mid.max()), tape.unit, self.initial, tape.source)
         self.most = config.max_position * tape.unit
         # The mid of a hole has a minus, so that one number tells both.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from vecenv.market.validation import MarketDataError
 from vecenv.system.file_state import file_state
-from vecenv.tasks.crypto_lob.clock import clocked
+from vecenv.tasks.crypto_lob.clock import clocked, moment
 from vecenv.tasks.crypto_lob.config import BookOptions
 from vecenv.tasks.crypto_lob.factors.table import factor_table
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
@@ -44,7 +45,8 @@ class BookTape:
     level, and ``size`` in lots, 0 in holes, have shape (T, 2, L), int32; ``taken`` are lots taken from each side since
     the row before, (T, 2), int32; ``doubled_mid`` is the sum of best bid and ask in ticks, int32. ``factors`` have
     shape (T, F), float32. ``tick_size`` is currency per tick, ``lot_size`` coins per lot, ``unit`` the lots of a unit,
-    ``step_gap`` seconds between rows.
+    ``step_gap`` seconds between rows, where no long hole
+    is left out. ``faults`` counts faulty rows of the file by kind.
     """
 
     source: str
@@ -61,6 +63,7 @@ class BookTape:
     lot_size: float
     unit: int
     step_gap: float
+    faults: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -79,6 +82,8 @@ class BookTape:
         first, last, holes = self.moment(0), self.moment(-1), int((~self.open).sum())
         share = f"{holes / self.num_rows:.1%} of them without a fresh book" if holes else "all with a fresh book"
         rows = f"{self.num_rows:,} rows of {self.step_gap:g} s, {share}"
+        if self.faults:
+            rows += "; faulty rows of the file: " + ", ".join(f"{n:,} {kind}" for kind, n in self.faults.items())
         source = Path(self.source).name
         name = source if self.symbol in ("", source.upper()) else f"{source}, {self.symbol}"
         return {
@@ -88,6 +93,7 @@ class BookTape:
             "fingerprint": self.fingerprint(),
             "rows": self.num_rows,
             "holes": holes,
+            "faulty_rows": dict(self.faults),
             "first": first,
             "last": last,
             "levels": self.levels,
@@ -98,7 +104,7 @@ class BookTape:
 
     def moment(self, row: int) -> str:
         """Return the time of a row, UTC, to the second."""
-        return str(np.datetime64(int(self.time[row]), "ms").astype("datetime64[s]")).replace("T", " ")
+        return moment(int(self.time[row]))
 
     def fingerprint(self) -> str:
         """SHA-256 hash, 16 hex digits, of all that is traded and shown."""
@@ -162,6 +168,7 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
         lot_size=lot,
         unit=unit,
         step_gap=options.step_gap,
+        faults=snapshots.faults,
     )
 
 

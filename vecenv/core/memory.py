@@ -32,13 +32,13 @@ def available_memory(device: torch.device | str) -> int | None:
     return min(found, default=None)
 
 
-def check_memory(needed: int, device: torch.device | str, what: str) -> None:
+def check_memory(needed: int, device: torch.device | str, what: str, remedy: str = "choose fewer") -> None:
     """Raise TooLittleMemoryError if fewer than ``needed`` bytes are available; ``what`` needs them, in the plural."""
     available = available_memory(device)
     if available is not None and needed > available:
         raise TooLittleMemoryError(
             f"{what} need {_gigabytes(needed)} of memory or more, and {device} has {_gigabytes(available)} left: "
-            f"choose fewer"
+            f"{remedy}"
         )
 
 

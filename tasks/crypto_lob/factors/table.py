@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecenv.tasks.crypto_lob.clock import ClockedBooks
+from vecenv.tasks.crypto_lob.clock import ClockedBooks, recordings
 from vecenv.tasks.crypto_lob.factors.alphas import ALPHAS
 from vecenv.tasks.crypto_lob.factors.book_factors import BOOK_FACTORS
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
@@ -61,6 +61,7 @@ def factor_table(books: ClockedBooks, names: Sequence[str], step_gap: float) -> 
     """Return the factors of all rows. Shape: (T, F), float32."""
     if not names:
         return np.zeros((len(books.open), 0), np.float32)
-    series = book_series(books, step_gap)
-    columns = [FACTORS[name](series).clip(-LARGEST_VALUE, LARGEST_VALUE) for name in names]
-    return np.stack(columns, axis=1).astype(np.float32)
+    # A factor looks back no further than its recording.
+    parts = [book_series(part, step_gap) for part in recordings(books, step_gap)]
+    columns = [[FACTORS[name](part).clip(-LARGEST_VALUE, LARGEST_VALUE) for name in names] for part in parts]
+    return np.concatenate([np.stack(values, axis=1).astype(np.float32) for values in columns])

@@ -15,7 +15,7 @@ from tyro import conf
 
 from vecenv.system.atomic_files import replacing
 from vecenv.system.write_lock import WriteLock
-from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
+from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
 from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table
 from vecenv.tasks.crypto_lob.forecasts.fit import NETWORK, FitSettings, forecast_forward, forecasts, network_of
@@ -98,14 +98,13 @@ class Rows:
 
 def rows_of(source: BookSource) -> Rows:
     """Read books, and compute factors and moves; raises MarketDataError if the file is missing or invalid."""
-    snapshots = snapshots_of(source)
-    books = clocked(snapshots, source.step_gap, source.max_age)
-    first, last = (str(np.datetime64(int(books.time[row]), "ms").astype("datetime64[s]")) for row in (0, -1))
+    snapshots, gap = snapshots_of(source), source.step_gap
+    books = clocked(snapshots, gap, source.max_age)
     return Rows(
         books,
-        factor_table(books, tuple(FACTORS), source.step_gap),
-        smoothed_moves(book_series(books, source.step_gap)),
-        f"{Path(snapshots.source).name}: {first.replace('T', ' ')} to {last.replace('T', ' ')}",
+        factor_table(books, tuple(FACTORS), gap),
+        np.concatenate([smoothed_moves(book_series(part, gap)) for part in recordings(books, gap)]),
+        f"{Path(snapshots.source).name}: {moment(books.time[0])} to {moment(books.time[-1])}",
     )
 
 
@@ -182,7 +181,7 @@ def apply(settings: ApplyFactors) -> dict[str, Any]:
     time = rows.books.time
     first = int(np.searchsorted(time, model.seen_until, "right"))
     if first == len(time):
-        seen = np.datetime64(model.seen_until, "ms").astype("datetime64[s]")
+        seen = moment(model.seen_until)
         raise ValueError(f"{rows.description}: nothing is later than {seen}, until which {settings.model} has seen")
     made = np.full(rows.moves.shape, np.nan, np.float32)
     made[first:] = forecasts(model.network, torch.from_numpy(rows.factors), first, len(time)).numpy()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.parquet_snapshots import column_numbers
+from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows, Snapshots
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,11 @@ def is_contest_table(table: pd.DataFrame) -> bool:
 
 
 def contest_snapshots(
-    table: pd.DataFrame, source: str, tick: float | None = None, levels: int | None = None
+    table: pd.DataFrame,
+    source: str,
+    tick: float | None = None,
+    levels: int | None = None,
+    faulty_rows: FaultyRows = "refuse",
 ) -> Snapshots:
     """Return the snapshots of a contest's table; ``tick`` is that of the prices, by default `TICK`.
 
@@ -51,7 +56,12 @@ def contest_snapshots(
     if read.isna().any():
         row = int(read.isna().to_numpy().argmax())
         raise MarketDataError(f"{source}: row {row}, system_time: {table['system_time'].iloc[row]!r} is no time")
-    mid = table["midpoint"].to_numpy(np.float64)
+    rows = np.arange(len(table))
+
+    def numbers(name: str) -> np.ndarray:
+        return column_numbers(table[name], name, source, rows)
+
+    mid = numbers("midpoint")
     wrong = ~(np.isfinite(mid) & (mid > 0))
     if wrong.any():
         raise MarketDataError(f"{source}: row {int(wrong.argmax())}, midpoint: not a positive number")
@@ -59,7 +69,7 @@ def contest_snapshots(
     prices, sizes = [], []
     for side, name in (("bid", "bids"), ("ask", "asks")):
         distance, notional = (
-            table[[f"{name}_{what}_{level}" for level in range(depth)]].to_numpy(np.float64)
+            np.stack([numbers(f"{name}_{what}_{level}") for level in range(depth)], 1)
             for what in ("distance", "notional")
         )
         price = np.round(mid[:, None] * (1 + distance) / tick) * tick
@@ -75,9 +85,10 @@ def contest_snapshots(
         ask_price=prices[1],
         bid_size=sizes[0],
         ask_size=sizes[1],
-        bought=table["buys"].to_numpy(np.float64) / mid,
-        sold=table["sells"].to_numpy(np.float64) / mid,
+        bought=numbers("buys") / mid,
+        sold=numbers("sells") / mid,
         age=np.zeros(len(table), np.int64),
-        rows=np.arange(len(table)),
+        rows=rows,
         columns=columns,
+        faulty_rows=faulty_rows,
     )

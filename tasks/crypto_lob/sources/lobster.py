@@ -14,11 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.parquet_snapshots import column_numbers
+from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows, Snapshots
 
 PRICE_UNIT = 1e-4
 """Currency per unit of a price."""
 
+DAY = 24 * 3600
+"""Seconds of a day."""
+
+_COLUMNS = ("time", "type", "order", "size", "price", "direction")
 _EXECUTIONS = (4, 5)
 _NO_LEVEL = 9_999_999_999
 
@@ -33,10 +38,11 @@ def is_lobster_file(path: Path) -> bool:
     if "orderbook" not in path.name or path.suffix.lower() != ".csv" or not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as lines:
-        return not any(letter.isalpha() for letter in next(lines, ""))
+        first = next((line for line in lines if line.strip()), "")
+    return bool(first) and not any(letter.isalpha() for letter in first)
 
 
-def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
+def lobster_snapshots(book: Path, levels: int | None = None, faulty_rows: FaultyRows = "refuse") -> Snapshots:
     """Return the snapshots after the last message of each millisecond.
 
     The message file lies beside the order-book file, with ``message`` in its name for ``orderbook``. Raises
@@ -45,7 +51,7 @@ def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
     messages = messages_of(book)
     if messages == book or not messages.is_file():
         raise MarketDataError(f"{book}: the file of messages beside it is missing: {messages.name}")
-    lines, events = (_numbers(path) for path in (book, messages))
+    lines, events = _numbers(book), _numbers(messages, columns=6)
     if len(lines) != len(events):
         raise MarketDataError(f"{book}: {len(lines)} lines, but {messages.name} has {len(events)}")
     if lines.shape[1] % 4 or events.shape[1] < 6:
@@ -54,6 +60,13 @@ def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
             if lines.shape[1] % 4
             else f"{messages}: {events.shape[1]} columns instead of 6"
         )
+    for wrong, fault in (
+        (np.isnan(events), "missing"),
+        (~((events >= 0) & (events < DAY)) & (np.arange(6) == 0), "no seconds after midnight"),
+    ):
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise MarketDataError(f"{messages}: row {row}, {_COLUMNS[column]}: {fault}")
     day = re.search(r"\d{4}-\d{2}-\d{2}", book.name)
     midnight = np.datetime64(day.group() if day else "1970-01-01", "ms").astype(np.int64)
     time = midnight + np.floor(events[:, 0] * 1000).astype(np.int64)
@@ -82,6 +95,7 @@ def lobster_snapshots(book: Path, levels: int | None = None) -> Snapshots:
         rows=last,
         columns={},
         lasting=True,
+        faulty_rows=faulty_rows,
     )
 
 
@@ -90,11 +104,16 @@ def _between(volume: np.ndarray, last: np.ndarray) -> np.ndarray:
     return np.diff(np.cumsum(volume)[last], prepend=0.0)
 
 
-def _numbers(path: Path) -> np.ndarray:
-    """Return the numbers of a CSV file without header; raises MarketDataError if it cannot be read."""
+def _numbers(path: Path, columns: int | None = None) -> np.ndarray:
+    """Return the numbers of the first columns of a CSV file without header, float64, NaN where they are missing.
+
+    Raises MarketDataError if it cannot be read, or naming the first that is no number.
+    """
     import pandas as pd
 
     try:
-        return pd.read_csv(path, header=None).to_numpy(np.float64)
+        table = pd.read_csv(path, header=None)
     except Exception as error:
         raise MarketDataError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    rows = np.arange(len(table))
+    return np.stack([column_numbers(table[at], f"column {at}", str(path), rows) for at in table.columns[:columns]], 1)

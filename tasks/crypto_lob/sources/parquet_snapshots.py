@@ -13,7 +13,7 @@ import numpy as np
 
 from vecenv.market.csv_files import read_csv
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows, Snapshots
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,24 +28,29 @@ COLUMNS = {
 RECENT_MS, FUTURE_MS = 631_152_000_000, 4_102_444_800_000
 """Milliseconds since 1970 of the years 1990 and 2100."""
 
-UNITS = (("seconds", "multiply", 1e-3), ("microseconds", "divide", 1e3), ("nanoseconds", "divide", 1e6))
-"""Units that times may have by mistake, what leads back, and how many of them are a millisecond."""
+UNITS = {1: "milliseconds", 1_000: "microseconds", 1_000_000: "nanoseconds"}
+"""Units of times, by how many of them are a millisecond."""
 
 
-def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", levels: int | None = None) -> Snapshots:
+def snapshots_of_table(
+    table: pd.DataFrame, source: str, symbol: str = "", levels: int | None = None, faulty_rows: FaultyRows = "refuse"
+) -> Snapshots:
     """Return the snapshots of one coin; ``symbol`` may be left out where there is one.
 
-    Raises MarketDataError if a column is missing, there are several coins and none is chosen, or the books are invalid.
+    Times are milliseconds; those that would lie beyond 2100, and are of 1990 to 2100 as microseconds or nanoseconds,
+    are read as such. Raises MarketDataError if a column is missing, there are several coins and none is chosen, or the
+    books are invalid.
     """
     rows = np.arange(len(table))
     if "symbol" in table:
-        known = [str(name) for name in table["symbol"].unique()]
+        names = _symbols(table["symbol"], source)
+        known = list(names.unique())
         if symbol and symbol not in known:
             raise MarketDataError(f"{source}: no coin {symbol!r}; there are {', '.join(known)}")
         if not symbol and len(known) != 1:
             raise MarketDataError(f"{source}: several coins, choose one as symbol: {', '.join(known)}")
         symbol = symbol or known[0]
-        chosen = (table["symbol"].astype(str) == symbol).to_numpy()
+        chosen = (names == symbol).to_numpy()
         table, rows = table[chosen], rows[chosen]
     elif symbol:
         raise MarketDataError(f"{source}: no column symbol, so {symbol!r} cannot be chosen")
@@ -58,53 +63,76 @@ def snapshots_of_table(table: pd.DataFrame, source: str, symbol: str = "", level
         raise MarketDataError(f"{source}: missing columns {', '.join(missing)}")
 
     def numbers(name: str) -> np.ndarray:
-        return _numbers(table, name, source, rows)
+        return column_numbers(table[name], name, source, rows)
 
     sides: dict[str, Any] = {
         field: np.stack([numbers(column.format(level)) for level in range(depth)], 1)
         for field, column in COLUMNS.items()
     }
+    time, per_ms = _times(table["ts_ms"], source, rows)
     unknown = np.full(len(table), np.nan)
     return Snapshots(
         source=source,
         symbol=symbol,
-        time=_milliseconds(numbers("ts_ms"), source, rows),
+        time=time,
         **sides,
         bought=numbers("buy_qty") if "buy_qty" in table else unknown,
         sold=numbers("sell_qty") if "sell_qty" in table else unknown,
         age=numbers("age_ms") if "age_ms" in table else np.zeros(len(table)),
         rows=rows,
         columns=COLUMNS | {"age": "age_ms"},
+        per_ms=per_ms,
+        faulty_rows=faulty_rows,
     )
 
 
-def _numbers(table: pd.DataFrame, name: str, source: str, rows: np.ndarray) -> np.ndarray:
-    """Return a column as float64, NaN where it is missing; raises MarketDataError naming the first text."""
+def column_numbers(column: pd.Series, name: str, source: str, rows: np.ndarray) -> np.ndarray:
+    """Return a column as float64, NaN where it is missing; raises MarketDataError naming the row of the first text."""
     import pandas as pd
 
-    values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = np.isnan(values) & table[name].notna().to_numpy()
+    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.isnan(values) & column.notna().to_numpy()
     if wrong.any():
         row = int(wrong.argmax())
-        raise MarketDataError(f"{source}: row {rows[row]}, {name}: {str(table[name].iloc[row])!r} is no number")
+        raise MarketDataError(f"{source}: row {rows[row]}, {name}: {str(column.iloc[row])!r} is no number")
     return values
 
 
-def _milliseconds(times: np.ndarray, source: str, rows: np.ndarray) -> np.ndarray:
-    """Return the times of the rows; raises MarketDataError naming the first that is none, or is in another unit."""
-    wrong = ~(np.isfinite(times) & (times == np.floor(times)))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise MarketDataError(f"{source}: row {rows[row]}, ts_ms: {times[row]} is no whole number")
-    for unit, remedy, per_millisecond in UNITS:
-        other = (times / per_millisecond >= RECENT_MS) & (times / per_millisecond < FUTURE_MS)
-        if other.any():
-            row = int(other.argmax())
-            raise MarketDataError(
-                f"{source}: row {rows[row]}, ts_ms: {times[row]:.0f} is a time from 1990 to 2100 in {unit}; "
-                f"milliseconds are needed, so {remedy} it by {max(per_millisecond, 1 / per_millisecond):,.0f}"
-            )
-    return times.astype(np.int64)
+def _symbols(column: pd.Series, source: str) -> pd.Series:
+    """Return the names of the coins, of numbers without a fraction; raises MarketDataError if one is missing."""
+    if column.isna().any():
+        raise MarketDataError(f"{source}: row {int(column.isna().to_numpy().argmax())}, symbol: missing")
+    if column.dtype.kind == "f" and (column % 1 == 0).all():
+        column = column.astype(np.int64)
+    return column.astype(str)
+
+
+def _times(column: pd.Series, source: str, rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the times of the rows, int64, and how many of their unit are a millisecond.
+
+    Raises MarketDataError naming the first that is no time, or is in another unit than the others.
+    """
+    if column.dtype.kind == "M" and column.notna().all():
+        return column.dt.as_unit("ns").astype("int64").to_numpy(), 1_000_000
+    numbers = column_numbers(column, "ts_ms", source, rows)
+
+    def refuse(wrong: np.ndarray, fault: str) -> None:
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise MarketDataError(f"{source}: row {rows[row]}, ts_ms: {column.iloc[row]!s} {fault}")
+
+    refuse(~(np.isfinite(numbers) & (numbers == np.floor(numbers))), "is no whole number")
+    unit = np.where((numbers >= 0) & (numbers < FUTURE_MS), 1, 0)
+    for per_ms in list(UNITS)[1:]:
+        unit[(numbers >= RECENT_MS * per_ms) & (numbers < FUTURE_MS * per_ms)] = per_ms
+    seconds = (numbers >= RECENT_MS / 1000) & (numbers < FUTURE_MS / 1000)
+    # A recording of more than a week may count from its own beginning.
+    seconds &= seconds.all() | (numbers >= RECENT_MS).any()
+    refuse(seconds, "is a time from 1990 to 2100 in seconds, in milliseconds one of January 1970: multiply by 1,000")
+    refuse(unit == 0, "is no time from 1970 to 2100 in milliseconds, nor from 1990 in microseconds or nanoseconds")
+    refuse(unit != unit[0], f"is in another unit than that of row {rows[0]}, {UNITS[int(unit[0])]}")
+    exact = column.dtype.kind in "iu"
+    return (column.to_numpy() if exact else numbers).astype(np.int64), int(unit[0])
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -114,7 +142,7 @@ def read_table(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise MarketDataError(f"{path}: no such file")
     try:
-        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
+        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path, dtype={"symbol": str})
     except MarketDataError:
         raise
     except Exception as error:

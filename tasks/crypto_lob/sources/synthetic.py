@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vecenv.tasks.crypto_lob.clock import check_rows
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 
 START_PRICE, TICK = 50_000.0, 1.0
@@ -48,6 +49,7 @@ def synthetic_snapshots(
         raise ValueError(
             f"a generated book needs two rows and a level, got {hours:g} hours, {step_gap:g} s, {levels} levels"
         )
+    check_rows(rows, levels, f"{rows:,} generated rows of {levels:,} levels")
     if not math.isfinite(strength):
         raise ValueError(f"strength must be finite, got {strength}")
     draw = np.random.Generator(np.random.Philox(key=seed))

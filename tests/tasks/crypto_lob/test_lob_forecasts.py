@@ -226,7 +226,7 @@ def test_files_of_other_books_are_refused(trained, tmp_path):
 
 def test_models_forecast_later_books_only(trained, tmp_path):
     model, out = trained[0] / "model.safetensors", tmp_path / "later.parquet"
-    with pytest.raises(ValueError, match=r"nothing is later than 2024-01-01T01:59:56, until which .* has seen"):
+    with pytest.raises(ValueError, match=r"nothing is later than 2024-01-01 01:59:56, until which .* has seen"):
         apply(ApplyFactors(model=model, out=out, books=BOOKS))
     longer = replace(BOOKS, synthetic_hours=2.5)
     got = apply(ApplyFactors(model=model, out=out, books=longer))

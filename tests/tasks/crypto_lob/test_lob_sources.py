@@ -12,10 +12,12 @@ import torch
 from random_books import book_table, random_tape, snapshots
 
 import vecenv
+from vecenv.core import memory
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.agents import Constant
 from vecenv.tasks.crypto_lob.clock import clocked
-from vecenv.tasks.crypto_lob.config import BookOptions, CryptoLobConfig
+from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
+from vecenv.tasks.crypto_lob.forecasts.command import rows_of
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.snapshots import read_snapshots
@@ -40,9 +42,11 @@ FAULTS = {
     "row 2, sold: a negative volume": ("sell_qty", 2, -1.0),
     "row 4, ask_px_1: 'oops' is no number": ("ask_px_1", 4, "oops"),
     "row 4, ts_ms: 'noon' is no number": ("ts_ms", 4, "noon"),
-    "row 9, ts_ms: 1735689600 is a time from 1990 to 2100 in seconds": ("ts_ms", 9, 1_735_689_600),
-    "row 9, ts_ms: 1735689600000000 is .* in microseconds; .* divide it by 1,000$": ("ts_ms", 9, 1_735_689_600_000_000),
-    "row 9, ts_ms: 1735689600000000000 is .* in nanoseconds; .* by 1,000,000$": ("ts_ms", 9, 1_735_689_600 * 10**9),
+    "row 9, ts_ms: 17.* in another unit than that of row 0, milliseconds": ("ts_ms", 9, 1_735_689_600_000_000),
+    "row 9, ts_ms: 5000000000000.* is no time from 1970 to 2100": ("ts_ms", 9, 5_000_000_000_000),
+    "row 9, ts_ms: -1.0 is no time from 1970 to 2100": ("ts_ms", 9, -1),
+    "row 9, .*: the book is locked, bid 9[0-9.]* and .*; with --env.faulty-rows hole": ("bid_px_0", 9, "ask_px_0"),
+    "row 3, symbol: missing": ("symbol", 3, None),
     "row 5, age_ms: -1 ms: the book would be newer than its row": ("age_ms", 5, -1.0),
 }
 
@@ -56,17 +60,23 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
     for symbol, message in (("", "several coins, choose one as symbol: A, B"), ("C", "no coin 'C'; there are A, B")):
         with pytest.raises(MarketDataError, match=message):
             read_snapshots(str(file), symbol)
-    for name in ("numbers.PARQUET", "my_orderbook.csv"):
-        table = book_table(symbol=600519)
-        table.to_csv(tmp_path / name) if name.endswith("csv") else table.to_parquet(tmp_path / name)
-        assert read_snapshots(str(tmp_path / name), "600519").symbol == "600519"
+    for name, symbol, read in (
+        ("numbers.PARQUET", 600519, "600519"),
+        ("my_orderbook.csv", 600519, "600519"),
+        ("a_orderbook_5.csv", "000001", "000001"),
+        ("floats.parquet", 600519.0, "600519"),
+        ("words.parquet", pd.Categorical(["1INCH"] * 50), "1INCH"),
+    ):
+        table = book_table(symbol=symbol)
+        table.to_csv(tmp_path / name, index=False) if name.endswith("csv") else table.to_parquet(tmp_path / name)
+        assert read_snapshots(str(tmp_path / name), read).symbol == read
     (tmp_path / "bad.parquet").write_text("nonsense")
     for name, message in (("no.parquet", "no such file"), ("bad.parquet", "cannot be read")):
         with pytest.raises(MarketDataError, match=f"{name}: {message}"):
             read_snapshots(str(tmp_path / name))
     for message, (column, row, value) in FAULTS.items():
-        table = book_table().astype({column: object if isinstance(value, str) else float})
-        table.loc[row, column] = value
+        table = book_table().astype({column: float if isinstance(value, int | float) else object})
+        table.loc[row, column] = table.loc[row, value] if value in table else value
         table.to_csv(tmp_path / "books.csv", index=False)
         with pytest.raises(MarketDataError, match=rf"books\.csv.*{message}"):
             read_snapshots(str(tmp_path / "books.csv"))
@@ -110,6 +120,7 @@ def test_files_of_the_contests_are_read(tmp_path):
     for column, value, message in (
         ("midpoint", np.nan, "row 1, midpoint: not a positive number"),
         ("system_time", "noon", "row 1, system_time: 'noon' is no time"),
+        ("buys", "1,000", "row 1, buys: '1,000' is no number"),
         ("asks_distance_0", -0.1, "row 1, bids_distance_0 and asks_distance_0: the book is crossed"),
     ):
         with pytest.raises(MarketDataError, match=message):
@@ -142,7 +153,11 @@ def test_files_of_lobster_are_read(tmp_path):
         (BOOK, MESSAGES.split("\n")[0], "3 lines, but AAPL.*message_2.CSV has 1"),
         ("1,2,3\n" * 3, MESSAGES, "3 columns, which is no multiple of 4"),
         (BOOK, MESSAGES.replace("34200.0253", "34199.0"), "row 2, time: before that of the row before"),
-        (BOOK, "a,b\nc,d\ne,f\n", "cannot be read"),
+        (BOOK, "a,b\nc,d\ne,f\n", "message_2.CSV: row 0, column 0: 'a' is no number"),
+        (BOOK, MESSAGES.replace(",7,", ",,"), "message_2.CSV: row 1, size: missing"),
+        (BOOK, MESSAGES.replace("34200.", "34200000."), "row 0, time: no seconds after midnight"),
+        (BOOK.replace("9999999999,0,", "oops,0,"), MESSAGES, "orderbook_2.CSV: row 2, column 4: 'oops' is no number"),
+        (BOOK.replace("5859400", "5853300"), MESSAGES, "row 1, bid_price_0 and ask_price_0: the book is locked"),
     ):
         with pytest.raises(MarketDataError, match=fault):
             read(book, messages)
@@ -158,6 +173,103 @@ def test_generated_books_are_these():
     for options in ({"hours": 0.0}, {"step_gap": -1.0}, {"levels": 0}, {"strength": np.inf}):
         with pytest.raises(ValueError, match=r"needs two rows|must be finite"):
             synthetic_snapshots(**options)
+
+
+@pytest.mark.parametrize(("unit", "name"), [(1_000, "int64"), (10**6, "int64"), (10**6, "datetime64[us, UTC]")])
+def test_times_of_a_unit_that_is_certain_are_read(unit, name, tmp_path):
+    """Books at 0.4 microseconds after a second of the clock are known at the next one only; nanoseconds are exact."""
+    start, steps = 1_735_689_600_000, np.arange(0, 4_000, 500)
+    late = [part * unit + (1 if unit > 1_000 else 0) for part in (start + steps)]
+    table = book_table(rows=8, ts_ms=np.array(late, np.int64))
+    if name != "int64":
+        table["ts_ms"] = pd.to_datetime(table["ts_ms"], utc=True).astype("datetime64[ns, UTC]")
+    table.to_parquet(tmp_path / "books.parquet")
+    books = clocked(read_snapshots(str(tmp_path / "books.parquet")), 1.0, 1.0)
+    for times, fault in (
+        (start // 1_000 + np.arange(8), "row 0, ts_ms: 1735689600 is a time from 1990 to 2100 in seconds, in .* 1970"),
+        (start * 10 + steps, r"row 0, ts_ms: 17356896\d+ is no time from 1970 to 2100"),
+    ):
+        with pytest.raises(MarketDataError, match=fault):
+            snapshots(rows=8, ts_ms=times)
+    plain = clocked(snapshots(rows=8, ts_ms=start + steps + (1 if unit > 1_000 else 0)), 1.0, 1.0)
+    assert books.time.tolist() == plain.time.tolist() and books.time[0] == start + (1_000 if unit > 1_000 else 0)
+    assert (books.bid_price == plain.bid_price).all() and (books.sold == plain.sold).all()
+
+
+def far_apart(late: int = 3 * 86_400_000) -> list[pd.DataFrame]:
+    """Return two recordings, of a minute and of half a minute."""
+    return [book_table(rows=120, seed=1), book_table(rows=60, seed=2, ts_ms=1_000_000 + late + 500 * np.arange(60))]
+
+
+def test_a_hole_of_days_parts_recordings(tmp_path):
+    """What is kept of a file of two recordings is what is kept of each: rows, factors, moves and volumes."""
+    options, tables = BookOptions(unit=1.0, lot_size=0.125, max_age=0.4), far_apart()
+    whole, *parts = (tape_of_snapshots(snapshots_of_table(t, "x"), options) for t in (pd.concat(tables), *tables))
+    for name in ("time", "open", "price", "size", "taken", "doubled_mid", "factors"):
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts])), name
+    moves = []
+    for table in (pd.concat(tables), *tables):
+        table.to_parquet(tmp_path / "books.parquet")
+        moves.append(rows_of(BookSource(book=str(tmp_path / "books.parquet"), max_age=0.4)).moves)
+    assert np.array_equal(moves[0], np.concatenate(moves[1:]), equal_nan=True)
+    # Up to a quarter of an hour is a hole of the clock.
+    for late, rows in ((60_000 + 899_000, 60 + 899 + 30), (60_000 + 900_000, 60 + 900 + 30), (60_000 + 901_000, 90)):
+        assert clocked(snapshots_of_table(pd.concat(far_apart(late)), "x"), 1.0, 0.4).time.size == rows
+    config = CryptoLobConfig(episode_steps=10, max_gap=1e9, max_age=0.4, embargo=5.0)
+    with pytest.warns(MarketDataWarning, match=r"no fresh book for 259,140 s from 1970-01-01 00:17:40, row 60 of"):
+        starts = episode_starts(whole, config)
+    assert set(range(60)) - set(starts.any.tolist()) == set(range(50, 60)) and 60 in starts.any
+
+
+FAULTY = {
+    "crossed": ("bid_px_0", 5_000.0),
+    "without a side": ("ask_px_0", np.nan),
+    "with a number below zero": ("bid_qty_1", -1.0),
+    "with a level missing": ("ask_px_1", np.nan),
+    "unsorted": ("ask_px_2", 1.0),
+    "newer than their time": ("age_ms", -1.0),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+def test_faulty_books_are_holes_by_option(kind):
+    column, value = FAULTY[kind]
+    table = book_table().astype(dict.fromkeys(("bid_px_0", "bid_qty_1", "age_ms"), float))
+    table.loc[[6, 7], column] = value
+    with pytest.raises(MarketDataError, match=r"row 6, .*faulty_rows='hole'"):
+        snapshots_of_table(table, "x")
+    with pytest.warns(MarketDataWarning, match=f"x, A: faulty rows, of 50: 2 {kind}"):
+        books = snapshots_of_table(table, "x", faulty_rows="hole")
+    tape = tape_of_snapshots(books, BookOptions(step_gap=0.5, factors=("spread",)))
+    assert np.flatnonzero(~tape.open.numpy()).tolist() == [6, 7] and tape.metadata()["faulty_rows"] == {kind: 2}
+    assert torch.equal(tape.price[6], tape.price[5]) and int(tape.size[6].sum()) == 0
+
+
+def test_rows_out_of_order_are_put_in_order_by_option():
+    table = book_table()
+    mixed = pd.concat([table[:5], table[6:7], table[5:6], table[7:9], table[8:]])
+    with pytest.raises(MarketDataError, match=r"row 6, time: .* is a time before that of the row before"):
+        snapshots_of_table(mixed, "x")
+    with pytest.warns(MarketDataWarning, match="of 51: 1 with the time of the row before, 1 out of order"):
+        books = snapshots_of_table(mixed, "x", faulty_rows="hole")
+    books, plain = (clocked(part, 0.5, 1.0) for part in (books, snapshots_of_table(table, "x")))
+    assert (books.ask_price == plain.ask_price).all() and (books.time == plain.time).all()
+    assert books.bought.sum() == plain.bought.sum() + table["buy_qty"][8]
+
+
+def test_books_that_do_not_fit_into_memory_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**8)
+    late = replace(snapshots(rows=2, ts_ms=[0, 10**12]), lasting=True)
+    for make, message in (
+        (
+            lambda: clocked(late, 1.0, 1.0),
+            r"1,000,000,001 rows of 3 levels every 1 s need 640\.0 GB .* larger step_gap",
+        ),
+        (lambda: synthetic_snapshots(hours=1e9), "3,600,000,000,000 generated rows of 10 levels need"),
+        (lambda: synthetic_snapshots(levels=2**31), "86,400 generated rows of 2,147,483,648 levels need"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
 
 
 def test_a_row_is_the_last_book_at_or_before_its_time():
@@ -213,6 +325,9 @@ def test_books_that_do_not_fit_are_refused():
     ):
         with pytest.raises(MarketDataError, match=message):
             clocked(snapshots(**options), 1.0, 1.0)
+    config = CryptoLobConfig(step_gap=0.5, factors=(), episode_steps=10, unit=1e9)
+    with pytest.raises(ValueError, match="initial_cash 1000 is no whole number of 5000, half a tick times a lot"):
+        CryptoLob(config, tape_of_snapshots(snapshots(), config.options))
     config = CryptoLobConfig(step_gap=0.5, factors=(), episode_steps=10, unit=1e6, lot_size=1e-3, taker_fee=1_000.0)
     with pytest.raises(ValueError, match="do not fit into exact accounts"):
         CryptoLob(config, tape_of_snapshots(snapshots(), config.options))

@@ -273,14 +273,14 @@ def test_settings_are_these_and_wrong_ones_named():
     CryptoLobConfig(test_fraction=1.0, episode_steps=4, latency=3, maintenance_margin=0.0, embargo=0.0, max_gap=0.0)
     CryptoLobConfig(action="limit", limit_offsets=(-1,), taker_fee=1_000, maker_fee=-1_000, max_age=0.0)
     limit = dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
-    few = {"symbol": "a file of several coins", "funding_hours": "a funding_rate"}
+    few = {"symbol": "a file of several coins", "faulty_rows": "a file of books", "funding_hours": "a funding_rate"}
     assert CryptoLobConfig().inapplicable() == few | limit
     synthetic = dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
     names = CryptoLobConfig(book="b.csv", action="limit", funding_rate=0.1, test_hours=1.0).inapplicable()
     assert names == {"test_fraction": "no test_hours"} | synthetic
     told = [getattr(CryptoLobConfig(), name) for name in CryptoLobConfig.__dataclass_fields__ if name != "factors"]
     assert told == [
-        *("synthetic", "", 1.0, 1.0, 10, None, 24.0, 0.1, 0, None, 1_000.0, None, ""),
+        *("synthetic", "", 1.0, 1.0, 10, None, "refuse", 24.0, 0.1, 0, None, 1_000.0, None, ""),
         *("all", 0.25, None, None, 0.15, 900.0, 600, True, 60.0, "target", 1, 0, 1, "book", 2.0, 0.0, 0.0),
         *((0, -1, 5), 0, 0.0, 0, 0.05, 0.0, 8.0, 1e4),
     ]
