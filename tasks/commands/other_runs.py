@@ -14,7 +14,6 @@ from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named
-from vecenv.system.preset_files import read_values
 from vecenv.tasks.commands.comparison import (
     ENSEMBLE,
     TRAINED,
@@ -23,7 +22,7 @@ from vecenv.tasks.commands.comparison import (
     check_same_inputs,
     trained_agent,
 )
-from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.commands.run_folder import checkpoint_path, read_checkpoint
 from vecenv.tasks.commands.seeds import policies_by_folder
 from vecenv.tasks.commands.train_settings import TrainSettings
 
@@ -38,9 +37,7 @@ def initial_path(folder: Path) -> Path:
 
 def check_initial(settings: TrainSettings) -> None:
     """Reject an initial policy that does not fit, before the market is made; the rest is checked with the network."""
-    if settings.resume is not None:
-        _check_resumed(settings, settings.resume)
-    elif settings.initial is not None:
+    if settings.resume is None and settings.initial is not None:
         if settings.model is not None:
             raise ValueError("a language model is its own start: --initial needs a training without --model")
         path = checkpoint_path(settings.initial)
@@ -51,15 +48,6 @@ def check_initial(settings: TrainSettings) -> None:
             check_same_inputs(state, settings.with_symbols(settings.env))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-
-def _check_resumed(settings: TrainSettings, folder: Path) -> None:
-    """Reject a resumption with another initial policy than that of the run."""
-    recorded = read_values(folder / SETTINGS).get("initial")
-    given = None if settings.initial is None else str(settings.initial)
-    if given != recorded:
-        started = "from nothing" if recorded is None else f"from {recorded}"
-        raise ValueError(f"{folder} is a run that started {started}: --initial belongs to a new run")
 
 
 def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path, first: Path) -> None:

@@ -9,10 +9,20 @@ from vecenv.core.memory import check_memory
 from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
+from vecenv.learn.runs import MAY_CHANGE, differences
+from vecenv.market.load import generator_of
 from vecenv.registry import task_named
+from vecenv.system.preset_files import as_values
+from vecenv.tasks.commands.applicable import in_effect
 from vecenv.tasks.commands.comparison import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.other_runs import check_beside, check_initial
-from vecenv.tasks.commands.train_settings import SAMPLING, STACKED, TrainSettings
+from vecenv.tasks.commands.train_settings import NOT_IN_FILES, SAMPLING, STACKED, TrainSettings
+
+MAY_CHANGE_OF_RUN = ("seeds", "patience", "episodes", "combine", "sharpe_temperature", "beside", "device", "compile")
+"""Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
+compared with at its end, and where it runs. Files may have been moved: the market is known by its content."""
+
+_FILES = ("market", "context_market", "scores", "news")
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
@@ -23,6 +33,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
 
     That is for lack of memory, a seed out of range, or a policy to train, start from or compare with that does not fit.
     """
+    check_resumed(settings)
     check_ensemble(settings)
     _check_combining(settings)
     _check_size(settings, rows * (settings.ensemble or 1))
@@ -35,6 +46,22 @@ def check_training(settings: TrainSettings, rows: int) -> None:
     _check_references(settings)
     check_initial(settings)
     check_beside(settings)
+
+
+def check_resumed(settings: TrainSettings) -> None:
+    """Reject other settings than those of the run to resume, which decide what it learns and which policy it keeps."""
+    if settings.resume is None:
+        return
+    recorded = TrainSettings.defaults(["--resume", str(settings.resume)])
+    free = (*NOT_IN_FILES, *MAY_CHANGE_OF_RUN)
+    if generator_of(settings.market) is None and generator_of(recorded.market) is None:
+        free += _FILES
+    began, given = (as_values(in_effect(one), free) for one in (recorded, settings))
+    if told := differences(began, given, MAY_CHANGE):
+        changing = ", ".join(name.replace("_", "-") for name in (*MAY_CHANGE, *MAY_CHANGE_OF_RUN))
+        raise ValueError(
+            f"{settings.resume} is a run with other {told[0]}, and goes on as it began; what may change is {changing}"
+        )
 
 
 def check_ensemble(settings: TrainSettings) -> None:

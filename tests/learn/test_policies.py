@@ -190,8 +190,8 @@ def test_every_rollout_is_taken_into_the_moments_once() -> None:
 
 
 class Scripted(Validation):
-    def __init__(self, scores: list[float]) -> None:
-        self.scores = list(scores)
+    def __init__(self, scores: list[float], episodes: int = 4) -> None:
+        self.scores, self.seed, self.identity = list(scores), 0, {"episodes": episodes, "seed": 0}
 
     def __call__(self, policy: ActorPolicy) -> dict[str, float]:
         return dict.fromkeys(METRICS, 0.0) | {"validation_reward": self.scores.pop(0)}
@@ -212,6 +212,13 @@ def test_the_best_policy_is_kept_and_loaded(tmp_path):
     again.load_state_dict(learner.state_dict())
     assert again.update_number == 6 and again.best["update"] == 4 and again.failures == 2
     assert same(again.best["actor"], learner.best["actor"])
+    # Those of other episodes are no scores beside which another may be the best; older checkpoints do not tell.
+    for evaluations, episodes, told in ((2, 4, r"evaluations \(6, not 2\)"), (6, 8, r"episodes \(4, not 8\)")):
+        other = ValidatedLearner(PPO(market_env(3), SIX), Scripted([], episodes), evaluations, 1)
+        with pytest.raises(ValueError, match=f"was validated with other {told}"):
+            other.load_state_dict(learner.state_dict())
+        older = {name: value for name, value in learner.state_dict().items() if name != "validation"}
+        other.load_state_dict(older)
     with pytest.raises(ValueError, match="trained without validation"):
         again.load_state_dict(again.learner.state_dict())
     for name, values in (("evaluations", (0, None)), ("patience", (1, 0))):

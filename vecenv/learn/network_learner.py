@@ -101,7 +101,7 @@ class NetworkLearner(ABC, Generic[Config]):
 
         Raises:
             ValueError: it is of another task, market or number of sub-environments, its settings differ in more than
-                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors in shape or type.
+                `vecenv.learn.runs.MAY_CHANGE`, or its tensors in shape or type.
         """
         check_resumable(state, self.config, self.env)
         # Before anything is loaded; without entries that are checked elsewhere or may differ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -24,13 +24,18 @@ WEYL = 0x9E3779B9
 
 Metrics = dict[str, float]
 
-_NONE = object()
-"""In place of a setting that a learner does not have."""
+MAY_CHANGE = ("total_frames", "checkpoint_every", "tensorboard")
+"""Settings of a learner that a resumed run may have otherwise; all others decide what it learns."""
 
 
 def origin(config: RunConfig, env: VecEnv) -> dict[str, Any]:
     """Return settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
-    return {"config": asdict(config), "scenario": json.loads(json.dumps(env.scenario.metadata()))}
+    return {"config": asdict(config), "scenario": scenario_of(env)}
+
+
+def scenario_of(env: VecEnv) -> Any:  # noqa: ANN401
+    """Return the scenario's metadata, of types that a safe load accepts."""
+    return json.loads(json.dumps(env.scenario.metadata()))
 
 
 def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) -> None:
@@ -38,19 +43,28 @@ def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) ->
 
     Raises:
         ValueError: it is not a run's checkpoint, is of another task or market, or its settings differ in more than
-            ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
+            `MAY_CHANGE`; the message has what differs, and both values.
     """
     if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
         raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
-    free = ("total_frames", "checkpoint_every", "tensorboard")
-    # Settings of a learner of another kind too.
-    names = [name for name in {**own["config"], **state["config"]} if name not in free]
-    differing = [name for name in names if state["config"].get(name, _NONE) != own["config"].get(name, _NONE)]
-    if differing:
+    if differing := differences(state["config"], own["config"], MAY_CHANGE):
         raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
-    if state["scenario"] != own["scenario"]:
-        raise ValueError("the checkpoint is of another task, other rules or another market")
+    # A market may have been moved: it is known by its fingerprint.
+    if differing := differences(state["scenario"], own["scenario"], ("source",)):
+        raise ValueError(f"the checkpoint is of another task, other rules or another market: {differing[0]}")
+
+
+def differences(saved: Mapping[str, Any], own: Mapping[str, Any], free: Collection[str] = ()) -> list[str]:
+    """Tell each entry of two mappings, perhaps of mappings, that differs and is not ``free``, with both values."""
+    told = []
+    for name in [name for name in {**own, **saved} if name not in free]:
+        one, other = saved.get(name, "nothing"), own.get(name, "nothing")
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            told += [f"{name}.{inner}" for inner in differences(one, other, free)]
+        elif one != other and not (isinstance(one, tuple | list) and list(one) == list(other)):
+            told.append(f"{name} ({one}, not {other})")
+    return told
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, config: RunConfig, progress: float) -> float:

@@ -57,13 +57,13 @@ class ValidatedEnsemble(ValidatedLearner):
         return {"score": score, "update": update, "sharpe": sharpe, "actor": actor, "moments": moments}
 
     def state_dict(self) -> dict[str, Any]:
-        return self.learner.state_dict() | {"bests": [dict(best) for best in self.bests], "counts": list(self.counts)}
+        told = {"bests": [dict(best) for best in self.bests], "counts": list(self.counts), "validation": self.identity}
+        return self.learner.state_dict() | told
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if "bests" not in state:
-            raise ValueError("the checkpoint was trained without validation")
-        self.learner.load_state_dict({name: value for name, value in state.items() if name not in ("bests", "counts")})
+        self._load(state, "bests", "counts")
         self.bests, self.counts = [dict(best) for best in state["bests"]], list(state["counts"])
 
     def member_state(self, number: int) -> dict[str, Any]:
-        return self.learner.member_state(number) | {"best": dict(self.bests[number]), "failures": self.counts[number]}
+        told = {"best": dict(self.bests[number]), "failures": self.counts[number], "validation": self.identity}
+        return self.learner.member_state(number) | told

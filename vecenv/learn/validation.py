@@ -13,7 +13,7 @@ from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.metrics import episode_metrics
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.networks import Network
-from vecenv.learn.runs import Metrics
+from vecenv.learn.runs import Metrics, differences, scenario_of
 from vecenv.registry import BEST_RULE, task_of
 
 METRICS = (
@@ -39,6 +39,8 @@ class Validation:
 
     def __init__(self, env: VecEnv, seed: int, network: Network | None = None) -> None:
         self.env, self.seed, self.network = env, seed, network
+        # What decides which policy is kept.
+        self.identity = {"episodes": env.num_envs, "seed": seed, "scenario": scenario_of(env)}
         task = task_of(env)
         self._reference: Evaluation | None = None
         self._trades = task.account is not None
@@ -95,6 +97,7 @@ class ValidatedLearner:
         self.learner, self.validation, self.patience = learner, validation, patience
         self.env, self.config = learner.env, learner.config
         self.every = -(-learner.num_updates // evaluations)
+        self.identity = {"evaluations": evaluations, **validation.identity}
         self.best = self._kept(-math.inf, 0, math.nan)
         self.failures = 0
 
@@ -142,11 +145,26 @@ class ValidatedLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """Extend the learner's state by the best policy, which `vecenv.learn.policies.load_policy` loads."""
-        return self.learner.state_dict() | {"best": dict(self.best), "failures": self.failures}
+        told = {"best": dict(self.best), "failures": self.failures, "validation": self.identity}
+        return self.learner.state_dict() | told
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if "best" not in state:
-            raise ValueError("the checkpoint was trained without validation")
-        own = {name: value for name, value in state.items() if name not in ("best", "failures")}
-        self.learner.load_state_dict(own)
+        """Resume from a `state_dict`; a ValueError too if its best policy was chosen on other episodes.
+
+        Scores of other episodes would be compared on two scales. Older checkpoints do not tell theirs.
+        """
+        self._load(state, "best", "failures")
         self.best, self.failures = dict(state["best"]), int(state["failures"])
+
+    def _load(self, state: Mapping[str, Any], *kept: str) -> None:
+        if kept[0] not in state:
+            raise ValueError("the checkpoint was trained without validation")
+        chosen_on = state.get("validation", self.identity)
+        if chosen_on.get("seed", self.validation.seed) != self.validation.seed:
+            # A member of an ensemble that goes on alone, on the ensemble's episodes.
+            self.validation = Validation(self.validation.env, chosen_on["seed"], self.validation.network)
+            self.identity["seed"] = chosen_on["seed"]
+        if differing := differences(chosen_on, self.identity, ("source",)):
+            raise ValueError(f"the checkpoint was validated with other {', '.join(differing)}")
+        own = {name: value for name, value in state.items() if name not in (*kept, "validation")}
+        self.learner.load_state_dict(own)

@@ -27,6 +27,7 @@ from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.commands.seeds import SeedRun, check_folder, policies_by_folder, policy_files, runs_of_seeds
 from vecenv.tasks.commands.train import new_learner, tell_batch, with_validation
+from vecenv.tasks.commands.training_checks import check_training
 
 MACD, WEIGHTS = replace(TILTS, features=("macd",)), replace(TILTS, action="weights")
 HIDDEN, SYMBOLS = PPOConfig(**SMALL | {"hidden": (16,)}), PPOConfig(**SMALL | {"policy": "symbol"})
@@ -67,12 +68,23 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
     # A run is resumed from what it started from.
     own, plain = settings_on(place, initial=Path("a")), place / "tilts"
     started = made_run(tmp_path / "run", own)
-    check_initial(replace(own, resume=started))
-    check_initial(settings_on(place, resume=plain))
-    with pytest.raises(ValueError, match=re.escape(f"{started} is a run that started from a: --initial belongs to a")):
-        check_initial(replace(own, resume=started, initial=Path("b")))
-    with pytest.raises(ValueError, match=re.escape(f"{plain} is a run that started from nothing: --initial belongs")):
-        check_initial(replace(own, resume=plain))
+    for folder, given, told in (
+        (started, replace(own, initial=Path("b")), "initial (a, not b)"),
+        (plain, own, "initial (None, not a)"),
+        (plain, settings_on(place, validation_fraction=0.2), "validation_fraction (0.0, not 0.2)"),
+        (plain, settings_on(place, seed=1), "seed (0, not 1)"),
+        (plain, settings_on(place, test_fraction=0.3), "test_fraction (0.2, not 0.3)"),
+        (plain, settings_on(place, env=replace(TILTS, episode_length=13)), "env.episode_length (12, not 13)"),
+    ):
+        with pytest.raises(
+            ValueError, match=re.escape(f"{folder} is a run with other {told}, and goes on as it began")
+        ):
+            check_training(replace(given, resume=folder), 16)
+    # How long it is, what it is compared with, where it runs, and where its files lie.
+    longer = replace(settings_on(place).ppo, total_frames=512, checkpoint_every=3)
+    moved = settings_on(tmp_path, resume=plain, episodes=8, beside=(place / "exact",), ppo=longer, patience=3, seeds=2)
+    check_training(moved, 16)
+    check_training(replace(own, resume=started), 16)
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
