@@ -63,7 +63,15 @@ class QuarterlySelectionConfig:
 
 
 RULES = StockTradingConfig(
-    action="tilt", reward="excess_log_return", reward_scale=1.0, episode_length=60, min_episode_length=10
+    action="tilt",
+    reward="excess_log_return",
+    reward_scale=1.0,
+    episode_length=60,
+    min_episode_length=10,
+    cash_scale=1e-6,
+    price_scale=1e-2,
+    holdings_scale=1e-3,
+    feature_scale=1e-2,
 )
 """Of the training; validation and trading have the gate too."""
 

@@ -41,7 +41,15 @@ from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.validation.judge import SEED_STRIDE, Trial, choose_trial
 
-RULES = StockTradingConfig(action="weights", episode_length=60)
+RULES = StockTradingConfig(
+    action="weights",
+    episode_length=60,
+    reward_scale=1e-4,
+    cash_scale=1e-6,
+    price_scale=1e-2,
+    holdings_scale=1e-3,
+    feature_scale=1e-2,
+)
 """Target weights are independent of price levels."""
 MOST_SYMBOLS, PATHS, STARTS, DAYS = 30, 256, 8, 250
 """Paths of a simulator, and as many others at home; training days that they start on; days with 60 of warm-up."""

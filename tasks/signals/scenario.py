@@ -10,13 +10,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vecenv.market.panels import SCORES
+from vecenv.market.panels import HIGHEST, SCORES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import LARGEST_STRENGTH, STRENGTHS, SignalsConfig
 from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.tasks.stock_trading.orders import Tensors
 from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.tasks.stock_trading.state import StockState
+from vecenv.tasks.stock_trading.tensors import warmed_up
 
 SHUFFLE_SEED = 0x5CA1E
 """Seed of the order in which shuffled scores stand."""
@@ -68,9 +69,10 @@ class SignalTrading(StockTrading):
         if not places:
             return features
         shown = torch.stack([self.panels.scores, self.panels.known.float()], dim=-1)[..., places, :].flatten(-2)
-        days = torch.arange(tape.num_days, device=tape.device)
-        first = torch.where(tape.tradable.any(1), tape.tradable.to(torch.int8).argmax(1), tape.num_days)
-        shown = torch.where((days[:, None] >= first[:, None]).unsqueeze(-1), shown * config.feature_scale, 0.0)
+        scale = config.feature_scale
+        # Scores of 1 to 5 are shown as a share of the best, masks as 0 and 1.
+        own = shown.new_tensor([1.0 / HIGHEST, 1.0] * len(places))
+        shown = torch.where(warmed_up(tape).unsqueeze(-1), shown * (own if scale is None else scale), 0.0)
         own = features.view(len(features), tape.num_symbols, -1)
         return torch.cat([own, shown.reshape(len(features), tape.num_symbols, -1)], dim=-1).flatten(1)
 

@@ -12,6 +12,11 @@ from vecenv.system.settings import Count, CountFromZero, Items, NotNegative, Pos
 Fraction = Annotated[float, Within(0, 1, below=True)]
 Rate = Fraction | Annotated[tuple[Fraction, ...], Items(1)]
 
+PERCENT = 100.0
+
+DIFFERENTIAL_SHARPE_SCALE = 1e-3
+"""Own factor of the differential Sharpe ratio, whose first days are large."""
+
 
 @dataclass(frozen=True)
 class StockTradingConfig(Settings):
@@ -73,8 +78,9 @@ class StockTradingConfig(Settings):
     """Days of an episode, at most."""
     min_episode_length: CountFromZero = 0
     """If above 0, lengths are drawn uniformly from here to episode_length."""
-    reward_scale: Positive = 1e-4
-    """Factor of the reward."""
+    reward_scale: Positive | None = None
+    """Factor of the reward, with money in currency; by default the reward's own: returns in per cent, and money in per
+    cent of the value at the start."""
     sharpe_decay: Share = 0.01
     """Rate of the exponential means of the differential Sharpe ratio."""
     risk_aversion: float = 1.0
@@ -85,14 +91,14 @@ class StockTradingConfig(Settings):
     """Weight of that penalty."""
     terminal_bonus: float = 0.0
     """Reward on the last step per unit of the episode's return."""
-    cash_scale: float = 1e-6
-    """Scale of b in the observation."""
-    price_scale: float = 1e-2
-    """Scale of p in the observation."""
-    holdings_scale: float = 1e-3
-    """Scale of h in the observation."""
-    feature_scale: float = 1e-2
-    """Scale of f in the observation."""
+    cash_scale: float | None = None
+    """Factor of b in the observation, cash in currency; by default cash is a share of the value at the start."""
+    price_scale: float | None = None
+    """Factor of p in the observation, closes in currency; by default closes are relative to each symbol's first."""
+    holdings_scale: float | None = None
+    """Factor of h in the observation, shares; by default their worth, in equal parts of the value at the start."""
+    feature_scale: float | None = None
+    """Factor of f in the observation; by default each feature has its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,6 +129,11 @@ class StockTradingConfig(Settings):
         if not self.min_cash_fraction:
             names["cash_penalty_weight"] = "a min_cash_fraction above 0"
         return names
+
+    @property
+    def own_reward_scale(self) -> float:
+        """Factor of the reward that makes a day's of order one, without a `reward_scale`."""
+        return DIFFERENTIAL_SHARPE_SCALE if self.reward == "differential_sharpe" else PERCENT
 
     @property
     def context(self) -> tuple[str, ...]:

@@ -18,21 +18,34 @@ def split_symbols(observation: Tensor, config: StockTradingConfig, features: Seq
 
     A symbol has its I indicators, those in units of price divided by the close, and its weight in the account times K.
     The account has its share of cash. ``observation`` is ``[b, p, h, f]``, (B, K (I + 2) + 1).
+
+    Raises:
+        ValueError: some of the scales are set and others not, so that amounts are in different units.
     """
+    in_price = list(map(_in_price, features))
+    own = {getattr(config, name) is None for name in ("cash_scale", "price_scale", "holdings_scale")}
+    in_currency = any(in_price) and config.feature_scale is not None
+    if len(own) > 1 or (in_currency and config.price_scale is None):
+        raise ValueError(
+            "splitting symbols needs all of cash_scale, price_scale, holdings_scale, feature_scale, or none"
+        )
     widths = [1, num_symbols, num_symbols, num_symbols * len(features)]
     cash, prices, holdings, shown = observation.split(widths, dim=-1)
-    cash, prices, holdings = cash / config.cash_scale, prices / config.price_scale, holdings / config.holdings_scale
-    worth = prices * holdings
+    if config.price_scale is None:
+        worth = holdings / num_symbols
+    else:
+        cash, prices, holdings = cash / config.cash_scale, prices / config.price_scale, holdings / config.holdings_scale
+        worth = prices * holdings
     value = (cash + worth.sum(-1, keepdim=True)).clamp(min=1e-6)
     shown = shown.unflatten(-1, (num_symbols, len(features)))
     # A symbol that has not listed yet shows price 0, and features of 0.
     divisor = torch.where(prices > 0, prices, 1.0)
     columns, first = [], 0
     # Runs of neighbours, not column by column: one pass over contiguous memory.
-    for in_price, run in groupby(_in_price(name) for name in features):
+    for divided, run in groupby(in_currency and one for one in in_price):
         last = first + len(list(run))
         part = shown[..., first:last]
-        columns.append(part / divisor.unsqueeze(-1) if in_price else part)
+        columns.append(part / divisor.unsqueeze(-1) if divided else part)
         first = last
     weights = num_symbols * worth / value
     return Items(torch.cat([*columns, weights.unsqueeze(-1)], dim=-1), cash / value)

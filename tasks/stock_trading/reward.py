@@ -10,17 +10,21 @@ from torch import Tensor
 
 from vecenv.kernels import rewards
 from vecenv.kernels.money import Money
-from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.config import PERCENT, StockTradingConfig
 from vecenv.tasks.stock_trading.state import StockState
 
 
 class RewardRules(NamedTuple):
-    """What a reward depends on beside states and parameters; ``uses`` tells by name whether one has an effect."""
+    """What a reward depends on beside states and parameters; ``uses`` tells by name whether one has an effect.
+
+    With ``own_scale`` money counts as a share of the value at the start, else in currency.
+    """
 
     config: StockTradingConfig
     money: Money
     tick_size: float
     uses: Callable[[str], bool]
+    own_scale: bool
 
 
 def step_reward(
@@ -39,8 +43,14 @@ def step_reward(
     """
     config, dtype = rules.config, rules.money.dtype
     value, next_value = state.portfolio_value, next_state.portfolio_value
+
+    def money(ticks: Tensor) -> Tensor:
+        if rules.own_scale:
+            return (ticks.double() / state.start_value.double().clamp(min=1.0)).to(dtype)
+        return ticks.to(dtype) * rules.tick_size
+
     if config.reward == "delta_value":
-        reward = (next_value - value).to(dtype) * rules.tick_size
+        reward = money(next_value - value)
     elif config.reward == "log_return":
         reward = rewards.log_return(value, next_value, dtype)
     elif growth is not None:
@@ -54,7 +64,9 @@ def step_reward(
     reward = shaped(reward)
     if rules.uses("min_cash_fraction"):
         lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
-        penalty = lacking.clamp(min=0.0) * rules.tick_size
+        penalty = money(lacking.clamp(min=0.0))
+        if rules.own_scale and config.own_reward_scale != PERCENT:
+            penalty = penalty * (PERCENT / config.own_reward_scale)
         reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
     reward = reward * params["reward_scale"].to(dtype)
     if rules.uses("terminal_bonus"):

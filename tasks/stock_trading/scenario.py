@@ -302,24 +302,35 @@ class StockTrading(Scenario[StockState]):
         return rewards.updated_moments(step_return, state.moments, params["sharpe_decay"])
 
     def observation(self, state: StockState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
-        config = self.config
-        cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
-        prices, features = self.referenced(self.reference(state), shared)
-        holdings = state.holdings.to(torch.float32) * config.holdings_scale
+        config, row = self.config, self.reference(state)
+        prices, features = self.referenced(row, shared)
+        start = state.start_value.double().clamp(min=1.0)
+        if config.cash_scale is None:
+            cash = (state.cash.double() / start).to(torch.float32)
+        else:
+            cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
+        if config.holdings_scale is None:
+            part = (self.tape.num_symbols / start).to(torch.float32)
+            holdings = state.holdings.to(torch.float32) * shared["close"][row].to(torch.float32) * part
+        else:
+            holdings = state.holdings.to(torch.float32) * config.holdings_scale
         return cash.unsqueeze(-1), prices, holdings, features
 
     def reference(self, state: StockState) -> Tensor:
         return state.path * self.tape.num_days + state.day
 
     def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
-        prices = shared["close"][reference].to(torch.float32) * (self.config.price_scale * self.tape.tick_size)
-        return prices, shared["features"][reference]
+        features, scale = shared["features"][reference], self.config.price_scale
+        if scale is None:
+            return shared["relative_close"][reference], features
+        return shared["close"][reference].to(torch.float32) * (scale * self.tape.tick_size), features
 
     def reward(
         self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
-        rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses)
+        own_scale = self.config.reward_scale is None and "reward_scale" not in self.varied
+        rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses, own_scale)
         growth = self._benchmark_growth(state, shared) if self.config.reward == "excess_log_return" else None
 
         def shaped(reward: Tensor) -> Tensor:

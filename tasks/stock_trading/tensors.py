@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.bars import CLOSE, OPEN
+from vecenv.market.indicators import INDICATORS
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.benchmark import equal_weight_growth
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -32,10 +33,12 @@ def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dt
     flat = tape.num_paths * tape.num_days
     tensors = {
         "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(dtype),
-        "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
+        "features": _shown_features(tape, config.feature_scale).reshape(flat, -1).contiguous(),
         # A copy: replacement markets are written into it in place, and the tape stays unchanged.
         "tradable": tape.tradable.reshape(flat, -1).clone(),
     }
+    if config.price_scale is None:
+        tensors["relative_close"] = _relative_close(tape).reshape(flat, -1)
     if config.fill == "next_open":
         tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(dtype)
     if config.reward == "excess_log_return" and config.benchmark == "equal_weight" and not bool(tape.gaps.any()):
@@ -47,11 +50,49 @@ def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dt
     return tensors
 
 
+def _relative_close(tape: MarketTape) -> Tensor:
+    """Return 1 plus the log-return of each close since the symbol's first, 0 before it. Shape: (P, T, K), float32."""
+    close = tape.price_ticks(CLOSE).double()
+    first = close.gather(1, (close > 0).to(torch.int8).argmax(1, keepdim=True))
+    return torch.where(close > 0, 1.0 + torch.log(close.clamp(min=1.0) / first.clamp(min=1.0)), 0.0).float()
+
+
+def warmed_up(tape: MarketTape) -> Tensor:
+    """Return whether a symbol's warm-up is over: from its first tradable day on. Shape: (P, T, K), bool."""
+    return tape.tradable.cummax(1).values
+
+
+def _shown_features(tape: MarketTape, scale: float | None) -> Tensor:
+    """Return the features times a factor, or each times its own if None. Shape: (P, T, K, I), float32.
+
+    An indicator's own is that of its record, by the day's close if it is in units of the price. A column of the data is
+    divided by its root mean square over all symbols and the days up to this one.
+    """
+    if scale is not None:
+        return tape.features * scale
+    shown = tape.features.double()
+    close = (tape.price_ticks(CLOSE).double() * tape.tick_size).clamp(min=tape.tick_size)
+    shows = warmed_up(tape)
+    for place, name in enumerate(tape.feature_names):
+        values = shown[..., place]
+        if name in INDICATORS:
+            values *= INDICATORS[name].scale
+            if INDICATORS[name].price_unit:
+                values /= close
+        else:
+            squares = torch.where(shows, values.square(), 0.0).sum(-1).cumsum(1)
+            mean = squares / shows.sum(-1).cumsum(1).clamp(min=1)
+            values /= torch.where(mean > 0, mean.sqrt(), 1.0).unsqueeze(-1)
+    return shown.float()
+
+
 def parameter_tensors(tape: MarketTape, config: StockTradingConfig, money: Money) -> dict[str, Tensor]:
     """Return every number of the rules as a tensor, of shape () or (K,)."""
     params: dict[str, Tensor] = {}
     for name, dtype in _PARAMETERS.items():
         value = getattr(config, name)
+        if name == "reward_scale" and value is None:
+            value = config.own_reward_scale
         if isinstance(value, tuple) and len(value) != tape.num_symbols:
             raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
         params[name] = torch.tensor(value, dtype=dtype, device=tape.device)

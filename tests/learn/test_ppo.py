@@ -194,6 +194,7 @@ PENALTIES = {"beta": 5.0, "nu_start": 3.0, "lam_start": 0.5, "lam_lr": 0.1, "cva
 TAILS = CPPOConfig(**asdict(MEMBER), **PENALTIES, reward_unit=100.0, cvar_clip_of="advantage")
 UNSCALED = {"normalise_rewards": False, "normalise_observations": False, "normalise_advantages": False}
 TRADING = {"task": "stock_trading", "action": "tilt", "episode_length": 12, "min_episode_length": 3}
+TRADING |= {"cash_scale": 1e-6, "price_scale": 1e-2, "holdings_scale": 1e-3, "feature_scale": 1e-2}
 CASES = {
     "flat": (TRADING, MEMBER),
     "tails": (TRADING, TAILS),

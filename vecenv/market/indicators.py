@@ -58,39 +58,41 @@ class Indicator:
         function: maps bars (P, T, K, 5), each symbol listed from day 0, to values (P, T, K).
         warmup: leading bars of a symbol with invalid values.
         price_unit: values are in the unit of the prices; divided by the close they are free of scale.
+        scale: factor that makes values that are free of scale of order one on daily bars: a power of two.
     """
 
     function: Callable[[Tensor], Tensor]
     warmup: int
     price_unit: bool = False
+    scale: float = 1.0
 
 
 INDICATORS: dict[str, Indicator] = {
-    "macd": Indicator(macd, 25, price_unit=True),
+    "macd": Indicator(macd, 25, price_unit=True, scale=64),
     "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19, price_unit=True),
     "boll_lb": Indicator(partial(bollinger_band, window=20, width=-2.0), 19, price_unit=True),
-    "rsi_30": Indicator(partial(relative_strength_index, window=30), 59),
-    "cci_30": Indicator(partial(commodity_channel_index, window=30), 29),
-    "dx_30": Indicator(partial(directional_index, window=30), 59),
+    "rsi_30": Indicator(partial(relative_strength_index, window=30), 59, scale=1 / 64),
+    "cci_30": Indicator(partial(commodity_channel_index, window=30), 29, scale=1 / 128),
+    "dx_30": Indicator(partial(directional_index, window=30), 59, scale=1 / 32),
     "close_30_sma": Indicator(partial(close_mean, window=30), 29, price_unit=True),
     "close_60_sma": Indicator(partial(close_mean, window=60), 59, price_unit=True),
-    "daily_change": Indicator(partial(momentum, window=1), 1),
-    "rsi_14": Indicator(partial(relative_strength_index, window=14), 27),
-    "macd_signal": Indicator(macd_signal, 33, price_unit=True),
-    "macd_hist": Indicator(macd_histogram, 33, price_unit=True),
+    "daily_change": Indicator(partial(momentum, window=1), 1, scale=64),
+    "rsi_14": Indicator(partial(relative_strength_index, window=14), 27, scale=1 / 64),
+    "macd_signal": Indicator(macd_signal, 33, price_unit=True, scale=64),
+    "macd_hist": Indicator(macd_histogram, 33, price_unit=True, scale=128),
     "bollinger_position": Indicator(partial(bollinger_position, window=20), 19),
     "volume_ratio_20": Indicator(partial(volume_ratio, window=20), 19),
-    "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29),
-    "volatility_20": Indicator(partial(volatility, window=20), 20),
-    "momentum_10": Indicator(partial(momentum, window=10), 10),
+    "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29, scale=32),
+    "volatility_20": Indicator(partial(volatility, window=20), 20, scale=4),
+    "momentum_10": Indicator(partial(momentum, window=10), 10, scale=16),
     "doji": Indicator(doji, 10),
     "hammer": Indicator(hammer, 10),
     "shooting_star": Indicator(shooting_star, 10),
     "bullish_engulfing": Indicator(bullish_engulfing, 1),
     "bearish_engulfing": Indicator(bearish_engulfing, 1),
-    "gap": Indicator(opening_gap, 1),
+    "gap": Indicator(opening_gap, 1, scale=128),
     "range_expansion_20": Indicator(partial(range_expansion, window=20), 19),
-    "regime_50_200": Indicator(partial(exponential_trend, fast=50, slow=200), 199),
+    "regime_50_200": Indicator(partial(exponential_trend, fast=50, slow=200), 199, scale=8),
     "macd_state": Indicator(macd_state, 34),
     "trend_state": Indicator(trend_state, 29),
     "bollinger_zone": Indicator(bollinger_zone, 19),

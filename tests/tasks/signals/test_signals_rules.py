@@ -11,7 +11,7 @@ import torch
 import vecenv
 from tests.tasks.signals.oracle import SignalAccount, SignalRules
 from tests.tasks.stock_trading.oracle import Account
-from tests.tasks.stock_trading.test_stock_trading_oracle import SCALES, Case, check_exact
+from tests.tasks.stock_trading.test_stock_trading_oracle import Case, check_exact
 from tests.tasks.tiers.random_markets import oracle_market
 from vecenv.core.engine import BoundEngine
 from vecenv.core.rows import Rows
@@ -167,7 +167,7 @@ class ScoredCase(Case):
 
     def account(self, spelled: dict[str, Any], start: int, length: int) -> Account:
         sentiment, risk = (one.tolist() for one in self.tape.panels.scores[0].unbind(-1))
-        rules = SignalRules(gate=self.gate, **spelled, **SCALES)
+        rules = SignalRules(gate=self.gate, **spelled)
         return SignalAccount(rules, oracle_market(self.tape), start, length, sentiment, risk)
 
     def check_level(self, bound: BoundEngine, before: Rows, after: Rows, accounts: dict[int, Account]) -> None:

@@ -92,13 +92,41 @@ class Account:
         return self._reward(before, self.value)
 
     def observation(self) -> list[float]:
-        """Return ``[b, p, h, f]`` of ``day``, money in currency. Length: K (I + 2) + 1."""
-        rules, tick_size = self.rules, self.market.tick_size
-        observed = [self.cash * tick_size * rules.cash_scale]
-        observed += [price * tick_size * rules.price_scale for price in self.market.close[self.day]]
-        observed += [shares * rules.holdings_scale for shares in self.holdings]
-        features = self.market.features[self.day]
-        return observed + [number * rules.feature_scale for symbol in features for number in symbol]
+        """Return ``[b, p, h, f]`` of ``day``, money in currency. Length: K (I + 2) + 1.
+
+        The market's features are columns of the data.
+        """
+        rules, tick_size, start = self.rules, self.market.tick_size, max(self.start_value, 1)
+        closes, features = self.market.close[self.day], self.market.features[self.day]
+        if rules.cash_scale is None:
+            observed = [self.cash / start]
+        else:
+            observed = [self.cash * tick_size * rules.cash_scale]
+        if rules.price_scale is None:
+            observed += [self._relative(closes[k], k) for k in self.symbols]
+        else:
+            observed += [price * tick_size * rules.price_scale for price in closes]
+        if rules.holdings_scale is None:
+            observed += [len(closes) * self.holdings[k] * closes[k] / start for k in self.symbols]
+        else:
+            observed += [shares * rules.holdings_scale for shares in self.holdings]
+        places = range(len(features[0]))
+        factors = [self._own_factor(place) if rules.feature_scale is None else rules.feature_scale for place in places]
+        return observed + [symbol[place] * factors[place] for symbol in features for place in places]
+
+    def _relative(self, price: int, symbol: int) -> float:
+        first = next((row[symbol] for row in self.market.close if row[symbol] > 0), 1)
+        return 1 + math.log(price / first) if price > 0 else 0.0
+
+    def _own_factor(self, place: int) -> float:
+        """Return one over the root mean square of a column over the days so far, and the symbols that show it."""
+        seen = [
+            self.market.features[day][k][place] ** 2
+            for day in range(self.day + 1)
+            for k in self.symbols
+            if any(row[k] for row in self.market.tradable[: day + 1])
+        ]
+        return math.sqrt(len(seen) / sum(seen)) if sum(seen) > 0 else 1.0
 
     def _orders(self, action: Sequence[float]) -> list[float]:
         rules, closes = self.rules, self.market.close[self.day]
@@ -281,9 +309,11 @@ class Account:
         self.costs += self._total(shares, slipped) + commission
 
     def _reward(self, before: float, after: float) -> float:
-        rules, tick_size = self.rules, self.market.tick_size
+        rules, own = self.rules, self.rules.reward_scale is None
+        money = 1 / max(self.start_value, 1) if own else self.market.tick_size
+        scale = (1e-3 if rules.reward == "differential_sharpe" else 100) if own else rules.reward_scale
         if rules.reward == "delta_value":
-            reward = (after - before) * tick_size
+            reward = (after - before) * money
         elif rules.reward == "log_return":
             reward = math.log(max(after / before, 1e-6))
         elif rules.reward == "excess_log_return":
@@ -296,8 +326,8 @@ class Account:
         reward = self._shaped(reward)
         if rules.min_cash_fraction > 0:
             missing = max(0, rules.min_cash_fraction * after - self.cash)
-            reward -= rules.cash_penalty_weight * missing * tick_size
-        reward *= rules.reward_scale
+            reward -= rules.cash_penalty_weight * missing * money * (100 / scale if own else 1)
+        reward *= scale
         if self.terminated or self.truncated:
             reward += rules.terminal_bonus * (after / self.start_value - 1)
         return reward

@@ -1,5 +1,6 @@
 """The rules by examples worked out by hand, which the kernels must meet to the tick."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +89,10 @@ MOVES = days(TEN, 110_000, 104_500, 104_500)
 """100 shares are worth 1000, 1100 and 1045: returns of 10% and -5%."""
 HELD = {"initial_cash": 1e-9, "initial_holdings": 100, "reward_scale": 2.0}
 WEIGHTS = {"action": "weights"}
+SCALES = ("cash_scale", "price_scale", "holdings_scale", "feature_scale")
+MEAN = math.sqrt((0 + 1 + 100 + 121) / 4)
+OWN_FEATURES = (10 / MEAN, -1.0, 11 / MEAN, -1.0)
+"""Of the second day: f has been 0 and 1, and is 10 and 11; g is always -1."""
 
 EXAMPLES = {
     "a purchase pays price and commission and earns the move": Example(
@@ -160,6 +165,25 @@ EXAMPLES = {
     "reward: a tenth of 1100 and of 1045 is missing in cash, at half a point each": Example(
         MOVES, [[0.0]] * 2, {"rewards": [2 * (100 - 55), 2 * (-55 - 52.25)]},
         HELD | {"min_cash_fraction": 0.1, "cash_penalty_weight": 0.5},
+    ),
+    **{
+        f"own scale of {reward}": Example(
+            MOVES, [[0.0]] * 2, {"rewards": rewards}, HELD | {"reward": reward, "reward_scale": None},
+        )
+        for reward, rewards in {
+            "delta_value": [10.0, -5.5],
+            "log_return": [100 * math.log(1.1), 100 * math.log(0.95)],
+            "risk_penalised": [100 * (0.1 - 0.01), 100 * (-0.05 - 0.0025)],
+        }.items()
+    },
+    "own scale of a cash penalty: a tenth of 110% and of 104.5% of the start is missing, at half a point each": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [10 - 5.5, -5.5 - 5.225]},
+        HELD | {"min_cash_fraction": 0.1, "cash_penalty_weight": 0.5, "reward_scale": None},
+    ),
+    "own scales of cash, prices, holdings and features: 10 of 13 at the start are cash": Example(
+        [[TEN, 0], [2 * TEN, TEN]], [[0.0, 0.0]],
+        {"observation": [10 / 40, 1 + math.log(2), 1.0, 2 * 60 / 40, 0.0, *OWN_FEATURES]},
+        {"initial_holdings": (3, 0), "initial_cash": 10.0, **dict.fromkeys(SCALES)},
     ),
     "the bonus comes on the last day alone and is not scaled": Example(
         MOVES, [[0.0]] * 2, {"rewards": [200, -110 + 7 * 0.045], "truncated": True}, HELD | {"terminal_bonus": 7.0},

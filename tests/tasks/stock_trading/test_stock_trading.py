@@ -185,10 +185,15 @@ def test_the_record_shortens_smooths_and_compares_rules_and_refuses_other_action
         STOCK_TRADING.check_trained({"action": "weights"}, config)
 
 
-def test_weights_and_cash_are_shares_of_the_account_and_features_know_no_unit_of_prices():
+FIXED_SCALES = {"cash_scale": 1e-6, "price_scale": 1e-2, "holdings_scale": 1e-3, "feature_scale": 1e-2}
+
+
+@pytest.mark.parametrize("scales", [FIXED_SCALES, {}])
+def test_weights_and_cash_are_shares_of_the_account_and_features_know_no_unit_of_prices(scales):
     """With all prices and the account ten times as large every indicator is the same."""
     bars, names = synthetic_bars(2, 260, 3, seed=5), [name for name in INDICATORS if not name.endswith("_state")]
     played, rules = [], {"action": "weights", "whole_shares": False, "dtype": "float64", "commission": 0.0}
+    rules |= scales
     for scale in (1.0, 10.0):
         ohlcv = bars.ohlcv * torch.tensor([scale] * 4 + [1.0], dtype=torch.float64)
         rules |= {"initial_cash": 1e5 * scale, "features": tuple(names), "episode_length": 20}
@@ -207,6 +212,40 @@ def test_weights_and_cash_are_shares_of_the_account_and_features_know_no_unit_of
     assert ((scaled - plain).abs() <= 2e-3 * (plain.abs() + plain.abs().amax(0))).all(0).tolist() == [True] * 29
 
 
+def test_symbols_are_not_told_apart_by_amounts_in_different_units():
+    for given in ({"price_scale": 1e-2}, {"feature_scale": 1e-2}):
+        env = vecenv.make("stock_trading", 2, market="synthetic", compile=False, **given)
+        with pytest.raises(ValueError, match="all of cash_scale, price_scale, holdings_scale, feature_scale, or none"):
+            env.scenario.items(env.observations())
+
+
+@pytest.mark.parametrize("price", [3_000.0, 1e-5])
+@pytest.mark.parametrize("cash", [1e4, 1e7])
+def test_own_scales_are_of_order_one_whatever_prices_and_cash_and_read_no_later_day(price, cash):
+    bars, names = synthetic_bars(1, 160, 3, seed=5), (*FINRL_INDICATORS, "daily_change")
+    tape = MarketTape.from_bars(
+        replace(bars, ohlcv=bars.ohlcv * torch.tensor([price / 100] * 4 + [1.0], dtype=torch.float64)),
+        names,
+        tick_size=price * 1e-6,
+    )
+    column = 1e9 * torch.rand(1, 160, 3, 1, generator=torch.Generator().manual_seed(1))
+    tape = replace(tape, features=torch.cat([tape.features, column], -1), feature_names=(*names, "market_cap"))
+    rules = {"action": "tilt", "reward": "log_return", "whole_shares": False, "initial_cash": cash}
+    rules |= {"episode_length": 60, "features": tape.feature_names, "commission": 0.0, "compile": False}
+    env, cut = (vecenv.make("stock_trading", 8, market=given, **rules) for given in (tape, tape.days(0, 130)))
+    shown = "relative_close", "features"
+    for name in shown:
+        assert torch.equal(env.scenario.shared[name][:130], cut.scenario.shared[name])
+    seen, rewards = [], []
+    for action in random_actions(40, 8, 4):
+        seen.append(env.engine.bound().observe(env.rows))
+        rewards.append(env.advance(action))
+    sizes = [float(torch.stack(block).square().mean().sqrt()) for block in zip(*seen, strict=True)]
+    assert all(0.05 < size < 5 for size in [*sizes, float(torch.stack(rewards).std())]), sizes
+    features = torch.stack([blocks[3] for blocks in seen]).unflatten(-1, (3, -1)).square().mean((0, 1, 2)).sqrt()
+    assert bool(((features > 0.1) & (features < 4)).all()), features
+
+
 def test_the_defaults_are_those_of_the_contests():
     """FinRL's indicators, a million in cash, orders of at most 100 shares at 0.1%, and no other rule."""
     assert asdict(StockTradingConfig()) == {
@@ -216,7 +255,7 @@ def test_the_defaults_are_those_of_the_contests():
         "slippage": 0.0, "dead_zone": 0.0, "gate": "none", "gate_threshold": 120.0, "stop_loss": 0.0,
         "shorting": False, "initial_margin": 0.5, "maintenance_margin": 0.25, "borrow_rate": 0.0,
         "ruin_fraction": 0.0, "random_start": True, "episode_length": 250, "min_episode_length": 0,
-        "reward_scale": 1e-4, "sharpe_decay": 0.01, "risk_aversion": 1.0, "min_cash_fraction": 0.0,
-        "cash_penalty_weight": 1.0, "terminal_bonus": 0.0, "cash_scale": 1e-6, "price_scale": 1e-2,
-        "holdings_scale": 1e-3, "feature_scale": 1e-2,
+        "reward_scale": None, "sharpe_decay": 0.01, "risk_aversion": 1.0, "min_cash_fraction": 0.0,
+        "cash_penalty_weight": 1.0, "terminal_bonus": 0.0, "cash_scale": None, "price_scale": None,
+        "holdings_scale": None, "feature_scale": None,
     }  # fmt: skip
