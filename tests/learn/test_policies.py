@@ -164,6 +164,11 @@ def test_a_state_of_other_forms_is_refused_and_nothing_of_it_loaded(tmp_path, so
         ({"scenario": {}}, "trained for"),
         ({"config": {}}, "its config lacks bf16"),
         ({"members": [1, 2]}, "members of an ensemble in one batch; each is in a folder seed_K beside it"),
+        *(
+            ({"config": state["config"] | {"hidden": odd}}, "its config has hidden")
+            for odd in ((10**9,), (-8,), "8", None)
+        ),
+        ({"config": state["config"] | {"initial_std": "x"}}, r"checkpoint\.pt: "),
     ):
         save_checkpoint(state | fault, path)
         with pytest.raises(ValueError, match=words):

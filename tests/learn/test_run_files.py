@@ -112,6 +112,27 @@ def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(t
     assert update_of(tmp_path) == 2
 
 
+def test_what_was_altered_is_not_loaded(tmp_path):
+    """Whatever it is, however deep, and also where the archive's checksums are right."""
+    path, state = tmp_path / CHECKPOINT, {"a": [1, (2.5, None)], "b": {"days": {"A": "2024-12-31"}, 3: torch.ones(2)}}
+    save_checkpoint(state, path)
+    assert "sha256" not in load_checkpoint(path, CPU)
+    whole = torch.load(path)
+    for altered in (
+        {"b": {"days": {"A": "2014-12-31"}, 3: torch.ones(2)}},
+        {"b": {"days": {"A": "2024-12-31"}, 3: torch.ones(2).double()}},
+        {"a": [1, (2.5, 0)]},
+        {"a": [1, 2.5, None]},
+        {"c": None},
+    ):
+        torch.save(whole | altered, path)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt: altered: the hash of what it holds does not match"):
+            load_checkpoint(path, CPU)
+    torch.save(state, path)
+    with pytest.warns(UserWarning, match="written by an older version, without a hash of what it holds"):
+        load_checkpoint(path, CPU)
+
+
 def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path):
     """The checkpoint of the third update does not fit; of another run, not even the log."""
     with file_sizes() as set_to, pytest.raises(RunStoppedError) as told:

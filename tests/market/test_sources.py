@@ -219,10 +219,16 @@ def test_elegantrls_arrays(tmp_path: Path):
         np.testing.assert_array_equal(bars.columns["tech_1"][0], tech[:, 11:])
     zero = closes.copy()
     zero[5, 3] = 0
+    nothing = ((slice(0), slice(None)), (slice(None), slice(0)))
     for wrong, words in (
         ({"tech_ary": tech}, r"missing arrays close_ary; it has \['tech_ary'\]"),
         ({"price_ary": closes}, "missing arrays tech_ary"),
         *(({"price_ary": closes, "tech_ary": t}, r"are not \(T, K\) and") for t in (tech[1:], tech[:, 1:], tech[:, 0])),
+        *(({"price_ary": closes[a, b], "tech_ary": tech[a]}, "are not .T, K. and") for a, b in nothing),
+        *(
+            ({"price_ary": closes.astype(kind), "tech_ary": tech}, "are not numbers")
+            for kind in ("c16", "U9", "M8[D]", "?")
+        ),
         ({"price_ary": zero, "tech_ary": tech}, "symbol asset_3, date 2000-01-10, column open: non-positive price 0.0"),
     ):
         np.savez(tmp_path / "market.npz", allow_pickle=False, **wrong)
@@ -322,7 +328,7 @@ def test_what_cannot_be_read_is_refused(long_frame: pd.DataFrame, tmp_path: Path
         ("latin.csv", header + b"\n\xff\xfe", "cannot be read as .csv"),
         ("empty.parquet", b"", "cannot be read as .parquet"),
         ("none.parquet", None, "the file is empty, it has no rows"),
-        ("text.npz", b"date,symbol", "cannot be read as .npz"),
+        ("text.npz", b"date,symbol", "no .npz file, or a damaged one"),
         ("folder", None, "the folder holds no .csv file"),
     ):
         path = tmp_path / name

@@ -43,7 +43,10 @@ def load_model(
         with _no_bars():
             tokenizer = AutoTokenizer.from_pretrained(found)
             model = AutoModelForCausalLM.from_pretrained(found, dtype=precision)
-    except (OSError, ValueError, KeyError) as error:
+    except (ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # A foreign file may raise any exception.
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{place}: no causal language model with a tokenizer could be loaded: {reason}") from error
     model.to(device).eval()  # type: ignore[arg-type]  # typed as another method

@@ -1,16 +1,20 @@
-"""Checkpoints: atomic writing, safe loading without pickled code, and validation of shapes and types."""
+"""Checkpoints: atomic writing, safe loading without pickled code, hashes, and validation of shapes and types."""
 
 from __future__ import annotations
 
+import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vecenv.learn.sealed_files import SEAL, state_digest
 from vecenv.system.atomic_files import replacing
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class _Target:
@@ -36,7 +40,7 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
     with replacing(path) as partial, partial.open("wb") as file:
         target = _Target(file)
         try:
-            torch.save(dict(state), target)  # type: ignore[arg-type]  # write and flush suffice
+            torch.save({**state, SEAL: state_digest(state)}, target)  # type: ignore[arg-type]  # write and flush suffice
         except Exception:
             if target.error is not None:
                 raise target.error from None
@@ -48,7 +52,7 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not a checkpoint, or is corrupted.
+        ValueError: the file is not a checkpoint, or is corrupted or altered.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no checkpoint")
@@ -66,6 +70,12 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
             raise ValueError(damaged) from error
     if not isinstance(state, dict):
         raise ValueError(damaged)
+    seal = state.pop(SEAL, None)
+    if seal is None:
+        told = "written by an older version, without a hash of what it holds: alterations are not found"
+        warnings.warn(f"{path}: {told}", stacklevel=2)
+    elif seal != state_digest(state):
+        raise ValueError(f"{path}: altered: the hash of what it holds does not match")
     return state
 
 
@@ -89,6 +99,28 @@ def check_same_form(saved: object, own: object, where: str) -> None:
             check_same_form(saved[index], value, f"{where}.{index}")
     elif _form(saved) != _form(own):
         raise ValueError(f"its {where} is {_form(saved)} instead of {_form(own)}")
+
+
+def network_of(path: Path, make: Callable[[], Module], weights: Mapping[str, Tensor]) -> Module:
+    """Return the network that a file's settings make, with its weights, whose forms are compared before one is made.
+
+    Raises:
+        ValueError: the settings make no network, or one of other weights.
+    """
+    try:
+        with torch.device("meta"):
+            expected = dict(make().state_dict())
+    except Exception as error:
+        # Any, depending on the setting.
+        told = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path}: its settings make no network ({told})") from error
+    try:
+        check_same_form(weights, expected, "network")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    network = make()
+    network.load_state_dict(weights)
+    return network
 
 
 def check_optimiser(saved: object, optimiser: torch.optim.Optimizer) -> None:

@@ -50,9 +50,16 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
         raise ValueError(f"{path}: its config lacks {', '.join(lacking)}")
     # Checkpoints from before there was a choice of heads name none.
     head = config.get("head", NetworkConfig.head)
-    network = make_network(env, NetworkConfig(head=head, **{name: config[name] for name in shape}))
-    expected, _ = network.initial_parameters(torch.Generator(), env.device)
     saved = state["actor"] if isinstance(state["actor"], list) else []
+    # Before a network is made, which may be of any size.
+    widths, hidden = {size for tensor in saved for size in getattr(tensor, "shape", ())}, config["hidden"]
+    if not isinstance(hidden, list | tuple) or len(hidden) > len(saved) or any(width not in widths for width in hidden):
+        raise ValueError(f"{path}: its config has hidden {hidden}, its layers have sizes {sorted(widths)}")
+    try:
+        network = make_network(env, NetworkConfig(head=head, **{name: config[name] for name in shape}))
+        expected, _ = network.initial_parameters(torch.Generator(), env.device)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
     shapes, needed = ([tuple(getattr(tensor, "shape", ())) for tensor in actor] for actor in (saved, expected))
     if shapes != needed:
         raise ValueError(

@@ -185,14 +185,30 @@ def _load_npz(path: Path) -> pd.DataFrame:
     The layout is that of ``convert_df_to_ary`` in ElegantRL's ``StockTradingEnv``, which writes the
     closes as ``close_ary``; its predecessors call them ``price_ary``.
     """
-    with named_errors(path), np.load(path) as arrays:
-        key = "price_ary" if "price_ary" in arrays else "close_ary"
-        missing = [name for name in (key, "tech_ary") if name not in arrays]
-        if missing:
-            raise MarketDataError(f"{path}: missing arrays {', '.join(missing)}; it has {arrays.files}")
-        closes, tech = arrays[key].astype(np.float64), arrays["tech_ary"].astype(np.float64)
-    if closes.ndim != 2 or tech.ndim != 2 or len(tech) != len(closes) or tech.shape[1] % closes.shape[1]:
-        raise MarketDataError(f"{path}: {key} {closes.shape} and tech_ary {tech.shape} are not (T, K) and (T, I·K)")
+    with named_errors(path):
+        if path.exists() and not zipfile.is_zipfile(path):
+            raise MarketDataError(f"{path}: no .npz file, or a damaged one")
+        with np.load(path) as arrays:
+            key = "price_ary" if "price_ary" in arrays else "close_ary"
+            missing = [name for name in (key, "tech_ary") if name not in arrays]
+            if missing:
+                raise MarketDataError(f"{path}: missing arrays {', '.join(missing)}; it has {arrays.files}")
+            try:
+                closes, tech = arrays[key], arrays["tech_ary"]
+            except MemoryError as error:
+                raise MarketDataError(f"{path}: an array is larger than memory ({error})") from error
+    told = f"{path}: {key} {closes.dtype} {closes.shape} and tech_ary {tech.dtype} {tech.shape} are not "
+    if closes.dtype.kind not in "fiu" or tech.dtype.kind not in "fiu":
+        raise MarketDataError(f"{told}numbers")
+    if (
+        closes.ndim != 2
+        or not closes.size
+        or tech.ndim != 2
+        or len(tech) != len(closes)
+        or tech.shape[1] % closes.shape[1]
+    ):
+        raise MarketDataError(f"{told}(T, K) and (T, I·K)")
+    closes, tech = closes.astype(np.float64), tech.astype(np.float64)
     days, stocks = closes.shape
     dates = pd.bdate_range(_ORIGIN, periods=days).to_numpy().astype("datetime64[s]")
     symbols = pd.Categorical.from_codes(

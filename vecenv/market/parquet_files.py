@@ -9,6 +9,7 @@ changed to another plausible one.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,11 @@ from vecenv.system.atomic_files import replacing
 _DIGEST = b"vecenv.sha256"
 
 
-def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table atomically, without its index."""
+def write_parquet(table: pd.DataFrame, path: Path, metadata: Mapping[bytes, str] | None = None) -> None:
+    """Write a table atomically, without its index, with further metadata, of which there is no digest."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    arrow = arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), _DIGEST: _digest(table)})
+    own = {**(arrow.schema.metadata or {}), **(metadata or {})}
+    arrow = arrow.replace_schema_metadata({**own, _DIGEST: _digest(table)})
     with replacing(path) as partial:
         pq.write_table(arrow, partial, write_page_checksum=True)
 

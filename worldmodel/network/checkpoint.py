@@ -1,21 +1,22 @@
-"""Checkpoints of neural markets: safetensors files with settings in their metadata, loaded without running code."""
+"""Checkpoints of neural markets: safetensors files with settings in their metadata, all of it hashed.
+
+They are loaded without running code.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from vecenv.learn.checkpoints import check_same_form
-from vecenv.system.atomic_files import replacing
+from vecenv.learn.checkpoints import check_same_form, network_of
+from vecenv.learn.sealed_files import load_sealed, save_sealed
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
@@ -54,19 +55,9 @@ class Checkpoint(NamedTuple):
 
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
     """Write a checkpoint atomically: an interruption or a full disk leaves the previous one."""
-    tensors = {WEIGHTS + name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    tensors |= {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "settings": json.dumps(_settings_to_json(network.settings)),
-        "record": json.dumps(record),
-        "sha256": _digest(tensors),
-    }
-    # Not by safetensors' save_file, whose errors hide the system's.
-    whole = save(tensors, metadata)
-    with replacing(path) as partial:
-        partial.write_bytes(whole)
+    tensors = {WEIGHTS + name: tensor for name, tensor in network.state_dict().items()} | dict(extra)
+    settings, told = json.dumps(_settings_to_json(network.settings)), json.dumps(record)
+    save_sealed(path, FORMAT, tensors, {"version": str(VERSION), "settings": settings, "record": told})
 
 
 def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
@@ -78,31 +69,24 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no checkpoint of a neural market")
-    try:
-        with safe_open(path, "pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"{path}: a safetensors file, but not of a neural market")
+    tensors, metadata = load_sealed(path, FORMAT, "neural market", device)
     if metadata.get("version") != str(VERSION):
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: retrain it")
-    if metadata.get("sha256") != _digest(tensors):
-        raise ValueError(f"{path}: the digest of its tensors does not match")
-    network = MarketNetwork(_settings(path, _json(path, metadata, "settings")))
+    settings, record = _settings(path, _json(path, metadata, "settings"), len(tensors)), _json(path, metadata, "record")
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-    try:
-        check_same_form(weights, dict(network.state_dict()), "network")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    network.load_state_dict(weights)
+    network = network_of(path, lambda: MarketNetwork(settings), weights)
     if not bool(((network.decays > 0) & (network.decays < 1)).all()):
         raise ValueError(f"{path}: decays of correlations must lie between 0 and 1, got {network.decays.tolist()}")
     if not bool(((network.shrinkages >= 0) & (network.shrinkages <= 1)).all()):
         raise ValueError(f"{path}: shrinkages of correlations must be 0 to 1, got {network.shrinkages.tolist()}")
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
-    return Checkpoint(network.to(device).eval(), _json(path, metadata, "record"), extra)
+    saved = Checkpoint(network.to(device).eval(), record, extra)
+    try:
+        for day in saved.known_days().values():
+            np.datetime64(day, "D")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: the days in its record cannot be read ({error})") from error
+    return saved
 
 
 def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
@@ -113,30 +97,27 @@ def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
 def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     try:
         value = json.loads(metadata.get(name, ""))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: its {name} cannot be read ({error})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: its {name} cannot be read")
     return value
 
 
-def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
+def _settings(path: Path, values: dict[str, Any], layers: int) -> NetworkSettings:
+    """Return settings of at most so many layers, each of which has a tensor: a file must not ask for more."""
     known = values.get("trunk")
     trunk = dict(known) if isinstance(known, Mapping) else {}
     kind = trunk.pop("kind", None)
     if kind not in TRUNKS:
         raise ValueError(f"{path}: unknown trunk {kind!r}; there are {', '.join(TRUNKS)}")
     try:
-        return NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
+        settings = NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
+        check_same_form(asdict(settings), asdict(NetworkSettings(TRUNKS[kind](), markets=settings.markets)), "settings")
+        # The sizes of the weights do not tell these.
+        reach, dropout = settings.trunk.reach, settings.trunk.dropout
+        if not (settings.trunk.layers <= layers and isinstance(reach, int) and reach > 0 and 0 <= dropout < 1):
+            raise ValueError(f"layers, window or dropout out of range: {settings.trunk}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: its settings cannot be read ({error})") from error
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 hash of names, types, shapes and bytes."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return settings

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.validation import MarketDataError, MarketDataWarning
-from vecenv.system.atomic_files import replacing
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
 from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
 from vecenv.tasks.crypto_lob.forecasts.moves import forecast_names
@@ -36,14 +37,9 @@ def write_forecasts(
 
     ``record`` says where they come from, JSON-able. Raises OSError if the file cannot be written.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     columns = {TIME: books.time, MID: mids(books), SEEN: seen_until}
     columns |= {name: forecasts[:, place] for place, name in enumerate(forecast_names())}
-    table = pa.table(columns).replace_schema_metadata({RECORD: json.dumps(dict(record))})
-    with replacing(path) as partial:
-        parquet.write_table(table, partial)
+    write_parquet(pd.DataFrame(columns), path, {RECORD: json.dumps(dict(record))})
 
 
 def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -52,18 +48,24 @@ def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tupl
     Raises MarketDataError if there is no such file, it is of another kind, of other books or of another clock, or a
     forecast's model has seen the row.
     """
-    import pandas as pd
-
     try:
-        table = pd.read_parquet(path)
+        table = read_parquet(path)
     except FileNotFoundError as error:
         raise MarketDataError(f"{path}: no such file of forecasts; vecenv factors train writes one") from error
     except (OSError, ValueError) as error:
-        raise MarketDataError(f"{path}: no Parquet file of forecasts ({error})") from error
+        raise MarketDataError(f"{path}: no file of forecasts: {error}") from error
     names = tuple(name for name in table.columns if name.startswith("forecast_"))
     missing = [name for name in (TIME, MID, SEEN) if name not in table]
     if missing or not names:
         raise MarketDataError(f"{path}: missing columns {', '.join(missing) or 'forecast_…'}; not of vecenv factors")
+    if not len(table):
+        raise MarketDataError(f"{path}: no rows")
+    for name in (TIME, MID, SEEN, *names):
+        if table[name].dtype.kind not in "iuf":
+            raise MarketDataError(f"{path}: {name}: needs numbers, not {table[name].dtype}")
+        unknown = ~(table[name] >= 0) & (name not in names)
+        if unknown.any():
+            raise MarketDataError(f"{path}: row {unknown.argmax()}, {name}: {table[name][unknown.argmax()]}")
     place = np.searchsorted(table[TIME], books.time).clip(max=len(table) - 1)
     rows = table.iloc[place]
     absent = rows[TIME].to_numpy() != books.time

@@ -6,10 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-
-from vecenv.system.atomic_files import replacing
+from vecenv.learn.checkpoints import check_same_form, network_of
+from vecenv.learn.sealed_files import load_sealed, save_sealed
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, new_network
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
@@ -41,10 +39,7 @@ class ForecastModel:
             "factors": list(FACTORS),
             "horizons": list(HORIZONS),
         }
-        tensors = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-        whole = save(tensors, {"format": FORMAT, "record": json.dumps(record)})
-        with replacing(path) as partial:
-            partial.write_bytes(whole)
+        save_sealed(path, FORMAT, self.network.state_dict(), {"record": json.dumps(record)})
 
     @classmethod
     def load(cls, path: Path) -> ForecastModel:
@@ -55,18 +50,16 @@ class ForecastModel:
         """
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such model; vecenv factors train writes one")
+        tensors, metadata = load_sealed(path, FORMAT, "model of vecenv factors", "cpu")
         try:
-            with safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no mapping
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path}: no model of vecenv factors, or a damaged one ({error})") from error
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"{path}: not a model of vecenv factors")
-        record = json.loads(metadata["record"])
+            record = json.loads(metadata["record"])
+            settings = FitSettings(**record["settings"])
+            known = {"settings": asdict(settings), "step_gap": 0.0, "seen_until_ms": 0, "source": ""}
+            check_same_form(asdict(settings), asdict(FitSettings()), "settings")
+            check_same_form(record, known | {name: record[name] for name in ("factors", "horizons")}, "record")
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: its record cannot be read ({error})") from error
         if record["factors"] != list(FACTORS) or record["horizons"] != list(HORIZONS):
             raise ValueError(f"{path}: of other factors or horizons than this version's; train it again")
-        settings = FitSettings(**record["settings"])
-        network = new_network(settings, len(FACTORS), len(HORIZONS))
-        network.load_state_dict(tensors)
+        network = network_of(path, lambda: new_network(settings, len(FACTORS), len(HORIZONS)), tensors)
         return cls(network.eval(), settings, record["step_gap"], record["seen_until_ms"], record["source"])

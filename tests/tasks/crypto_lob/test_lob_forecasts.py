@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pyarrow import parquet
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 
 import vecenv
+from vecenv.learn.sealed_files import save_sealed
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
@@ -205,23 +209,36 @@ def test_files_of_other_books_are_refused(trained, tmp_path):
     with pytest.raises(MarketDataError, match="no such file of forecasts; vecenv factors train writes one"):
         forecasts_of_rows(tmp_path / "none.parquet", books)
     (tmp_path / "text.parquet").write_text("no")
-    with pytest.raises(MarketDataError, match=r"text.parquet: no Parquet file of forecasts"):
+    with pytest.raises(MarketDataError, match=r"text.parquet: no file of forecasts: damaged or not Parquet"):
         forecasts_of_rows(tmp_path / "text.parquet", books)
     file, at = tmp_path / "changed.parquet", np.arange(1_800) == 900
     for changed, message in (
         (table.assign(mid=table["mid"] + at), r"row 900, mid: .*made of another book"),
         (table.assign(models_seen_until_ms=table["ts_ms"] * at), "row 900, models_seen_until_ms: not before the row"),
         (table.assign(forecast_60=table["forecast_60"].mask(at)), "row 900, forecast_60: not a number"),
+        (table.assign(models_seen_until_ms=table["ts_ms"].where(~at) * 0), "row 900, models_seen_until_ms: nan"),
+        (table.assign(models_seen_until_ms=-1), "row 0, models_seen_until_ms: -1"),
+        (table.assign(ts_ms=table["ts_ms"].astype(str)), "ts_ms: needs numbers, not "),
+        (table.iloc[:0], "no rows"),
         (table.drop(columns="mid"), "missing columns mid"),
         (table.drop(columns=table.filter(like="forecast_").columns), "missing columns forecast_…"),
     ):
         changed.to_parquet(file)
         with pytest.raises(MarketDataError, match=message):
             forecasts_of_rows(file, books)
+    whole = parquet.read_table(folder / "forecasts.parquet")
+    parquet.write_table(whole.set_column(3, "forecast_10", [whole["forecast_20"]]), file)
+    with pytest.raises(MarketDataError, match="damaged: the digest of its values does not match"):
+        forecasts_of_rows(file, books)
     # Values are kept within bounds; where every row has a forecast, nothing is said.
     table.assign(models_seen_until_ms=1, forecast_10=77.0, forecast_20=-77.0).fillna(0.0).to_parquet(file)
     values, names = forecasts_of_rows(file, books)
     assert (values[:, 0] == 50.0).all() and (values[:, 1] == -50.0).all() and names[0] == "forecast_10"
+
+
+def metadata_of(path):
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata())
 
 
 def test_models_forecast_later_books_only(trained, tmp_path):
@@ -241,8 +258,35 @@ def test_models_forecast_later_books_only(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such model; vecenv factors train writes one"):
         ForecastModel.load(tmp_path / "none.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(model.read_bytes()[:500])
-    with pytest.raises(ValueError, match="no model of vecenv factors, or a damaged one"):
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
         ForecastModel.load(tmp_path / "cut.safetensors")
+    # Another last time that it has seen, junk that is hashed, and files of before there was a hash.
+    tensors, (text, kind, seal) = (
+        load_file(model),
+        (metadata_of(model)[name] for name in ("record", "format", "sha256")),
+    )
+    record, altered = json.loads(text), tmp_path / "altered.safetensors"
+    save_file(tensors, altered, {"format": kind, "sha256": seal, "record": json.dumps(record | {"seen_until_ms": 0})})
+    with pytest.raises(ValueError, match="altered or damaged: the hash of its tensors and settings does not match"):
+        ForecastModel.load(altered)
+    save_file(tensors, altered, {"format": kind, "record": text})
+    with pytest.raises(
+        ValueError, match="written by an older version, without a hash of what it holds: train it again"
+    ):
+        ForecastModel.load(altered)
+    own = record["settings"]
+    for junk, told in (
+        *(
+            (junk, "its record cannot be read")
+            for junk in ([], {}, record | {"seen_until_ms": "x"}, {"settings": {"x": 1}})
+        ),
+        *((record | {"settings": own | {"hidden": odd}}, "its settings make no network") for odd in (2.5, 1e30, 10**9)),
+        (record | {"settings": own | {"hidden": 10**6}}, "its network.* instead of float32 of shape .3000000,"),
+        (record | {"factors": ["x"]}, "of other factors or horizons"),
+    ):
+        save_sealed(altered, kind, tensors, {"record": json.dumps(junk)})
+        with pytest.raises(ValueError, match=rf"altered\.safetensors: {told}"):
+            ForecastModel.load(altered)
 
 
 def test_settings_are_checked(tmp_path):

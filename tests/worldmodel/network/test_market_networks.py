@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from tests.worldmodel.neural_market import TRUNK, assert_valid_bars, extended, history_of, matrices_of, small_network
+from vecenv.learn.sealed_files import SEAL, digest_of, save_sealed
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
@@ -305,30 +306,70 @@ def test_a_network_comes_back_with_its_settings_and_record(saved, tmp_path, arch
     assert torch.equal(back.trunk(features), network.trunk(features))
 
 
+def resealed(path, **texts):
+    """Write the file anew with other texts in its metadata, and the hash that belongs to them."""
+    tensors, metadata = load_file(path), metadata_of(path) | texts
+    kind = metadata.pop("format")
+    save_sealed(path, kind, tensors, {name: text for name, text in metadata.items() if name != SEAL})
+
+
+def other(**trunk):
+    settings = {"trunk": {"kind": "transformer", **asdict(TRUNK), **trunk}, "head": 8, "markets": ["a", "b"]}
+    return json.dumps(settings | {"joint": "correlations", "density": "student-t"})
+
+
+JUNK = {
+    "version": {"0": "version 0 of the format, 4 is needed: retrain it"},
+    "format": {"other": "a safetensors file, but not of a neural market"},
+    "settings": {
+        **dict.fromkeys(("{", "[]", "", "[" * 9_999, "null"), "its settings cannot be read"),
+        '{"trunk": {"layers": 1}}': "unknown trunk None; there are transformer, cnn-gru",
+        '{"trunk": {"kind": "transformer"}}': "its settings cannot be read .'markets'",
+        '{"trunk": {"kind": "transformer"}, "markets": [], "joint": "all"}': ".*unknown joint 'all'",
+        # 72 GB, hours of making layers, and what no weight's size tells.
+        other(width=10**9): r"its network.trunk.embed.weight .* instead of float32 of shape .1000000000,",
+        **dict.fromkeys(
+            (other(width=10**30), other(width=-1), other(heads=0), other(hidden=2.5)), "its settings make no"
+        ),
+        **{other(**odd): "its settings cannot be read" for odd in ({"layers": 10**9}, {"layers": "2"}, {"window": 0})},
+        **{other(**{name: float("nan")}): "its settings cannot be read" for name in ("window", "dropout")},
+    },
+    "record": {
+        **dict.fromkeys(("", "[1]"), "its record cannot be read"),
+        '{"sources": [1]}': "the days in its record cannot be read",
+        '{"init": {"known_days": {"A": "some day"}}}': "the days in its record cannot be read",
+    },
+}
+
+
 def test_files_of_no_network_are_refused(saved):
-    path, _ = saved
-    tensors, metadata = load_file(path), metadata_of(path)
-    for name, value, told in (
-        ("version", "0", "version 0 of the format, 4 is needed: retrain it"),
-        ("format", "other", "a safetensors file, but not of a neural market"),
-        ("settings", "{", "its settings cannot be read"),
-        ("settings", "[]", "its settings cannot be read"),
-        ("settings", {"trunk": {"layers": 1}}, "unknown trunk None; there are transformer, cnn-gru"),
-        ("settings", {"trunk": {"kind": "transformer"}}, "its settings cannot be read .'markets'"),
-        ("settings", {"trunk": {"kind": "transformer"}, "markets": [], "joint": "all"}, ".*unknown joint 'all'"),
-        ("record", "", "its record cannot be read"),
-        ("sha256", "0", "the digest of its tensors does not match"),
-    ):
-        save_file(tensors, path, metadata | {name: value if isinstance(value, str) else json.dumps(value)})
-        with pytest.raises(ValueError, match=rf"market\.safetensors: {told}"):
-            load_network(path)
-    # Truncated, altered, those of another network, or estimates of correlations out of range.
     path, network = saved
+    for name, texts in JUNK.items():
+        for text, told in texts.items():
+            save_network(path, network, {}, {})
+            resealed(path, **{name: text})
+            with pytest.raises(ValueError, match=rf"market\.safetensors: {told}"):
+                load_network(path)
+    # The same weights under other settings or another record, and files of before these were hashed.
+    save_network(path, network, {"sources": {"a": {"symbols": ["A"], "validation_end": "2024-12-31"}}}, {})
+    tensors, metadata = load_file(path), metadata_of(path)
+    for name, text in (("settings", other(window=61)), ("settings", other(dropout=0.5)), ("record", "{}"), ("x", "y")):
+        save_file(tensors, path, metadata | {name: text})
+        with pytest.raises(ValueError, match="altered or damaged: the hash of its tensors and settings"):
+            load_network(path)
+    save_file(tensors, path, metadata | {SEAL: digest_of(tensors)})
+    with pytest.warns(UserWarning, match="written by an older version, whose hash is of the tensors alone"):
+        assert load_network(path).known_days() == {"A": "2024-12-31"}
+    save_file(tensors, path, {name: text for name, text in metadata.items() if name != SEAL})
+    with pytest.raises(ValueError, match="written by an older version, without a hash of what it holds: train it"):
+        load_network(path)
+    # Truncated, altered, those of another network, or estimates of correlations out of range.
 
     def refused(told):
         with pytest.raises((ValueError, FileNotFoundError), match=rf"market\.safetensors: {told}"):
             load_network(path)
 
+    save_network(path, network, {}, {})
     path.write_bytes(path.read_bytes()[:-100])
     refused("not a whole")
     path.unlink()
@@ -343,7 +384,7 @@ def test_files_of_no_network_are_refused(saved):
     tensors, metadata = load_file(path), metadata_of(path)
     for name, altered in (("network.returns.inner.bias", lambda tensor: tensor + 1), ("network.drifts", torch.t)):
         save_file(tensors | {name: altered(tensors[name]).contiguous()}, path, metadata)
-        refused("the digest of its tensors does not match")
+        refused("altered or damaged: the hash of its tensors and settings does not match")
     for buffer, wrong, right, told in (
         ("decays", (1.0, 0.0, float("nan")), (0.5,), "decays of correlations must lie between 0 and 1, got "),
         ("shrinkages", (1.5, -0.1), (0.0, 1.0), r"shrinkages of correlations must be 0 to 1, got \[0.0, "),
