@@ -22,7 +22,7 @@ from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.commands import train_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.simulated import FIRST, VALIDATION, held_out_simulation
+from vecenv.tasks.commands.simulated import FIRST, VALIDATION, split_environment
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
@@ -114,7 +114,7 @@ def walking(monkeypatch):
     return partial(vecenv.make, "reach_zero", compile=False)
 
 
-def test_a_strangers_task_is_found_conforms_and_is_held_out(walking):
+def test_a_strangers_task_is_found_conforms_and_is_split(walking):
     env = walking(speed=0.2)
     assert "reach_zero" in vecenv.task_names()
     assert (env.scenario.name, env.scenario.version, env.scenario.task) == ("reach_zero", "1", REACH_ZERO)
@@ -125,14 +125,14 @@ def test_a_strangers_task_is_found_conforms_and_is_held_out(walking):
         with pytest.raises(ValueError, match=f"there is a task '{name}' already"):
             vecenv.register(replace(REACH_ZERO, name=name, version="2"))
     check_task("reach_zero", compiled=False)
-    # Held-out episodes are none of the training; settings of a market are refused.
-    held_out = held_out_simulation("reach_zero", WalkConfig(), 8, "test", "cpu")
-    validation = held_out_simulation("reach_zero", WalkConfig(), 8, "validation", "cpu")
-    assert not held_out.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
-    for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, held_out)], 2):
+    # Episodes of the test are none of the training; settings of a market are refused.
+    test = split_environment("reach_zero", WalkConfig(), 8, "test", "cpu")
+    validation = split_environment("reach_zero", WalkConfig(), 8, "validation", "cpu")
+    assert not test.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
+    for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, test)], 2):
         assert not torch.isin(one, other).any()
     with pytest.raises(ValueError, match="episodes must be in 1"):
-        held_out_simulation("reach_zero", WalkConfig(), 0, "test", "cpu")
+        split_environment("reach_zero", WalkConfig(), 0, "test", "cpu")
     for kind in (train_settings.TrainSettings, EvaluateSettings):
         owners = kind(task="reach_zero", env=WalkConfig()).inapplicable()
         named = {owners[name] for name in ("market", "num_paths", "test_fraction", "news_accuracy")}

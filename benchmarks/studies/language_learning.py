@@ -2,7 +2,7 @@
 
 A tiny randomly initialised model is first fine-tuned on conversations of two baselines, then trained by GRPO. Each seed
 runs the commands collect, sft and train; then the model before and after GRPO, and a policy that follows the signal,
-are evaluated on the same held-out episodes.
+are evaluated on the same test episodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import independent_groups
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.registry import task_of
-from vecenv.tasks.commands.comparison import compared_config, held_out_environment
+from vecenv.tasks.commands.comparison import compared_config, comparison_environment
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
 from vecenv.tasks.commands.train import TrainSettings
@@ -43,7 +43,7 @@ class LanguageLearningConfig:
     updates: int = 12
     """Updates of GRPO, of 64 episodes of 20 days each."""
     episodes: int = 256
-    """Held-out episodes, and of each of the two imitated baselines."""
+    """Test episodes, and of each of the two imitated baselines."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
 
@@ -113,11 +113,11 @@ def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, A
 
 
 def _grades(config: LanguageLearningConfig, start: Path, run: Path) -> dict[str, dict[str, float]]:
-    """Return grades on the same held-out episodes, and the mean difference by GRPO, with 95% intervals."""
+    """Return grades on the same test episodes, and the mean difference by GRPO, with 95% intervals."""
     whole = TrainSettings.defaults(["--resume", str(run)])
     rules = compared_config(whole.task, whole.env)
     test = whole.test(whole.tape(rules))
-    env, _ = held_out_environment(whole.task, test, rules, config.episodes)
+    env, _ = comparison_environment(whole.task, test, rules, config.episodes)
     agents = {name: loaded_model(str(place), "cpu", whole.language) for name, place in ((START, start), (TRAINED, run))}
     others = {name: task_of(env).agents[name]() for name in ("hold", "buy_and_hold", "rule_based", "oracle")}
     evaluation = evaluate(env, {**agents, "signal": FollowSignal(test.context), **others}, whole.seed)

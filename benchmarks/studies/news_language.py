@@ -3,7 +3,7 @@
 On the market of synthetic news the conditional expectation of the next move, given the day's text, is known, and with
 it the information coefficient that a reader of the text can attain. A tiny randomly initialised model is fine-tuned on
 what hindsight says, then trained by GRPO on the feedback of the market. Each seed runs the commands collect, sft and
-train; the model before, between and after, and baselines, rate the same held-out episodes. There are two controls with
+train; the model before, between and after, and baselines, rate the same test episodes. There are two controls with
 shuffled news, which tell nothing: what has learned rates them, and a model learns from them.
 """
 
@@ -22,7 +22,7 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_of
-from vecenv.tasks.commands.comparison import compared_config, held_out_environment
+from vecenv.tasks.commands.comparison import compared_config, comparison_environment
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
 from vecenv.tasks.commands.train import TrainSettings
@@ -49,7 +49,7 @@ class NewsLanguageConfig:
     updates: int = 28
     """Updates of GRPO."""
     episodes: int = 256
-    """Held-out episodes."""
+    """Test episodes."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
 
@@ -84,7 +84,7 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         ["train", "--preset", PRESET, "--model", str(start), "--folder", str(run), "--seed", str(seed), *market,
          control, "--language.total-frames", str(frames), "--episodes", "32"],
     )  # fmt: skip
-    env, whole = _held_out(config, run, shuffled)
+    env, whole = _test(config, run, shuffled)
     agents = _agents(whole, env, data, start, run)
     found = {
         "seed": seed,
@@ -93,7 +93,7 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         "most_invalid": max(update["invalid"] for update in read_progress(run)),
     }
     if not shuffled:
-        other = _held_out(config, run, shuffled=True)[0]
+        other = _test(config, run, shuffled=True)[0]
         found["on_shuffled_news"] = _told(other, {name: agents[name] for name in LEARNED}, seed)
     return found
 
@@ -102,11 +102,11 @@ def _told(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Any]
     return {name: measured.to_json() for name, measured in information(env, agents, seed).items()}
 
 
-def _held_out(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
+def _test(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
     whole = TrainSettings.defaults(["--resume", str(run)])
     rules = replace(compared_config(whole.task, whole.env), shuffled=shuffled)
     test = whole.test(whole.tape(rules))
-    return held_out_environment(whole.task, test, rules, config.episodes)[0], whole
+    return comparison_environment(whole.task, test, rules, config.episodes)[0], whole
 
 
 def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: Path) -> Mapping[str, Agent]:

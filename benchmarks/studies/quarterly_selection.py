@@ -32,7 +32,7 @@ from vecenv.learn.quarters import Quarter, QuarterConfig, Span, quarters, turbul
 from vecenv.learn.runs import run
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import held_out_environment
+from vecenv.tasks.commands.comparison import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -125,7 +125,7 @@ def trade_quarter(
     sharpes = {name: figures(returns)["sharpe"] for name, returns in validated.items()}
     chosen = list(sharpes)[best_of(list(sharpes.values()))]
     returns = {name: played(tape, quarter.trading, gated, agent) for name, agent in agents.items()}
-    spec = held_out(tape, quarter.trading, gated).scenario.action_spec
+    spec = traded_quarter(tape, quarter.trading, gated).scenario.action_spec
     mean = PolicyAgent(MeanPolicy(list(policies.values()), spec))
     returns |= {SELECTED: returns[chosen], MEAN: played(tape, quarter.trading, gated, mean)}
     returns[HELD] = played(tape, quarter.trading, RULES, BuyAndHold())
@@ -151,13 +151,13 @@ def trained_policy(training: MarketTape, config: QuarterlySelectionConfig, name:
     return Trained(made, run(made)).policy()
 
 
-def held_out(tape: MarketTape, span: Span, rules: StockTradingConfig) -> VecEnv:
+def traded_quarter(tape: MarketTape, span: Span, rules: StockTradingConfig) -> VecEnv:
     whole = replace(rules, episode_length=span.stop - span.start - 1, min_episode_length=0)
-    return held_out_environment("stock_trading", tape.days(*span), whole, 1)[0]
+    return comparison_environment("stock_trading", tape.days(*span), whole, 1)[0]
 
 
 def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent) -> Tensor:
-    return play(held_out(tape, span, rules), agent, 0).curves.returns[:, 0]
+    return play(traded_quarter(tape, span, rules), agent, 0).curves.returns[:, 0]
 
 
 def figures(returns: Tensor) -> dict[str, float]:

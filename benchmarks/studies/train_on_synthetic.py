@@ -33,7 +33,7 @@ from vecenv.learn.significance import DRAWS
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import held_out_environment
+from vecenv.tasks.commands.comparison import comparison_environment
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation
 from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
@@ -257,7 +257,7 @@ class Arena:
     """Evaluation episodes of a market, the same for every agent."""
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig, episodes: int) -> None:
-        self.env, _ = held_out_environment("stock_trading", tape, config, episodes)
+        self.env, _ = comparison_environment("stock_trading", tape, config, episodes)
         self.env.reset_groups(episodes, 1, 0)
         state = self.env.state
         self._groups = independent_groups(state.path, state.start_day, int((state.end_day - state.start_day).max()))

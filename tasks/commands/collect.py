@@ -18,7 +18,7 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     baseline_agents,
     chosen_agents,
-    held_out_environment,
+    comparison_environment,
     show_market,
     text_config,
     wide_console,
@@ -26,7 +26,7 @@ from vecenv.tasks.commands.comparison import (
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
-from vecenv.tasks.commands.simulated import held_out_simulation, is_simulated, without_effect
+from vecenv.tasks.commands.simulated import is_simulated, split_environment, without_effect
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
@@ -104,13 +104,13 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
 
 def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
     if is_simulated(settings.task):
-        return held_out_simulation(settings.task, settings.env, settings.episodes, "train", settings.device)
+        return split_environment(settings.task, settings.env, settings.episodes, "train", settings.device)
     config = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)
     training = settings.training(tape)
     show_market(console, tape, {"Training": training})
-    return held_out_environment(settings.task, training, config, settings.episodes)[0]
+    return comparison_environment(settings.task, training, config, settings.episodes)[0]
 
 
 def conversations(

@@ -1,4 +1,4 @@
-"""Comparison of trained agents, alone or as an ensemble, with baselines on held-out days."""
+"""Comparison of trained agents, alone or as an ensemble, with baselines on the days of the test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMED_SYMBOLS = 5
 """Largest number of symbols listed by name."""
 
 COMPARING = "Comparing agents on {} episodes …"
-"""Status message during the held-out episodes."""
+"""Status message during the episodes of the test."""
 
 SHOWN_BESIDE = ("equal_weight",)
 """Baselines shown on the worst days of an agent beside the reference."""
@@ -80,7 +80,7 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def held_out_environment(task: str, tape: MarketTape, config: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
+def comparison_environment(task: str, tape: MarketTape, config: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
     """Make the test environment, one row per episode, and a note if episodes were shortened to fit the test.
 
     Raises:
@@ -174,7 +174,7 @@ def check_combination(combination: Combination | None, paths: Sequence[Path]) ->
 
 
 def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversity | None:
-    """Return how much policies differ on held-out episodes that all together play; the rows are overwritten.
+    """Return how much policies differ on episodes that all together play; the rows are overwritten.
 
     None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
     """

@@ -32,8 +32,8 @@ from vecenv.tasks.commands.comparison import (
     check_fits,
     chosen_agents,
     compared_config,
+    comparison_environment,
     config_of,
-    held_out_environment,
     policies_diversity,
     show_market,
     text_config,
@@ -49,9 +49,9 @@ from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from vecenv.tasks.commands.seeds import policies_by_folder, policy_files
 from vecenv.tasks.commands.simulated import (
-    held_out_simulation,
     is_simulated,
     show_simulation,
+    split_environment,
     without_effect,
 )
 from vecenv.text.recording import write_parquet
@@ -205,7 +205,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _simulation(settings: EvaluateSettings, console: Console) -> VecEnv:
-    env = held_out_simulation(settings.task, settings.env, settings.episodes, "test", settings.device)
+    env = split_environment(settings.task, settings.env, settings.episodes, "test", settings.device)
     show_simulation(console, {"test": env}, settings.seed)
     return env
 
@@ -217,7 +217,7 @@ def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], consol
     test = settings.test(tape)
     for path in checkpoints.values():
         check_fits(read_checkpoint(path), tape, config)
-    env, note = held_out_environment(settings.task, test, config, settings.episodes)
+    env, note = comparison_environment(settings.task, test, config, settings.episodes)
     show_market(console, tape, {"Test": test})
     tell_known_before(console, settings.market, test, checkpoints.values())
     if note:

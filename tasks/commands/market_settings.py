@@ -56,7 +56,7 @@ class MarketSettings:
     test_start: date | None = None
     """First day of the test; by default the split follows train-end or test-fraction."""
     test_fraction: float = 0.2
-    """Share of the days, or of a generator's paths, held out for the test, the last ones."""
+    """Share of the days, or of a generator's paths, for the test, the last ones."""
     embargo: int = 20
     """Unused trading days between training and test, unless dates set both."""
     context_market: str | None = None

@@ -83,7 +83,7 @@ class TrainingBar(_Bar):
 
     def __init__(self, console: Console, total_frames: int, state: str) -> None:
         super().__init__(console, total_frames, state)
-        self._total, self._outcome, self._held_out = total_frames, "", ""
+        self._total, self._outcome, self._validation = total_frames, "", ""
         self._said: set[str] = set()
         self._line(state)
 
@@ -98,6 +98,6 @@ class TrainingBar(_Bar):
         if not math.isnan(metrics.get("return_percent", math.nan)):
             self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         if math.isfinite(excess := metrics.get("validation_excess_percent", math.nan)):
-            self._held_out = f" · held-out excess {excess:+.2f}%"
-        state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._held_out
+            self._validation = f" · validation excess {excess:+.2f}%"
+        state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._validation
         self._move(metrics["frames"], self._total, state)

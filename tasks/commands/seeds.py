@@ -110,7 +110,7 @@ def keep_interrupted(console: Console, run: SeedRun, settings: TrainSettings, fo
 
 
 def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any]:
-    """Return what the policies of several seeds reach, JSON-able; every value is a mean over held-out episodes.
+    """Return what the policies of several seeds reach, JSON-able; every value is a mean over test episodes.
 
     ``grade`` is by the task's first grader, ``excess_log_return`` where agents are compared with the reference: of
     each seed, and over seeds the ``mean``, ``lowest`` and ``highest``; and of the ``ensemble``, if there is one.

@@ -47,7 +47,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     splits: tuple[Split, ...] = ("train", "validation", "test")
     """Splits of the market to serve; the first is the default."""
     validation_fraction: float = 0.2
-    """Share of the training days, or of a generator's paths, held out for validation, the last ones."""
+    """Share of the training days, or of a generator's paths, for validation, the last ones."""
     num_tasks: int = 1000
     """Tasks per split; an index identifies an episode."""
     seed: int = 0

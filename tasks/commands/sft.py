@@ -124,8 +124,8 @@ def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
         raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
     console.print(
-        f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['held_out_loss']:.3f} on "
-        f"conversations held out"
+        f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['test_loss']:.3f} on "
+        f"conversations of the test"
     )
     console.print(f"Written to {folder}", soft_wrap=True)
     return {"folder": str(folder), **told, **losses}

@@ -1,4 +1,4 @@
-"""Tasks without a market of bars: their held-out episodes have random numbers, or data, that no training has."""
+"""Tasks without a market of bars: validation and test have random numbers, or data, that no training has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def without_effect() -> dict[str, str]:
     return {item.name: OWNER for item in fields(MarketSettings) if item.name != "device"}
 
 
-def held_out_simulation(
+def split_environment(
     task: str,
     config: Any,  # noqa: ANN401
     num_episodes: int,
@@ -46,7 +46,7 @@ def held_out_simulation(
     device: str,
     compile: bool = False,
 ) -> VecEnv:
-    """Make an environment of held-out episodes, one a row, of the split ``train``, ``validation`` or ``test``.
+    """Make an environment of episodes, one a row, of the split ``train``, ``validation`` or ``test``.
 
     Raises:
         ValueError: there is no episode, or more than the numbers suffice for, or the task's data are invalid.

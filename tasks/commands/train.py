@@ -1,4 +1,4 @@
-"""Train an agent on a market and compare it with baselines on held-out days."""
+"""Train an agent on a market and compare it with baselines on the days of the test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,
-    held_out_environment,
+    comparison_environment,
     show_market,
     text_config,
     validation_environment,
@@ -65,7 +65,7 @@ from vecenv.tasks.commands.seeds import (
     trainings,
     write_seed_settings,
 )
-from vecenv.tasks.commands.simulated import VALIDATION, held_out_simulation, is_simulated, show_simulation
+from vecenv.tasks.commands.simulated import VALIDATION, is_simulated, show_simulation, split_environment
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_training
 from vecenv.tasks.commands.training_report import (
@@ -108,7 +108,7 @@ class _Shared:
 
 
 def main(settings: TrainSettings) -> dict[str, Any]:
-    """Train an agent on a market and compare it with baselines on held-out days."""
+    """Train an agent on a market and compare it with baselines on the days of the test."""
     rows = settings.rows()
     check_training(settings, rows)
     folder = _run_folder(settings)
@@ -125,14 +125,14 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     config = config if settings.model is None else text_config(settings.task, config)
     if is_simulated(settings.task):
         settings = replace(settings, env=config)
-        test_env = held_out_simulation(settings.task, config, settings.episodes, "test", settings.device)
+        test_env = split_environment(settings.task, config, settings.episodes, "test", settings.device)
     else:
         settings, tape = _market(settings, config, console)
         parts = (settings.training(tape), settings.validation(tape), settings.test(tape))
         named = zip(("Training", "Validation", "Test"), parts, strict=True)
         spans = {name: part for name, part in named if part is not None}
         compared = compared_config(settings.task, config)
-        test_env, note = held_out_environment(settings.task, spans["Test"], compared, settings.episodes)
+        test_env, note = comparison_environment(settings.task, spans["Test"], compared, settings.episodes)
     check_beside_on(settings, test_env, tape, config)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
@@ -266,7 +266,7 @@ def with_validation(
         raise ValueError("a language model is trained without validation: set --validation-fraction 0")
     count = settings.validation_episodes
     if simulated:
-        env = held_out_simulation(settings.task, config, count, "validation", settings.device, settings.compile)
+        env = split_environment(settings.task, config, count, "validation", settings.device, settings.compile)
     else:
         env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
     # Policies of symbols train on some of them and are validated on all.

@@ -108,14 +108,14 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     subsets_per_path: int = 16
     """Random subsets of the symbols of each training path, drawn by the seed."""
     episodes: int = 256
-    """Held-out episodes of the comparison."""
+    """Test episodes of the comparison."""
     combine: Kind = "mean"
     """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
     sharpe_temperature: float = 1.0
     """Of --combine weighted: towards 0 the best policy has all the weight."""
     validation_fraction: float = 0.0
-    """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
-    learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
+    """Share of the training days, or of a generator's training paths, for validation, the last ones. The learning
+    curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
     has as many episodes as are asked for: any share above 0 validates."""
     validation_episodes: int = 64
     """Episodes of a validation."""

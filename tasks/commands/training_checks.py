@@ -110,7 +110,7 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     config = getattr(settings, settings.algorithm)
     if isinstance(config, OffPolicyConfig):
         check_memory(config.buffer_size * _LEAST_BYTES, device, f"{config.buffer_size:,} kept steps")
-    check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
+    check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} test episodes")
 
 
 def _check_references(settings: TrainSettings) -> None:

@@ -34,7 +34,7 @@ from vecenv.tasks.commands.comparison import (
     baseline_agents,
     chosen_agents,
     compared_config,
-    held_out_environment,
+    comparison_environment,
     policies_diversity,
     trained_agent,
     trained_agents,
@@ -60,7 +60,7 @@ KEPT = "the last update"
 def compare_agents(
     settings: TrainSettings, learner: AnyLearner, runs: Sequence[SeedRun], test_env: VecEnv, folder: Path
 ) -> Evaluation:
-    """Play the held-out episodes with the agents of the runs, their ensemble if there are several, and baselines.
+    """Play the test episodes with the agents of the runs, their ensemble if there are several, and baselines.
 
     ``learner`` is of the last run, after its last update; a language model's is written.
     """
@@ -132,7 +132,7 @@ def write_report(
 
 
 def _differences(settings: TrainSettings, runs: Sequence[SeedRun], test_env: VecEnv) -> dict[str, Any]:
-    """Return how the policies differ on held-out steps, of a vote also the share of steps at which any two do."""
+    """Return how the policies differ on steps of the test, of a vote also the share of steps at which any two do."""
     paths = list(_trained(runs).values())
     differing = policies_diversity(paths, test_env, settings.seed)
     if differing is None:
@@ -204,7 +204,7 @@ def evaluate_on_training(
 
     Of several seeds every policy plays, but not their ensemble: overfitting is a matter of the policies.
     """
-    env, _ = held_out_environment(task, tape, compared_config(task, config), test.num_episodes)
+    env, _ = comparison_environment(task, tape, compared_config(task, config), test.num_episodes)
     agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
     reference = [name for name in test.records if name == test.reference]
     return evaluate(env, agents | baseline_agents(env, reference), test.seed)

@@ -94,7 +94,7 @@ def worth_figure(worth: Mapping[str, Worth], episodes: int) -> Figure:
     axes[0].set_ylabel("Log-return above buy and hold, % a year")
     # Below the panels: within one it would lie on an interval.
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"What the scores are worth: {episodes} held-out episodes, 95% intervals")
+    figure.suptitle(f"What the scores are worth: {episodes} test episodes, 95% intervals")
     return figure
 
 

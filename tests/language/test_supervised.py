@@ -54,26 +54,26 @@ def day_segments(count: int):
 
 def test_the_same_seed_gives_the_same_weights_and_parts_the_gradients_of_the_whole():
     segments, steps = day_segments(9), []
-    config = SupervisedConfig(epochs=2, batch_size=3, learning_rate=5e-3, held_out=0.25)
+    config = SupervisedConfig(epochs=2, batch_size=3, learning_rate=5e-3, test_fraction=0.25)
     found, losses = [], []
     for seed, at_once in ((0, 10**6), (0, 10**6), (0, 600), (1, 10**6)):
         (model, _), own = small_model(), replace(config, tokens_at_once=at_once)
         told = fine_tune(model, segments, CHAT.pad, own, seed, lambda *given: steps.append(given))
         found.append([parameter.detach().clone() for parameter in model.parameters()])
         losses.append(told)
-    # Two of nine are held out, so that an epoch has three steps.
+    # Two of nine are the test, so that an epoch has three steps.
     assert [(step, whole) for step, whole, _ in steps] == [(step, 6) for step in range(1, 7)] * 4
     assert losses[0] == losses[1] and all(map(torch.equal, found[0], found[1])) and losses[3] != losses[0]
     assert losses[0]["loss"] == pytest.approx(sum(loss for *_, loss in steps[3:6]) / 3)
     assert losses[2]["loss"] == pytest.approx(losses[0]["loss"], rel=1e-3)
-    assert losses[0]["loss"] < steps[0][2] and losses[0]["held_out_loss"] < steps[0][2]
+    assert losses[0]["loss"] < steps[0][2] and losses[0]["test_loss"] < steps[0][2]
 
 
 def test_steps_on_the_answers_alone_are_those_of_adamw_at_a_falling_rate():
     """On one context, beside a plain loop: gradients of a step are its own, clipped, and weights do not decay."""
     model, _ = small_model()
     plain, segment = deepcopy(model), day_segments(1)[0][0]
-    config = SupervisedConfig(epochs=3, batch_size=1, learning_rate=1e-3, held_out=0.0)
+    config = SupervisedConfig(epochs=3, batch_size=1, learning_rate=1e-3, test_fraction=0.0)
     shown = []
     told = fine_tune(model, [[segment]], CHAT.pad, config, on_step=lambda *given: shown.append(given))
     tokens, answer = torch.tensor([segment.tokens]), torch.tensor(segment.drawn)
@@ -89,7 +89,7 @@ def test_steps_on_the_answers_alone_are_those_of_adamw_at_a_falling_rate():
         optimiser.step()
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-    assert told["loss"] == shown[-1][2] and math.isnan(told["held_out_loss"])
+    assert told["loss"] == shown[-1][2] and math.isnan(told["test_loss"])
 
 
 def test_what_cannot_be_learned_is_refused():
@@ -110,7 +110,7 @@ def test_what_cannot_be_learned_is_refused():
         segments_of([[user, said("assistant", "BUY " * 20)]], CHAT, ALONE)
     with pytest.raises(ValueError, match="no conversation to learn from"):
         fine_tune(small_model()[0], [], CHAT.pad, SupervisedConfig())
-    for name, value in (("epochs", 0), ("batch_size", 0), ("learning_rate", 0), ("held_out", 1)):
+    for name, value in (("epochs", 0), ("batch_size", 0), ("learning_rate", 0), ("test_fraction", 1)):
         with pytest.raises(ValueError, match=name):
             SupervisedConfig(**{name: value})
 
@@ -167,7 +167,7 @@ def test_a_tiny_model_is_trained_at_its_own_rate_and_a_full_disk_leaves_no_folde
     def tuned(model, segments, pad, training, seed, show):
         rates.append((training.learning_rate, seed))
         show(1, 1, 0.5)
-        return {"loss": 0.5, "held_out_loss": float("nan")}
+        return {"loss": 0.5, "test_loss": float("nan")}
 
     monkeypatch.setattr("vecenv.language.supervised_training.fine_tune", tuned)
     told = sft.main(settings(path, folder=tmp_path / "own", seed=3))

@@ -55,7 +55,7 @@ def teach(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, env: VecEn
     told = zip(TextDoor(env).instructions(range(count)), TextDoor(env).render(range(count)), answers, strict=True)
     messages = [[{"role": role, "content": text} for role, text in zip(roles, day, strict=True)] for day in told]
     chat = chat_format(model, tokenizer)
-    training = SupervisedConfig(epochs=12, batch_size=count // 2, learning_rate=1e-2, held_out=0.0)
+    training = SupervisedConfig(epochs=12, batch_size=count // 2, learning_rate=1e-2, test_fraction=0.0)
     fine_tune(model, segments_of(messages, chat, config), chat.pad, training)
 
 

@@ -12,7 +12,7 @@ from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.combination import Combination, best_of, sharpe_weights
-from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_actions, held_out_observations
+from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_actions, played_observations
 from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, SignVotePolicy, VotePolicy, disagreement, load_ensemble
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, Trained
@@ -170,7 +170,7 @@ def test_numbers_differ_by_sign_distance_and_divergence_and_choices_by_their_sha
 def test_observations_are_those_of_the_episodes_that_are_played(tmp_path):
     env, other = (market_env(4, episode_length=6, min_episode_length=3) for _ in range(2))
     (policy,) = policies_of(env, (0.3,))
-    seen = held_out_observations(policy, env, 5, 8)
+    seen = played_observations(policy, env, 5, 8)
     other.reset_groups(4, 1, 5)
     expected, agent = [], PolicyAgent(policy)
     while not bool(other.rows.done.all()):

@@ -98,7 +98,7 @@ def test_a_learning_curve_leaves_gaps_out_and_shows_validations_beside_what_is_a
         rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
         rows = [row | {"grade": 0.5, "validation_grade": 0.1, "samples_per_second": 9.0} for row in rows]
         figure = learning_curve_figure([rows], "a task")
-        labels = ["Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s"]
+        labels = ["Validation:\nexcess %", "Validation:\ngrade", "Samples/s"]
         assert [axis.get_ylabel() for axis in figure.axes] == labels
         excess = figure.axes[0]
         lines = {line.get_label(): set(line.get_ydata()) for line in excess.lines}
@@ -116,10 +116,12 @@ def test_a_learning_curve_leaves_gaps_out_and_shows_validations_beside_what_is_a
     assert "a task" in figure.get_suptitle()
     # Rewards stand beside those of the reference agent.
     rewards = {"validation_reward": [0.5, NAN, 1.5], "validation_reference_reward": [2.0, NAN, 4.0]}
+    rewards |= {"validation_reward_low": [0.0, NAN, 1.0], "validation_reward_high": [1.0, NAN, 1.75]}
     (axis,) = learning_curve_figure([history(frames=[1, 2, 3], **rewards)], "a task").axes
-    assert axis.get_ylabel() == "Held-out episodes:\nreward"
+    assert axis.get_ylabel() == "Validation:\nreward"
     assert [set(line.get_ydata()) for line in axis.lines] == [{0.5, 1.5}, {3.0}]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["reference agent"]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["95% interval", "reference agent"]
+    assert axis.collections[0].get_datalim(axis.transData).bounds[1:] == (0.0, 2.0, 1.75)
 
 
 def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():

@@ -247,14 +247,14 @@ def test_a_validation_is_an_evaluation_of_the_same_episodes():
     """Beside the best rule, where it is known: without costs."""
     options = {"num_paths": 4, "num_days": 40, "symbols": ["A", "B"], "generator": {"kind": "momentum"}}
     for commission in (0.0, 0.001):
-        held_out = market_env(2, market="planted", market_options=options, commission=commission)
-        learner = PPO(held_out, CONFIG)
+        env = market_env(2, market="planted", market_options=options, commission=commission)
+        learner = PPO(env, CONFIG)
         policy = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
-        validation = Validation(held_out, 5)
+        validation = Validation(env, 5)
         first, again = validation(policy), validation(policy)
         assert first == pytest.approx(again, abs=0.0, rel=0.0, nan_ok=True)
-        agents = {"policy": PolicyAgent(policy), "buy_and_hold": task_of(held_out).agents["buy_and_hold"]()}
-        evaluation = evaluate(held_out, agents | {"best_rule": BestRule()}, 5)
+        agents = {"policy": PolicyAgent(policy), "buy_and_hold": task_of(env).agents["buy_and_hold"]()}
+        evaluation = evaluate(env, agents | {"best_rule": BestRule()}, 5)
         record, above = evaluation.records["policy"], evaluation.excess_log_returns
         assert first["validation_reward"] == float(record.reward.mean())
         assert first["validation_reference_reward"] == float(evaluation.records["buy_and_hold"].reward.mean())

@@ -20,8 +20,8 @@ class SupervisedConfig:
     """Learning rate of AdamW, decayed linearly to zero; by default 1e-5, and 3e-3 for a tiny model."""
     max_grad_norm: float = 1.0
     """Gradient clipping norm."""
-    held_out: float = 0.05
-    """Share of held-out conversations, the last ones, used for evaluation only."""
+    test_fraction: float = 0.05
+    """Share of the conversations, the last ones, that is for the test: nothing is learned or chosen on them."""
     tokens_at_once: int = 16_384
     """Tokens per forward pass; gradients accumulate over a step."""
 
@@ -33,8 +33,8 @@ class SupervisedConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out must be in [0, 1), got {self.held_out}")
+        if not 0 <= self.test_fraction < 1:
+            raise ValueError(f"test_fraction must be in [0, 1), got {self.test_fraction}")
 
 
 def checked_messages(messages: object, name: str) -> Messages:

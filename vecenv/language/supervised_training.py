@@ -53,15 +53,15 @@ def fine_tune(
     ``on_step`` is called after every optimiser step with its number, the total number, and its mean loss.
 
     Returns:
-        ``loss``, the mean over the last epoch, and ``held_out_loss``, NaN where nothing is held out: mean negative
+        ``loss``, the mean over the last epoch, and ``test_loss``, NaN where there is no test: mean negative
         log-likelihood of the answers, in nats per token.
 
     Raises:
         ValueError: there are no training conversations.
         FloatingPointError: a loss is not finite.
     """
-    held_out = round(config.held_out * len(segments))
-    learned, kept = flattened(segments[: len(segments) - held_out]), flattened(segments[len(segments) - held_out :])
+    tested = round(config.test_fraction * len(segments))
+    learned, kept = flattened(segments[: len(segments) - tested]), flattened(segments[len(segments) - tested :])
     if not learned:
         raise ValueError("there is no conversation to learn from")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -87,7 +87,7 @@ def fine_tune(
                 on_step(step, steps, loss)
     with torch.no_grad():
         measured = _loss(model, kept, pad, config.tokens_at_once, False) if kept else math.nan
-    return {"loss": sum(losses) / len(losses), "held_out_loss": measured}
+    return {"loss": sum(losses) / len(losses), "test_loss": measured}
 
 
 def _loss(model: PreTrainedModel, segments: Sequence[Segment], pad: int, most: int, learn: bool) -> float:

@@ -1,4 +1,4 @@
-"""How much policies differ on the same held-out observations: by their distributions, and by their actions."""
+"""How much policies differ on the same observations of the test: by their distributions, and by their actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vecenv.learn.checkpoints import load_checkpoint
 
 @dataclass(frozen=True)
 class Diversity:
-    """Differences of policies, means over held-out observations.
+    """Differences of policies, means over observations of the test.
 
     Attributes:
         disagreement: of choices the share that differs between two policies, of numbers the share of opposite signs;
@@ -52,7 +52,7 @@ class Diversity:
         return cls(told["disagreement"], told["distance"], told["kl"])
 
 
-def held_out_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) -> Tensor:
+def played_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) -> Tensor:
     """Return what a policy sees in its own episodes of a seed, from their start, T steps. Shape: (at most T N, D)."""
     env.reset_groups(env.num_envs, 1, seed)
     seen = []
@@ -73,7 +73,7 @@ def diversity(
     """
     if len(policies) < 2:
         raise ValueError(f"diversity needs at least two policies, got {len(policies)}")
-    observation = held_out_observations(played, env, seed, num_steps)
+    observation = played_observations(played, env, seed, num_steps)
     spec = env.scenario.action_spec
     outputs = [_outputs(policy, observation) for policy in policies]
     actions = [policy.network.head.mode(output) for policy, (output, _) in zip(policies, outputs, strict=True)]

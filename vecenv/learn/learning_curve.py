@@ -18,14 +18,17 @@ History: TypeAlias = Sequence[Mapping[str, float]]
 """Metrics of every update of a run."""
 
 PANELS = {
-    "validation_excess_percent": "Held-out episodes:\nexcess %",
-    "validation_reward": "Held-out episodes:\nreward",
-    "validation_grade": "Held-out episodes:\ngrade",
-    "return_percent": "Training episodes:\nreturn %",
-    "grade": "Training episodes:\ngrade",
+    "validation_excess_percent": "Validation:\nexcess %",
+    "validation_reward": "Validation:\nreward",
+    "validation_grade": "Validation:\ngrade",
+    "return_percent": "Training:\nreturn %",
+    "grade": "Training:\ngrade",
     "samples_per_second": "Samples/s",
 }
-"""Metrics and the labels of their panels."""
+"""Metrics and the labels of their panels. The policy to keep is chosen on the validation: its figures are no test's."""
+
+BOUNDS = {"validation_excess_percent": "validation_excess"}
+"""Metrics whose bounds have names of their own: those of the others are called as they are, and `_low` and `_high`."""
 
 
 def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
@@ -74,15 +77,16 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
 
 
 def _draw_run(axis: Axes, history: History, name: str, index: int) -> None:
-    """Plot a metric of one run, an excess with its interval."""
+    """Plot a metric of one run, with its 95% interval where that is known."""
     values = np.array([row[name] for row in history], dtype=float)
     frames = np.array([row["frames"] for row in history], dtype=float)
     known = np.isfinite(values)
     axis.plot(frames[known], values[known], color=COLOURS[index], marker="." if known.sum() < 30 else None)
-    if name == "validation_excess_percent":
-        low, high = (
-            np.array([row[f"validation_excess_{bound}"] for row in history])[known] for bound in ("low", "high")
-        )
+    low, high = (
+        np.array([row.get(f"{BOUNDS.get(name, name)}_{bound}", math.nan) for row in history])[known]
+        for bound in ("low", "high")
+    )
+    if np.isfinite(low).any():
         axis.fill_between(frames[known], low, high, facecolor=COLOURS[index], alpha=0.15, label="95% interval")
 
 

@@ -80,6 +80,7 @@ class MetricsLog:
         self._names: list[str] | None = None
         if after and path.exists():
             self._truncate(path, after)
+        self._resumed = self._names is not None
         self._file = path.open("a" if self._names else "w", newline="", encoding="utf-8")
 
     def _truncate(self, path: Path, after: int) -> None:
@@ -101,12 +102,15 @@ class MetricsLog:
         """Log the metrics of update ``"update"``.
 
         Raises:
-            ValueError: the names of the metrics have changed.
+            ValueError: a metric of the log is missing, or one is new to the log that this run began.
             OSError: they cannot be written.
         """
         if self._names is None:
             self._names = list(metrics)
             self._file.write(",".join(self._names) + "\n")
+        if self._resumed:
+            # The run may have been begun by a version that told less.
+            metrics = {name: metrics[name] for name in self._names if name in metrics}
         if metrics.keys() != set(self._names):
             differing = ", ".join(sorted(metrics.keys() ^ set(self._names)))
             raise ValueError(f"{self._file.name}: its metrics are not those of this run, they differ in {differing}")

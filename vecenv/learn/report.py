@@ -86,5 +86,5 @@ def rewards_figure(evaluation: Evaluation) -> Figure:
     axis.invert_yaxis()
     axis.set_xlabel("Reward of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"Rewards on held-out episodes\n{task_title(evaluation)}, {evaluation.num_episodes} episodes")
+    figure.suptitle(f"Rewards on test episodes\n{task_title(evaluation)}, {evaluation.num_episodes} episodes")
     return figure

@@ -1,4 +1,4 @@
-"""Validation during training: the greedy policy on held-out episodes, the best policy kept, and early stopping."""
+"""Validation during training: the greedy policy on episodes of its own, the best policy kept, and early stopping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from vecenv.registry import BEST_RULE, task_of
 
 METRICS = (
     "validation_reward",
+    "validation_reward_low",
+    "validation_reward_high",
     "validation_grade",
+    "validation_grade_low",
+    "validation_grade_high",
     "validation_reference_reward",
     "validation_excess_percent",
     "validation_excess_low",
@@ -26,13 +30,13 @@ METRICS = (
     "validation_attainable_percent",
     "validation_sharpe",
 )
-"""Mean reward and grade of an episode, and the reference agent's mean reward; the log-return above that agent's in
-percent, with 95% interval; that of the best rule on the same episodes; and the mean Sharpe ratio of an episode. NaN
-where there is none."""
+"""Mean reward and grade of an episode with 95% intervals, and the reference agent's mean reward; the log-return above
+that agent's in percent, with 95% interval; that of the best rule on the same episodes; and the mean Sharpe ratio of an
+episode. NaN where there is none."""
 
 
 class Validation:
-    """Plays the same held-out episodes, one per row of ``env``, with a policy at every call.
+    """Plays the same episodes, one per row of ``env``, with a policy at every call.
 
     The network is that of the policies in this environment, where they train on another number of symbols.
     """
@@ -56,11 +60,10 @@ class Validation:
             policy = policy.with_network(self.network)
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
-        grade = next(iter(record.grades.values()))
-        metrics = {
-            "validation_reward": float(record.reward.mean()),
-            "validation_grade": float(grade.double().mean()),
-        }
+        grade = played.interval(next(iter(record.grades.values())).double())
+        metrics = dict(zip(METRICS[:6], (*played.interval(record.reward), *grade), strict=True))
+        # As the score is compared with those of older checkpoints.
+        metrics["validation_reward"] = float(record.reward.mean())
         excess, sharpe = [math.nan] * 4, math.nan
         metrics["validation_reference_reward"] = math.nan
         if self._reference is not None:
@@ -72,7 +75,7 @@ class Validation:
             above = self._reference.with_record("policy", record).excess_log_returns
             best = above[BEST_RULE].mean if BEST_RULE in above else math.nan
             excess = [100 * value for value in (*above["policy"], best)]
-        return metrics | dict(zip(METRICS[3:], [*excess, sharpe], strict=True))
+        return metrics | dict(zip(METRICS[7:], [*excess, sharpe], strict=True))
 
 
 class ValidatedLearner:

@@ -83,7 +83,7 @@ class FitSettings:
     train_end: str | None = None
     """Last date of training, by default that before the last 15% of the days, at least 60."""
     validation_end: str | None = None
-    """Last date of validation, by default the last one; later days are not read. No days are held out for a test."""
+    """Last date of validation, by default the last one; later days are not read. No days are kept for a test."""
     embargo: int = 20
     """Embargo: last training days that are left out, so that training and validation share no days."""
     steps: int | None = None
@@ -263,7 +263,7 @@ def tell_market(console: Console, market: TrainingMarket, bars: Bars, ends: tupl
     plural = "symbol" if symbols == 1 else "symbols"
     console.print(
         f"{market.name}: {symbols} {plural}, {split.train} days to train on until {ends[0]}, "
-        f"{split.stop - split.validation} to validate on until {ends[1]}, none held out for a test",
+        f"{split.stop - split.validation} to validate on until {ends[1]}, none kept for a test",
         soft_wrap=True,
     )
     often = len(market.often())

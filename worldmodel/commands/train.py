@@ -40,7 +40,7 @@ from vecenv.worldmodel.training.calibration import calibrate, calibration_parts
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 TRAINING, VALIDATION = 0.7, 0.1
-"""Default ends of training and validation as shares of the days; the last fifth is held out for tests."""
+"""Default ends of training and validation as shares of the days; the last fifth is for tests."""
 
 
 @dataclass(frozen=True)

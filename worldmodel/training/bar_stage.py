@@ -82,9 +82,9 @@ def train_bars(
     # Dropout is the trunk's alone, which does not learn here.
     network.eval()
     optimizer = torch.optim.AdamW(heads.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
-    held_out = [_held_out(network, market) for market in markets]
+    kept = [_validation_inputs(network, market) for market in markets]
     average = _copied(heads)
-    best, history = _copied(heads), [_validated(network, markets, held_out, 0)]
+    best, history = _copied(heads), [_validated(network, markets, kept, 0)]
     best_loss = _mean_loss(history[0], markets)
     generators = [np.random.default_rng([seed, index]) for index in range(len(markets))]
     choices: list[deque[tuple[TrainingMarket, Tensor]]] = [deque(maxlen=CHOICES) for _ in markets]
@@ -110,7 +110,7 @@ def train_bars(
         if (step + 1) % settings.evaluate_every == 0 or step + 1 == settings.steps:
             current = _copied(heads)
             heads.load_state_dict(average)
-            history.append(_validated(network, markets, held_out, step + 1))
+            history.append(_validated(network, markets, kept, step + 1))
             if _mean_loss(history[-1], markets) < best_loss:
                 best_loss, best = _mean_loss(history[-1], markets), _copied(heads)
             heads.load_state_dict(current)
@@ -143,17 +143,17 @@ def _bar_loss(
     return -total / number.clamp(min=1)
 
 
-def _held_out(network: MarketNetwork, market: TrainingMarket) -> Tensor:
+def _validation_inputs(network: MarketNetwork, market: TrainingMarket) -> Tensor:
     """Return the trunk's outputs before the validation days. Shape: (days, K, width)."""
     return _known(network, market, market.split.validation, market.split.stop, network.settings.trunk.reach)
 
 
 @torch.no_grad()
 def _validated(
-    network: MarketNetwork, markets: Sequence[TrainingMarket], held_out: Sequence[Tensor], step: int
+    network: MarketNetwork, markets: Sequence[TrainingMarket], kept: Sequence[Tensor], step: int
 ) -> dict[str, object]:
     found: dict[str, object] = {"step": step}
-    for market, known in zip(markets, held_out, strict=True):
+    for market, known in zip(markets, kept, strict=True):
         days = torch.arange(market.split.validation, market.split.stop, device=known.device)
         batches = zip(known.split(VALIDATION_DAYS), days.split(VALIDATION_DAYS), strict=True)
         totals, numbers = zip(*(market.bar_log_prob(network, *batch) for batch in batches), strict=True)

@@ -152,8 +152,8 @@ def test_what_a_command_adds_to_those_of_its_market():
         assert {name: owner for name, owner in found.items() if "." in name} == expected
 
 
-HELD_OUT = {"seed": 0, "episodes": 256}
-SHARED = HELD_OUT | {"combine": "mean", "sharpe_temperature": 1.0, "task": "stock_trading"}
+EPISODES = {"seed": 0, "episodes": 256}
+SHARED = EPISODES | {"combine": "mean", "sharpe_temperature": 1.0, "task": "stock_trading"}
 MARKET = {"market": "neural", "test_fraction": 0.2, "embargo": 20, "score_delay": 1, "num_paths": 32, "market_seed": 0}
 MARKET |= {"market_close": "16:00 America/New_York", "temperature": 1.0, "device": "auto"}
 VALIDATED = {"validation_fraction": 0.0, "validation_episodes": 64, "evaluations": 25, "subsets_per_path": 16}
@@ -167,7 +167,7 @@ def test_defaults_that_the_pages_tell():
         (MarketSettings, MARKET),
         (TrainSettings, SHARED | ROWS | VALIDATED),
         (EvaluateSettings, SHARED | {"agents": ("all",)}),
-        (collect.CollectSettings, HELD_OUT | CHATS | {"min_grade": 0.0}),
+        (collect.CollectSettings, EPISODES | CHATS | {"min_grade": 0.0}),
         (play.PlaySettings, {"seed": 0}),
         (ServeSettings, SERVED | {"num_tasks": 1000, "seed": 0, "compile": True, "web": False}),
         (sft.SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),

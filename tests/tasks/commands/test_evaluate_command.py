@@ -19,7 +19,7 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.market.load import known_days
 from vecenv.tasks.commands import comparison, known_before
-from vecenv.tasks.commands.comparison import held_out_environment, trained_agents, validation_environment
+from vecenv.tasks.commands.comparison import comparison_environment, trained_agents, validation_environment
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.stock_trading.agents import BASELINES
@@ -118,7 +118,7 @@ def test_episodes_fit_into_the_days_of_the_test():
     for shortest, longest, expected in ((60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))):
         lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
         config = StockTradingConfig(features=tape.feature_names, **lengths)
-        env, note = held_out_environment("stock_trading", tape, config, 50)
+        env, note = comparison_environment("stock_trading", tape, config, 50)
         config = env.scenario.config
         assert (config.min_episode_length, config.episode_length) == expected
         lengths = env.state.end_day - env.state.start_day
@@ -140,16 +140,16 @@ def test_a_validation_keeps_the_actions_of_the_policy(action):
     held = evaluation.evaluate(env, {"buy_and_hold": BuyAndHold()})
     assert held.grades["buy_and_hold"]["calibrated"].mean == pytest.approx(0.5, abs=0.05)
     with pytest.raises(ValueError, match=r"multi_stock_3 are compared by their orders: env\.action must be 'orders'"):
-        held_out_environment(*market, 4)
+        comparison_environment(*market, 4)
     with pytest.raises(ValueError, match=r"^validation_episodes must be at least 1, got 0"):
         validation_environment(*market, 0, False)
     with pytest.raises(ValueError, match=r"^episodes must be at least 1, got 0"):
-        held_out_environment(*market, 0)
+        comparison_environment(*market, 0)
 
 
 def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path, monkeypatch):
     settings, chosen = settings_on(place), comparison.chosen_agents
-    env, _ = held_out_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)
+    env, _ = comparison_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)
     assert chosen("stock_trading", ("all",)) == tuple(BASELINES)
     assert chosen("stock_trading", ("hold", "buy_and_hold")) == ("hold", "buy_and_hold")
     with pytest.raises(ValueError, match=r"unknown agents nobody, all; there are .*buy_and_hold.*, or all"):

@@ -69,11 +69,11 @@ def test_validation_is_split_off_the_training_alone(num_paths, validation):
     given = {"market": "random_walk", "symbols": ("A",), "num_paths": num_paths, "num_days": 120, "device": "cpu"}
     chosen = TrainSettings(env=CONFIG, validation_fraction=validation, **given)
     tape = chosen.tape(CONFIG)
-    training, held_out, test = chosen.training(tape), chosen.validation(tape), chosen.test(tape)
+    training, validation, test = chosen.training(tape), chosen.validation(tape), chosen.test(tape)
     whole = MarketSettings(**given).training(tape)
-    assert training.num_paths + held_out.num_paths == whole.num_paths + (whole.num_paths == 1)
-    assert training.num_paths < whole.num_paths or training.dates[-1] < held_out.dates[held_out.first_day]
-    assert not torch.equal(held_out.price_ticks()[0, -1, 0], test.price_ticks()[0, -1, 0])
+    assert training.num_paths + validation.num_paths == whole.num_paths + (whole.num_paths == 1)
+    assert training.num_paths < whole.num_paths or training.dates[-1] < validation.dates[validation.first_day]
+    assert not torch.equal(validation.price_ticks()[0, -1, 0], test.price_ticks()[0, -1, 0])
     if whole.num_paths > 1:
         assert torch.equal(chosen.training_alone(CONFIG).price_ticks(), training.price_ticks())
     assert TrainSettings(env=CONFIG, **given).validation(tape) is None

@@ -22,7 +22,7 @@ from vecenv.learn.metrics import Interval
 from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo import PPOConfig
 from vecenv.tasks.commands import other_runs, seeds, training_report
-from vecenv.tasks.commands.comparison import held_out_environment, trained_agents
+from vecenv.tasks.commands.comparison import comparison_environment, trained_agents
 from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.commands.seeds import SeedRun, check_folder, policies_by_folder, policy_files, runs_of_seeds
@@ -134,7 +134,7 @@ def test_other_runs_beside_this_one(place, tmp_path):
     settings, check = settings_on(place, beside=(place / "two",)), other_runs.check_beside_on
     check_beside(settings)
     tape = settings.tape(settings.env)
-    env, _ = held_out_environment("stock_trading", settings.test(tape), settings.env, 2)
+    env, _ = comparison_environment("stock_trading", settings.test(tape), settings.env, 2)
     check(settings_on(place, beside=(place / "exact",)), env, tape, settings.env)
     with pytest.raises(ValueError, match=r"checkpoint.pt: the checkpoint was trained on 2 symbols, but 3 are chosen"):
         check(settings, env, tape, settings.env)
@@ -268,7 +268,7 @@ def test_what_seeds_reach_together_and_policies_on_training_days_beside_the_test
     )
     # The same days leave no gap.
     tape = settings_on(place).tape(TILTS)
-    env, _ = held_out_environment("stock_trading", tape, TILTS, 5)
+    env, _ = comparison_environment("stock_trading", tape, TILTS, 5)
     kept = {name: place / name / "checkpoint.pt" for name in ("tilts", "exact")}
     baselines = {name: env.scenario.task.agents[name]() for name in ("hold", "buy_and_hold")}
     test = evaluate(env, trained_agents(kept, env) | baselines, seed=3)

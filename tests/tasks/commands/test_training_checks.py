@@ -18,7 +18,7 @@ from vecenv.tasks.commands.training_checks import check_training
 OTHER = Path("other")
 SYMBOLS = PPOConfig(policy="symbol")
 QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
-HELD_OUT = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
+VALIDATED = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
 CLOSED = {"algorithm": "grpo", "grpo": grpo.GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
 MODEL = {"algorithm": "grpo", "task": "single_stock", "model": "m"}
 
@@ -71,15 +71,15 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         ({"ensemble": 2, "task": "curriculum"}, "those of task 'curriculum' follow a schedule (env.scheduler)"),
         ({"ensemble": 2, "task": "crypto_lob", "cost_ramp": 5}, "follow a schedule (env.cost_ramp)"),
         ({"seeds": 2, "combine": "select"}, "--combine select needs validations: set a --validation-fraction above 0"),
-        (HELD_OUT | {"task": "crypto_lob"}, "--combine weighted needs accounts, which task 'crypto_lob' does not have"),
+        (VALIDATED | {"task": "crypto_lob"}, "--combine weighted needs accounts, which task 'crypto_lob' does not"),
         ({"ensemble": 2, "task": "single_stock", "combine": "vote"}, "are combined by --combine mean alone"),
-        (HELD_OUT | {"sharpe_temperature": 0}, "temperature must be positive, got 0"),
+        (VALIDATED | {"sharpe_temperature": 0}, "temperature must be positive, got 0"),
         ({"seed": 2**32 - 2, "seeds": 3}, f"seed must be in [0, 2^32), got {2**32}"),
         ({"seed": 2**32 - 2, "ensemble": 3}, f"seed must be in [0, 2^32), got {2**32}"),
         ({"seed": -1}, "seed must be in [0, 2^32), got -1"),
         # Of memory, subsets, references and other policies.
         ({"num_envs": 10**9}, "16 steps of 1,000,000,000 sub-environments"),
-        ({"episodes": 10**12}, "1,000,000,000,000 held-out episodes"),
+        ({"episodes": 10**12}, "1,000,000,000,000 test episodes"),
         ({"symbols_per_path": 2}, "a policy of any number of symbols: --ppo.policy symbol or attention, not flat"),
         ({"symbols_per_path": 2, "task": "portfolio", "ppo": SYMBOLS}, "task 'portfolio' trades symbols by name"),
         ({"ppo": replace(SYMBOLS, by_reference=True)}, ", set --ppo.policy flat"),
@@ -114,11 +114,11 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
 
 
 def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
-    """64 bytes for each step of a sub-environment, each kept step and each held-out episode."""
+    """64 bytes for each step of a sub-environment, each kept step and each test episode."""
     asked = []
     monkeypatch.setattr(training_checks, "check_memory", lambda size, device, what: asked.append((size, what)))
     checked(episodes=10, ppo=PPOConfig(num_steps=4), ensemble=3)
-    assert asked == [(48 * 4 * 64, "4 steps of 48 sub-environments"), (640, "10 held-out episodes")]
+    assert asked == [(48 * 4 * 64, "4 steps of 48 sub-environments"), (640, "10 test episodes")]
     checked(**QUEUE, dqn=dqn_objective.DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
     assert asked[2:4] == [(16 * 2 * 64, "2 steps of 16 sub-environments"), (1024 * 64, "1,024 kept steps")]
     asked.clear()

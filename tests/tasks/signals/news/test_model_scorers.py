@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
     messages = [[{"role": role, "content": said} for role, said in zip(roles, line, strict=True)] for line in lines]
     chat = chat_format(model, tokenizer)
     segments = segments_of(messages, chat, LanguageConfig(context_tokens=700, answer_tokens=40, history_days=0))
-    training = SupervisedConfig(epochs=120, batch_size=3, learning_rate=1e-2, held_out=0.0)
+    training = SupervisedConfig(epochs=120, batch_size=3, learning_rate=1e-2, test_fraction=0.0)
     fine_tune(model, segments, chat.pad, training)
     place = tmp_path_factory.mktemp("model")
     save_model(model, tokenizer, place)
