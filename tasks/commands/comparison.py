@@ -220,15 +220,21 @@ def check_same_inputs(state: Mapping[str, Any], config: Any) -> None:  # noqa: A
     task_named(scenario["task"]).check_trained(trained, config)
 
 
-def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:
+def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape], why: str = "") -> None:
+    """Print a market, its features and the columns that nothing shows, and its parts, the last one with a reason."""
     paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
     width = max(len("Training"), *map(len, parts))
     money = "" if tape.currency is None else f", prices in {tape.currency}"
     console.print(f"{'Market':<{width}}  {tape.source}: {named}{paths}{money}", soft_wrap=True)
+    if tape.feature_names:
+        console.print(f"{'Features':<{width}}  {', '.join(tape.feature_names)}", soft_wrap=True)
+    if tape.left_out:
+        console.print(f"{'Left out':<{width}}  {', '.join(tape.left_out)}: columns that no agent sees", soft_wrap=True)
     for name, part in parts.items():
         days = part.dates[part.first_day :]
-        console.print(f"{name:<{width}}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}")
+        told = f"{name:<{width}}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}"
+        console.print(told + (f": {why}" if why and part is [*parts.values()][-1] else ""), soft_wrap=True)
 
 
 def _paths(tape: MarketTape) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from rich.console import Console
 
@@ -18,9 +18,11 @@ from vecenv.learn.diversity import diversity_line
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.report import write_run_folder, write_task_figures
+from vecenv.market.load import generator_of
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands.applicable import named_settings
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
@@ -41,7 +43,7 @@ from vecenv.tasks.commands.comparison import (
     trained_config,
     wide_console,
 )
-from vecenv.tasks.commands.known_before import tell_known_before
+from vecenv.tasks.commands.known_before import days_to_play, tell_known_before
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
@@ -81,12 +83,15 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
-    """Settings of ``vecenv evaluate``. The episodes are drawn from the test days."""
+    """Settings of ``vecenv evaluate``. The episodes are drawn from the test days, or from all that no policy knows."""
 
     task: str = "stock_trading"
     """Installed task, by default that of the checkpoint, else stock_trading."""
     agents: tuple[str, ...] = (ALL,)
     """Baselines to play, or all."""
+    part: Literal["test", "all"] | None = None
+    """Days of a market of data to play: the test, or all; by default all where no policy was trained on the market,
+    known by its content, unless dates or a share of the test are given."""
     seed: int = 0
     """Seed of the episodes."""
     episodes: int = 256
@@ -108,6 +113,10 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
 
     def inapplicable(self) -> dict[str, str]:
         market = without_effect() if is_simulated(self.task) else super().inapplicable()
+        if is_simulated(self.task) or generator_of(self.market) is not None:
+            market["part"] = "a market of data"
+        elif self.part == "all":
+            market |= dict.fromkeys(("train_end", "test_start", "test_fraction", "embargo"), "--part test")
         names = market | ({"language": "--model"} if self.model is None else {})
         if not self.checkpoint:
             names["combine"] = "--checkpoint"
@@ -132,6 +141,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
         if options.task not in (None, settings.task):
             place = options.checkpoint[0] if options.checkpoint else options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
+        split = named_settings(dict.fromkeys(("train_end", "test_start", "test_fraction")), args)
+        settings = replace(settings, part="test" if split else None)
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
     @classmethod
@@ -214,11 +225,13 @@ def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], consol
     config = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)
-    test = settings.test(tape)
     for path in checkpoints.values():
         check_fits(read_checkpoint(path), tape, config)
+    run = [] if settings.model is None or not (Path(settings.model) / SETTINGS).is_file() else [Path(settings.model)]
+    with working(console, "Comparing the market with those of the trainings …"):
+        test, why = days_to_play(settings, tape, [*checkpoints.values(), *run], settings.part)
     env, note = comparison_environment(settings.task, test, config, settings.episodes)
-    show_market(console, tape, {"Test": test})
+    show_market(console, tape, {"Test": test}, why)
     tell_known_before(console, settings.market, test, checkpoints.values())
     if note:
         console.print(note)

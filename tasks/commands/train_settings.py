@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -35,6 +35,9 @@ from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
 DEFAULT_PRESET, DATA_PRESET = "default", "data"
 """Presets of the default task when none is named: on a generated market, and on bars from a file. Of another task they
 are called by its name, and by its name and ``_data``."""
+
+SHORTENED = "short_form"
+"""Key of a preset that changes some of what the same command does without it, instead of the settings' defaults."""
 
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
@@ -292,6 +295,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         elif task_preset is None and (options.task in (None, cls.task) or options.model is None):
             path = _own_preset(options.task or cls.task, generator_of(options.market) is not None)
         values = {} if path is None else read_values(path)
+        if values.pop(SHORTENED, False):
+            task = options.task or str(values.get("task", cls.task))
+            whole = _own_preset(task, generator_of(options.market) is not None)
+            values = _over({} if whole is None else read_values(whole), values)
         if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
             values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
         known = str(values.get("task", cls.task))
@@ -303,6 +310,14 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             cls(task=task, market=default_market(task), env=env), values | {"task": task}, str(path), NOT_IN_FILES
         )
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
+
+
+def _over(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of a preset with others in their place, nested ones one by one."""
+    nested = {
+        name for name in {*whole, *part} if isinstance(whole.get(name), dict) and isinstance(part.get(name), dict)
+    }
+    return {**whole, **part, **{name: _over(whole[name], part[name]) for name in nested}}
 
 
 def _own_preset(task: str, generated: bool) -> Path | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.indicators import FINRL_INDICATORS
-from vecenv.market.panels import Panels
+from vecenv.market.panels import SCORES, Panels
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
 from vecenv.market.validation import OHLCV, MarketDataError
 
@@ -45,6 +45,7 @@ class MarketTape:
         best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
         panels: scores and texts of documents, of tasks that read them; else None.
         law: as of `Bars`.
+        left_out: columns and series of the bars that are neither features nor context, scores or texts of the tape.
     """
 
     symbols: tuple[str, ...]
@@ -64,6 +65,7 @@ class MarketTape:
     best_weights: Tensor | None = None
     panels: Panels | None = None
     law: object | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.price_bits:
@@ -132,6 +134,11 @@ class MarketTape:
             best_weights=None if bars.best_weights is None else bars.best_weights.float(),
             panels=panels,
             law=bars.law,
+            left_out=tuple(
+                name
+                for name in (*bars.columns, *bars.context)
+                if name not in (*features, *context) and not (panels is not None and name in (*SCORES, "text"))
+            ),
         )
 
     @property

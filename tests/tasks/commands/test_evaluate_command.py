@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -12,13 +13,13 @@ from rich.console import Console
 
 import vecenv
 from tests.small_env import small_tape
-from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, made_run, settings_on
+from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run, settings_on
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import combination, ensemble, evaluation
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.market.load import known_days
-from vecenv.tasks.commands import comparison, known_before
+from vecenv.tasks.commands import cli, comparison, known_before
 from vecenv.tasks.commands.comparison import comparison_environment, trained_agents, validation_environment
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main
 from vecenv.tasks.commands.run_folder import read_checkpoint
@@ -110,6 +111,35 @@ def test_policies_play_and_tell_how_they_differ(place, tmp_path, capsys):
     assert result["checkpoint"] is result["model"] is None and "combine" not in result
     out = capsys.readouterr().out
     assert f"Test episodes have {round(0.2 * DAYS) - 1} days instead of 250: the test has {round(0.2 * DAYS)}." in out
+
+
+def test_a_policy_plays_all_days_of_a_market_that_it_never_saw_and_the_test_of_its_own(place, tmp_path, capsys):
+    """Known by the prices of its training days, under whatever name and however many days and symbols are beside."""
+    own, other = bars(3, DAYS), bars(4, DAYS + 40)
+    other = other[other["symbol"] != "S0"].replace({"S3": "S0"})
+    longer = pd.concat([own, other[other["date"] > own["date"].max()]])
+    for name, table in {"copy": own, "longer": longer, "new": other}.items():
+        table.assign(volume_of_tweets=1.0).to_csv(tmp_path / f"{name}.csv", index=False)
+    run = place / "tilts"
+    for words, days, why in (
+        ((), 20, f"the test part; the rest is for training: {run} was trained on it until 2020-06-16"),
+        (("--market", "copy.csv"), 20, "the test part; the rest is for training: "),
+        (("--market", "longer.csv"), 28, "the test part; the rest is for training: "),
+        (("--market", "new.csv"), 141, "all of it, as no policy here was trained on this market"),
+        (("--market", "new.csv", "--test-fraction", "0.1"), 14, "the test part, as asked for"),
+        (("--market", "copy.csv", "--part", "all"), 101, "all of it, as asked for"),
+    ):
+        given = [str(tmp_path / word) if word.endswith(".csv") else word for word in words]
+        assert cli.main(["evaluate", "--checkpoint", str(run), "--agents", "hold", "--episodes", "2", *given]) == 0
+        out = capsys.readouterr().out
+        (line,) = (line for line in out.splitlines() if line.startswith("Test "))
+        assert f", {days} days after the warm-up: {why}" in line
+        assert "Features  rsi_30\n" in out
+        assert ("Left out  volume_of_tweets: columns that no agent sees" in out) == bool(given)
+    # What a policy without settings was trained on is not known.
+    (tmp_path / "alone.pt").write_bytes((run / "checkpoint.pt").read_bytes())
+    settings = defaults("--checkpoint", tmp_path / "alone.pt", "--market", tmp_path / "new.csv")
+    assert "is not known" in known_before.days_to_play(settings, small_tape(40), settings.checkpoint, None)[1]
 
 
 def test_episodes_fit_into_the_days_of_the_test():

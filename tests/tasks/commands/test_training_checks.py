@@ -167,6 +167,13 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
     ):
         settings = TrainSettings.defaults(words.split())
         assert (settings.market, settings.ppo.policy) == (market, policy)
+    # The short form of a command is the command with less of everything.
+    for words in ([], ["--market", "a.csv"]):
+        whole, short = TrainSettings.defaults(words), TrainSettings.defaults(["--preset", "quick", *words])
+        assert (short.env.action, short.env.reward, short.ppo.policy) == ("tilt", "excess_log_return", "symbol")
+        assert replace(short.env, episode_length=whole.env.episode_length) == whole.env
+        assert (short.validation_fraction, short.ppo.gamma) == (whole.validation_fraction, whole.ppo.gamma)
+        assert (short.num_envs, short.episodes, short.ppo.total_frames) == (256, 200, 65_536)
     shipped = TrainSettings.defaults([])
     assert shipped.cppo.policy == shipped.ppo.policy == "symbol"
     assert shipped.cppo.total_frames == shipped.ppo.total_frames == 2_500_000
