@@ -10,7 +10,6 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
 from vecenv.learn.agents import Agent, Random
-from vecenv.learn.metrics import TRADING_DAYS
 from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE
 from vecenv.market.streams import PortfolioStream
@@ -76,7 +75,7 @@ def volatility_target(target: float) -> Weights:
     """Return equal weights, scaled to a portfolio volatility per year, without leverage."""
 
     def weights(env: VecEnv, returns: Tensor) -> Tensor:
-        yearly = returns.mean(-1).std(1) * TRADING_DAYS**0.5
+        yearly = returns.mean(-1).std(1) * tape_of(env).periods_per_year ** 0.5
         exposure = (target / yearly.clamp(min=1e-6)).clamp(max=1.0)
         return (exposure / returns.shape[-1])[:, None].expand(-1, returns.shape[-1])
 

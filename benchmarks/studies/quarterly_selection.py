@@ -100,7 +100,8 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
     traded = [
         trade_quarter(tape, quarter, config) for quarter in quarters(tape.first_day, tape.num_days, config.quarter)
     ]
-    earned = {name: figures(torch.cat([returns[name] for _, returns in traded])) for name in traded[0][1]}
+    year = tape.periods_per_year
+    earned = {name: figures(torch.cat([returns[name] for _, returns in traded]), year) for name in traded[0][1]}
     for name, told in earned.items():
         print(name, {key: round(value, 3) for key, value in told.items()})
     result = result_of(config, market=Path(tape.source).name, agents=earned, quarters=[told for told, _ in traded])
@@ -122,7 +123,7 @@ def trade_quarter(
     policies = {name: trained_policy(training, config, name) for name in config.learners}
     agents: dict[str, Agent] = {name: PolicyAgent(policy) for name, policy in policies.items()}
     validated = {name: played(tape, quarter.validation, gated, agent) for name, agent in agents.items()}
-    sharpes = {name: figures(returns)["sharpe"] for name, returns in validated.items()}
+    sharpes = {name: figures(returns, tape.periods_per_year)["sharpe"] for name, returns in validated.items()}
     chosen = list(sharpes)[best_of(list(sharpes.values()))]
     returns = {name: played(tape, quarter.trading, gated, agent) for name, agent in agents.items()}
     spec = traded_quarter(tape, quarter.trading, gated).scenario.action_spec
@@ -160,7 +161,7 @@ def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent
     return play(traded_quarter(tape, span, rules), agent, 0).curves.returns[:, 0]
 
 
-def figures(returns: Tensor) -> dict[str, float]:
+def figures(returns: Tensor, year: float) -> dict[str, float]:
     """Return the metrics of `vecenv.learn.metrics.episode_metrics` that daily returns alone determine."""
-    metrics = episode_metrics(EpisodeCurves.of_returns(returns))
+    metrics = episode_metrics(EpisodeCurves.of_returns(returns, year))
     return {name: float(metrics[name]) for name in ("cumulative_return", "sharpe", "max_drawdown", "cvar")}

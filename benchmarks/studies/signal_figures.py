@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.benchmarks.studies.matrix import Column
-from vecenv.learn.metrics import CVAR_TAIL, TRADING_DAYS, EpisodeCurves, Interval, episode_metrics, student_quantile
+from vecenv.learn.metrics import CVAR_TAIL, EpisodeCurves, Interval, episode_metrics, student_quantile
 from vecenv.learn.significance import bootstrap_interval
 
 BLOCK = 21
@@ -51,16 +51,17 @@ class Figures(NamedTuple):
     excess: float
 
 
-def figures_of(returns: Tensor, equal_weight: Tensor, held: Tensor) -> Figures:
-    metrics = {name: float(value) for name, value in episode_metrics(EpisodeCurves.of_returns(returns)).items()}
+def figures_of(returns: Tensor, equal_weight: Tensor, held: Tensor, days: float) -> Figures:
+    curves = EpisodeCurves.of_returns(returns, days)
+    metrics = {name: float(value) for name, value in episode_metrics(curves).items()}
     above = returns - equal_weight
     spread, ranked = float(above.std()), returns.sort().values
     tail = math.ceil(round(len(returns) * CVAR_TAIL, 9))
-    year = 100.0 * TRADING_DAYS / len(returns)
+    year = 100.0 * days / len(returns)
     growth = float(returns.log1p().sum())
     return Figures(
         sharpe=metrics["sharpe"],
-        information=math.sqrt(TRADING_DAYS) * float(above.mean()) / spread if spread > 1e-12 else 0.0,
+        information=math.sqrt(days) * float(above.mean()) / spread if spread > 1e-12 else 0.0,
         cvar=100.0 * metrics["cvar"],
         rachev=float(ranked[-tail:].mean()) / max(abs(float(ranked[:tail].mean())), 1e-12),
         drawdown=100.0 * metrics["max_drawdown"],
@@ -79,20 +80,23 @@ def over_seeds(values: list[float]) -> Interval:
     return Interval(mean, mean - margin, mean + margin)
 
 
-def over_days(excess: Tensor) -> Interval:
+def over_days(excess: Tensor, days: float) -> Interval:
     """Return the mean of daily log-returns above another's, in percent a year, with a 95% interval over months."""
     blocks = torch.arange(len(excess)) // BLOCK
-    return bootstrap_interval(100.0 * TRADING_DAYS * excess, blocks)
+    return bootstrap_interval(100.0 * days * excess, blocks)
 
 
-def told(own: list[Tensor], equal_weight: Tensor, held: Tensor) -> dict[str, dict[str, float]]:
-    """Return the figures of a variant: means over its seeds with intervals, and the excess with that over days too."""
-    by_seed = [figures_of(one, equal_weight, held) for one in own]
+def told(own: list[Tensor], equal_weight: Tensor, held: Tensor, days: float) -> dict[str, dict[str, float]]:
+    """Return the figures of a variant: means over its seeds with intervals, and the excess with that over days too.
+
+    ``days`` are those of a year.
+    """
+    by_seed = [figures_of(one, equal_weight, held, days) for one in own]
     found = {
         name: over_seeds(list(values)) for name, values in zip(Figures._fields, zip(*by_seed, strict=True), strict=True)
     }
     mean = torch.stack([one.log1p() for one in own]).mean(0)
-    found["excess_over_days"] = over_days(mean - held.log1p())
+    found["excess_over_days"] = over_days(mean - held.log1p(), days)
     return {name: interval._asdict() for name, interval in found.items()}
 
 

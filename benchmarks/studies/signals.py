@@ -166,7 +166,7 @@ def main(config: StudyConfig) -> dict[str, Any]:
             "test": [str(test.dates[test.first_day]), str(test.dates[-1])],
         },
         learning=f"{SEEDS} seeds each, {FRAMES:,} steps of {NUM_ENVS} sub-environments",
-        variants={name: told(own, equal, held) for name, own in returns.items()},
+        variants={name: told(own, equal, held, tape.periods_per_year) for name, own in returns.items()},
     )
     page = study_page(result)
     print(page)

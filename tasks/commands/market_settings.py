@@ -15,6 +15,7 @@ from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
+from vecenv.system.settings import Positive
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -72,6 +73,8 @@ class MarketSettings:
     """Close of the market and its zone, which decide the day on which a document counts."""
     currency: str | None = None
     """Currency code of the prices, such as USD, by default that of the data or the generator."""
+    periods_per_year: Positive | None = None
+    """Bars of a year, by default by the market's own calendar: 252 exchange days, 365 days, 52 weeks, 12 months."""
     tick_size: float | None = None
     """Tick size in currency units; by default chosen from the prices up to the first decision."""
     num_paths: int = 32
@@ -175,6 +178,7 @@ class MarketSettings:
             generator=self.generator(),
             tick_size=self.tick_size,
             currency=self.currency,
+            periods_per_year=self.periods_per_year,
             headroom=headroom,
             scores=_reads_scores(config),
             score_files=self.scores,
@@ -244,12 +248,13 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "seed": settings.market_seed,
         "generator": settings.generator(),
         "currency": settings.currency,
-    } | _documents(settings)
+    } | _unusual(settings)
 
 
-def _documents(settings: MarketSettings) -> dict[str, Any]:
-    """Return the `MarketOptions` of scores and texts that differ from their defaults."""
+def _unusual(settings: MarketSettings) -> dict[str, Any]:
+    """Return the `MarketOptions` of a year, scores and texts that differ from their defaults."""
     given = {
+        "periods_per_year": settings.periods_per_year,
         "score_files": settings.scores,
         "text_file": settings.news,
         "score_delay": settings.score_delay,

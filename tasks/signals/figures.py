@@ -28,8 +28,6 @@ STRENGTHS = (0.0, 0.001, 0.01, 0.05, 0.1)
 MOVED = "equal_weight_moved"
 """The agent that reads no news, and whose actions they move."""
 
-DAYS_A_YEAR = 252
-
 
 class Worth(NamedTuple):
     """Mean log-return of an agent above buy and hold, in percent a year, for each of `STRENGTHS`.
@@ -54,7 +52,7 @@ def worth_of_scores(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict
     record, count = task_of(env), env.num_envs
     reference = _growth(env, record.agents[record.reference](), torch.arange(count), seed)
     groups = independent_groups(env.state.path, env.state.start_day, 1)[0]
-    scale = 100.0 * DAYS_A_YEAR / float(env.rows.elapsed.double().mean())
+    scale = 100.0 * tape_of(env).periods_per_year / float(env.rows.elapsed.double().mean())
     found: dict[str, list[list[Interval]]] = {name: [] for name in agents}
     for shuffled in (False, True):
         other = _with_all_strengths(env, shuffled)

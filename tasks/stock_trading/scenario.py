@@ -206,7 +206,7 @@ class StockTrading(Scenario[StockState]):
             costs = costs + money.total(fills.bought, prices.buy - prices.fill, self._max_order)
             costs = costs + money.total(sold, prices.fill - prices.sell, self._max_order)
         if config.shorting:
-            fee = borrow_fee(money, holdings, next_close, margin_of(params))
+            fee = borrow_fee(money, holdings, next_close, margin_of(params), self.tape.periods_per_year)
             cash, costs = cash - fee, costs + fee
         value = cash + money.total(holdings, next_close, self._max_holdings)
         return StockState(

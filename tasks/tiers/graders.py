@@ -6,15 +6,12 @@ from the reward: the reward trains, the grade evaluates. A grader's version chan
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from vecenv.learn.metrics import TRADING_DAYS
 
 STANDARD_COST = 0.002
 """Minimum trading cost charged by a calibrated grade, as a share of the value traded."""
@@ -61,6 +58,7 @@ class EpisodeRecord(NamedTuple):
         costs: the tier's commission plus slippage.
         benchmark_return: of buying and holding the traded symbols within the tier's limits and at its costs.
         oracle_return: of trading with hindsight, net of at least the standard cost.
+        periods_per_year: days of a year of the market.
     """
 
     days: Tensor
@@ -82,6 +80,7 @@ class EpisodeRecord(NamedTuple):
     benchmark_traded: Tensor
     oracle_return: Tensor
     oracle_exposure: Tensor
+    periods_per_year: Tensor
 
 
 def in_double(record: EpisodeRecord) -> EpisodeRecord:
@@ -92,7 +91,7 @@ def in_double(record: EpisodeRecord) -> EpisodeRecord:
 def sharpe_score(record: EpisodeRecord, flat: float) -> Tensor:
     """Return the annualised Sharpe ratio S as (S + 1) / 4 in [0, 1], ``flat`` for constant returns. Shape: ()."""
     varies = record.deviation > _NO_DEVIATION
-    sharpe = math.sqrt(TRADING_DAYS) * record.mean_return / torch.where(varies, record.deviation, 1.0)
+    sharpe = record.periods_per_year.sqrt() * record.mean_return / torch.where(varies, record.deviation, 1.0)
     return torch.where(varies, ((sharpe + 1.0) / 4.0).clamp(0.0, 1.0), flat)
 
 

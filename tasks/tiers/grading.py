@@ -133,6 +133,7 @@ def episode_record(
         benchmark_traded=benchmark_traded / start,
         oracle_return=reference["oracle_return"][state.rule, base, elapsed],
         oracle_exposure=reference["oracle_exposure"][state.rule, base, elapsed],
+        periods_per_year=torch.full_like(days, scenario.tape.periods_per_year),
     )
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.bars import CLOSE, VOLUME, Bars, periods_per_year
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars
 from vecenv.market.symbol_subsets import drawn_subsets, symbol_subsets
 from vecenv.market.synthetic import synthetic_bars
@@ -186,6 +187,45 @@ def test_warm_ups_and_best_weights_stay_with_their_days():
     assert tape.select(["SYN02", "SYN00"]).best_weights is None and tape.symbols_as_paths().best_weights is None
     assert planted_bars(2, 30, 3, kind="momentum", strength=1e-6).best_weights is None
     assert not planted_bars(2, 30, 3, kind="momentum", strength=0.0).best_weights.any()
+
+
+DAYS = np.arange("2019-01-01", "2022-01-01", dtype="datetime64[D]")
+WEEKDAY = (DAYS.astype(int) + 3) % 7  # Monday is 0
+MONTHS = np.arange("2019-01", "2022-01", dtype="datetime64[M]").astype("datetime64[D]")
+CALENDARS = {
+    "an exchange": (DAYS[WEEKDAY < 5], 252),
+    "with holidays and a Saturday now and then": (
+        DAYS[(WEEKDAY < 5) & (DAYS.astype(int) % 26 > 0) | (DAYS.astype(int) % 250 < 8)],
+        252,
+    ),
+    "one that is closed on Fridays and Saturdays": (DAYS[(WEEKDAY < 4) | (WEEKDAY == 6)], 252),
+    "a week of one": (DAYS[6:11], 252),
+    "two days": (DAYS[:2], 252),
+    "coins": (DAYS, 365),
+    "coins for eight days, one missing": (np.delete(DAYS[:14], 5), 365),
+    "weeks": (DAYS[WEEKDAY == 4], 52),
+    "weeks, on Thursday before a holiday": (np.sort(np.r_[DAYS[WEEKDAY == 4][1:], DAYS[WEEKDAY == 3][0]]), 52),
+    "months": (MONTHS, 12),
+    "ends of months": (MONTHS[1:] - 1, 12),
+    "quarters": (MONTHS[::3], 4),
+    "years": (MONTHS[::12], 1),
+    "Mondays, Wednesdays and Fridays": (DAYS[(WEEKDAY % 2 == 0) & (WEEKDAY < 5)], 157),
+}
+
+
+@pytest.mark.parametrize(("dates", "year"), CALENDARS.values(), ids=list(CALENDARS))
+def test_a_year_is_that_of_the_market_s_own_calendar_or_what_was_said(dates, year):
+    """Also of a part of it; the volatility of a year is that of a bar times the root of the bars of a year."""
+    assert periods_per_year(dates) == year
+    if len(dates) < 60:
+        return
+    bars = replace(walk_bars(60), dates=dates[:60])
+    tape = MarketTape.from_bars(bars, ("volatility_20",))
+    assert tape.periods_per_year == tape.days(22, 26).periods_per_year == tape.metadata()["periods_per_year"] == year
+    deviation = bars.ohlcv[0, -21:, :, CLOSE].log().diff(dim=0).std(dim=0)
+    assert tape.features[0, -1, :, 0].tolist() == pytest.approx((year**0.5 * deviation).tolist(), rel=1e-3)
+    given = load_market(tape, MarketOptions(periods_per_year=100))
+    assert given.periods_per_year == 100 and MarketTape.from_bars(bars, year=99).periods_per_year == 99
 
 
 def test_the_fingerprint_names_everything_that_an_agent_sees_or_trades(tape):

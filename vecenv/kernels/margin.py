@@ -38,10 +38,10 @@ def margin_call(money: Money, cash: Tensor, holdings: Tensor, close: Tensor, mar
     return cash.double() < (1.0 + margin.maintenance) * shorts.double()
 
 
-def borrow_fee(money: Money, holdings: Tensor, close: Tensor, margin: Margin) -> Tensor:
-    """Return one day's fee for the borrowed shares, in ticks. Shape: ()."""
+def borrow_fee(money: Money, holdings: Tensor, close: Tensor, margin: Margin, year: float) -> Tensor:
+    """Return one day's fee for the borrowed shares, in ticks, with ``year`` days a year. Shape: ()."""
     shorts = short_value(money, holdings, close).double()
-    return money.rounded_up(shorts * margin.borrow_rate / 252.0).to(money.money_dtype)
+    return money.rounded_up(shorts * margin.borrow_rate / year).to(money.money_dtype)
 
 
 def execute_with_shorts(

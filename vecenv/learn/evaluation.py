@@ -318,9 +318,10 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
             views.append(now._replace(traded=torch.where(running, now.traded, 0.0)))
     info, length = env.info(), env.rows.elapsed.clone()
     told = {name: info[name] for name in env.scenario.outcomes}
-    return AgentRecord(env.grades(), told, rewards, length, _account_record(views, length) if views else None)
+    accounts = None if account is None else _account_record(views, length, account.tape(env).periods_per_year)
+    return AgentRecord(env.grades(), told, rewards, length, accounts)
 
 
-def _account_record(views: list[AccountView], length: Tensor) -> AccountRecord:
+def _account_record(views: list[AccountView], length: Tensor, year: float) -> AccountRecord:
     equity, traded, cash, positions = (torch.stack(column) for column in zip(*views, strict=True))
-    return AccountRecord(EpisodeCurves(equity, traded[1:], cash, length), positions)
+    return AccountRecord(EpisodeCurves(equity, traded[1:], cash, length, year), positions)

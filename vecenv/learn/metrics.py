@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 TRADING_DAYS = 252
-"""Trading days per year, for annualisation."""
+"""Days of a year for annualisation, unless the curves say otherwise."""
 
 CVAR_TAIL = 0.05
 """Tail share of the days of the conditional value at risk."""
@@ -42,21 +42,25 @@ class EpisodeCurves:
         traded: purchases plus sales of each day. Shape: (T, N).
         cash: at the start and after each day; constant after the end. Shape: (T + 1, N).
         length: days of each episode, at least 1. Shape: (N,), int64.
+        periods_per_year: days of a year of the market.
     """
 
     equity: Tensor
     traded: Tensor
     cash: Tensor
     length: Tensor
+    periods_per_year: float = TRADING_DAYS
 
     @classmethod
-    def of_returns(cls, returns: Tensor) -> EpisodeCurves:
+    def of_returns(cls, returns: Tensor, periods_per_year: float = TRADING_DAYS) -> EpisodeCurves:
         """Return the curves of an account of 1 at the start, of simple daily returns alone. Shape: (T,), float64."""
         equity = torch.cat([returns.new_ones(1), (1.0 + returns).cumprod(0)]).unsqueeze(1)
-        return cls(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), torch.tensor([len(returns)]))
+        length = torch.tensor([len(returns)])
+        return cls(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), length, periods_per_year)
 
     def of_episodes(self, ids: Tensor) -> EpisodeCurves:
-        return EpisodeCurves(self.equity[:, ids], self.traded[:, ids], self.cash[:, ids], self.length[ids])
+        parts = (self.equity[:, ids], self.traded[:, ids], self.cash[:, ids], self.length[ids])
+        return EpisodeCurves(*parts, self.periods_per_year)
 
     @property
     def lived(self) -> Tensor:
@@ -93,13 +97,13 @@ def drawdowns(equity: Tensor) -> Tensor:
 def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dict[str, Tensor]:
     """Compute the metrics of every episode.
 
-    With r the n simple daily returns of an episode and a risk-free rate of 0:
+    With r the n simple daily returns of an episode, y the market's days of a year and a risk-free rate of 0:
 
     * ``cumulative_return``: prod(1 + r) - 1 = last value / first value - 1.
-    * ``sharpe``: sqrt(252) mean(r) / std(r), std with n - 1 (Sharpe 1994); 0 if r is constant.
-    * ``sortino``: sqrt(252) mean(r) / sqrt(mean(min(r, 0)²)) (Sortino and Price 1994, target 0); 0 without losses.
+    * ``sharpe``: sqrt(y) mean(r) / std(r), std with n - 1 (Sharpe 1994); 0 if r is constant.
+    * ``sortino``: sqrt(y) mean(r) / sqrt(mean(min(r, 0)²)) (Sortino and Price 1994, target 0); 0 without losses.
     * ``max_drawdown``: largest loss from an earlier peak as a share of the peak, at the closes; at least 0.
-    * ``turnover``: purchases plus sales over the mean value at the start of a day, times 252 / n: turnovers of the
+    * ``turnover``: purchases plus sales over the mean value at the start of a day, times y / n: turnovers of the
       account per year, a round trip counting twice.
     * ``win_loss_ratio``: days with r > 0 over days with r < 0, the latter at least 1.
     * ``cvar``: mean of the ceil(5% n) lowest r (Rockafellar and Uryasev 2000); a loss is negative.
@@ -125,9 +129,9 @@ def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dic
     losing = (returns < 0).sum(0)
     metrics = {
         "cumulative_return": total,
-        **_ratios(returns, days, number),
+        **_ratios(returns, days, number, math.sqrt(curves.periods_per_year)),
         "max_drawdown": worst,
-        "turnover": _quotient(traded, held) * TRADING_DAYS / number,
+        "turnover": _quotient(traded, held) * curves.periods_per_year / number,
         "win_loss_ratio": (returns > 0).sum(0) / losing.clamp(min=1).double(),
         "cvar": _tail_mean(returns, days, number),
         "cash_share": torch.where(days, 1.0 - curves.exposure[1:], 0.0).sum(0) / number,
@@ -142,13 +146,12 @@ def _quotient(value: Tensor, divisor: Tensor, smallest: float = _NO_DEVIATION) -
     return torch.where(present, value / torch.where(present, divisor, 1.0), 0.0)
 
 
-def _ratios(returns: Tensor, days: Tensor, number: Tensor) -> dict[str, Tensor]:
-    """Return Sharpe and Sortino ratio. Shape of each: (N,)."""
+def _ratios(returns: Tensor, days: Tensor, number: Tensor, year: float) -> dict[str, Tensor]:
+    """Return Sharpe and Sortino ratio, of ``year`` times a day's. Shape of each: (N,)."""
     mean = returns.sum(0) / number
     deviation = torch.where(days, returns - mean, 0.0)
     spread = (deviation.square().sum(0) / (number - 1.0).clamp(min=1.0)).sqrt()
     downside = (returns.clamp(max=0.0).square().sum(0) / number).sqrt()
-    year = math.sqrt(TRADING_DAYS)
     return {"sharpe": year * _quotient(mean, spread), "sortino": year * _quotient(mean, downside)}
 
 

@@ -41,8 +41,10 @@ def carried(ohlcv: Tensor, listed: Tensor) -> Tensor:
     return torch.where(listed[..., None], ohlcv, flat)
 
 
-def feature_series(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Return the features, zero in each symbol's warm-up, and the mask after it.
+def feature_series(
+    bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...], year: float
+) -> tuple[Tensor, Tensor]:
+    """Return the features, zero in each symbol's warm-up, and the mask after it; ``year`` is in bars.
 
     Returns:
         Features and mask. Shapes: (P, T, K, I), float64, and (P, T, K), bool.
@@ -57,7 +59,7 @@ def feature_series(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, .
             f"the indicators {sorted(INDICATORS)}"
         )
     computed = [name for name in names if name not in bars.columns]
-    indicators = compute_indicators(ohlcv, first, computed) if computed else ohlcv[..., :0]
+    indicators = compute_indicators(ohlcv, first, computed, year) if computed else ohlcv[..., :0]
     series = []
     for name in names:
         if name in bars.columns:

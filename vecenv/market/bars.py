@@ -10,6 +10,28 @@ from torch import Tensor
 
 OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
 
+EXCHANGE_DAYS = 252
+"""Days of a year of an exchange, by convention."""
+
+_PERIODS = {7: 52, 14: 26, **dict.fromkeys((28, 29, 30, 31), 12), **dict.fromkeys((90, 91, 92), 4), 365: 1, 366: 1}
+
+
+def periods_per_year(dates: np.ndarray) -> float:
+    """Return the bars of a year by a market's own calendar: 252 on exchange days, 365 on all days, 52 weeks, 12 months.
+
+    The convention is that of the usual spacing, the median; days are all days if the market has at least half as many
+    bars on every day of the week as on the most frequent one. Other spacings count as they are, two bars or fewer as
+    exchange days. ``dates`` are increasing ``datetime64``. Shape: (T,).
+    """
+    days = dates.astype("datetime64[D]").astype(np.int64)
+    if len(days) < 3:
+        return EXCHANGE_DAYS
+    usual = float(np.median(np.diff(days)))
+    if usual == 1:
+        week = np.bincount(days % 7, minlength=7)
+        return 365 if 2 * week.min() >= week.max() else EXCHANGE_DAYS
+    return _PERIODS.get(round(usual), max(1, round(365.25 * (len(days) - 1) / int(days[-1] - days[0]))))
+
 
 @dataclass(frozen=True, eq=False)
 class Bars:

@@ -18,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from vecenv.market.bars import EXCHANGE_DAYS
 from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
 from vecenv.market.finrl_indicators import (
     bollinger_band,
@@ -59,12 +60,14 @@ class Indicator:
         warmup: leading bars of a symbol with invalid values.
         price_unit: values are in the unit of the prices; divided by the close they are free of scale.
         scale: factor that makes values that are free of scale of order one on daily bars: a power of two.
+        annual: values are of a year, whose number of bars the function also takes, as ``year``.
     """
 
-    function: Callable[[Tensor], Tensor]
+    function: Callable[..., Tensor]
     warmup: int
     price_unit: bool = False
     scale: float = 1.0
+    annual: bool = False
 
 
 INDICATORS: dict[str, Indicator] = {
@@ -83,7 +86,7 @@ INDICATORS: dict[str, Indicator] = {
     "bollinger_position": Indicator(partial(bollinger_position, window=20), 19),
     "volume_ratio_20": Indicator(partial(volume_ratio, window=20), 19),
     "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29, scale=32),
-    "volatility_20": Indicator(partial(volatility, window=20), 20, scale=4),
+    "volatility_20": Indicator(partial(volatility, window=20), 20, scale=4, annual=True),
     "momentum_10": Indicator(partial(momentum, window=10), 10, scale=16),
     "doji": Indicator(doji, 10),
     "hammer": Indicator(hammer, 10),
@@ -96,7 +99,7 @@ INDICATORS: dict[str, Indicator] = {
     "macd_state": Indicator(macd_state, 34),
     "trend_state": Indicator(trend_state, 29),
     "bollinger_zone": Indicator(bollinger_zone, 19),
-    "volatility_level": Indicator(volatility_level, 20),
+    "volatility_level": Indicator(volatility_level, 20, annual=True),
     "regime_state": Indicator(regime_state, 199),
     "candle": Indicator(candle, 10),
     "gap_state": Indicator(gap_state, 1),
@@ -117,7 +120,7 @@ FINRL_INDICATORS = (
 """FinRL's eight, in its order."""
 
 
-def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Tensor:
+def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year: float = EXCHANGE_DAYS) -> Tensor:
     """Compute indicators of all symbols on all days, from bars up to the day.
 
     Args:
@@ -125,6 +128,7 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Te
             entries are not read. Shape: (P, T, K, 5).
         first: day of each symbol's first bar, int64; T if it never lists. Shape: (P, K).
         names: I feature names out of ``INDICATORS``.
+        year: bars of a year.
 
     Returns:
         float64, NaN until the end of a symbol's warm-up. Shape: (P, T, K, I).
@@ -148,6 +152,8 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Te
 
     features = ohlcv.new_empty(paths, days, symbols, len(names), dtype=torch.float64)
     for i, name in enumerate(names):
-        values = INDICATORS[name].function(aligned).gather(1, bar_of_day.clamp(min=0))
-        features[..., i] = values.masked_fill(bar_of_day < INDICATORS[name].warmup, torch.nan)
+        indicator = INDICATORS[name]
+        values = indicator.function(aligned, **({"year": year} if indicator.annual else {}))
+        values = values.gather(1, bar_of_day.clamp(min=0))
+        features[..., i] = values.masked_fill(bar_of_day < indicator.warmup, torch.nan)
     return features

@@ -23,7 +23,7 @@ from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import checked_currency
-from vecenv.system.settings import refuse_unknown
+from vecenv.system.settings import Positive, refuse_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +105,7 @@ class MarketOptions:
         tick_size: currency units per tick, chosen from the prices by default.
         headroom: factor by which later prices may be higher; considered in the choice of a tick.
         currency: currency code of the prices, such as USD, by default that of the data or the generator.
+        periods_per_year: bars of a year, by default those of the market's own calendar (`vecenv.market.bars`).
         scores: make panels of the scores and texts of documents.
         score_files: files of scores, beside the columns of a market file.
         text_file: file of the texts of documents.
@@ -113,7 +114,7 @@ class MarketOptions:
         market_close: time and zone of the close, for publication times, such as ``15:30 Asia/Kolkata``.
 
     Raises:
-        ValueError: ``symbols`` is a string, or the delay is negative.
+        ValueError: ``symbols`` is a string, the year is not positive, or the delay is negative.
     """
 
     symbols: int | Sequence[str] | None = None
@@ -129,6 +130,7 @@ class MarketOptions:
     tick_size: float | None = None
     headroom: float = 1.0
     currency: str | None = None
+    periods_per_year: Positive | None = None
     scores: bool = False
     score_files: Sequence[str | Path] = ()
     text_file: str | Path | None = None
@@ -138,6 +140,8 @@ class MarketOptions:
     def __post_init__(self) -> None:
         if isinstance(self.symbols, str):
             raise ValueError(f"symbols must be a sequence of names, got the string {self.symbols!r}")
+        if self.periods_per_year is not None and not 0 < self.periods_per_year < float("inf"):
+            raise ValueError(f"periods_per_year must be positive and finite, got {self.periods_per_year}")
         if self.score_delay < 0:
             raise ValueError(f"score_delay must not be negative, got {self.score_delay}")
 
@@ -169,7 +173,8 @@ def load_market(
     options = options or MarketOptions()
     currency = None if options.currency is None else checked_currency(options.currency)
     if isinstance(market, MarketTape):
-        return replace(market.to(device), currency=currency or market.currency)
+        year = options.periods_per_year or market.periods_per_year
+        return replace(market.to(device), currency=currency or market.currency, periods_per_year=year)
     generate = generator_of(market)
     bars = _read(market, options) if generate is None else _generated(market, generate, options, device)
     bars = replace(bars, currency=currency or bars.currency)
@@ -178,8 +183,8 @@ def load_market(
         from vecenv.market.scores import score_panels
 
         panels = score_panels(bars)
-    tape = MarketTape.from_bars(bars, options.features, options.context, options.tick_size, options.headroom, panels)
-    return tape.to(device)
+    given = (options.features, options.context, options.tick_size, options.headroom, panels, options.periods_per_year)
+    return MarketTape.from_bars(bars, *given).to(device)
 
 
 def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:

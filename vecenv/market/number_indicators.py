@@ -10,11 +10,9 @@ import math
 
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from vecenv.market.bars import CLOSE, EXCHANGE_DAYS, HIGH, LOW, OPEN, VOLUME
 from vecenv.market.finrl_indicators import macd
 from vecenv.market.rolling import lagged, ratio, rolling_mean, rolling_mean_std, span_mean
-
-TRADING_DAYS_PER_YEAR = 252
 
 
 def macd_signal(ohlcv: Tensor) -> Tensor:
@@ -56,12 +54,12 @@ def exponential_trend(ohlcv: Tensor, fast: int, slow: int) -> Tensor:
     return span_mean(close, fast) / span_mean(close, slow) - 1.0
 
 
-def volatility(ohlcv: Tensor, window: int) -> Tensor:
-    """Annualised sample standard deviation of the last ``window`` daily log returns (252 days a year)."""
+def volatility(ohlcv: Tensor, window: int, year: float = EXCHANGE_DAYS) -> Tensor:
+    """Annualised sample standard deviation of the last ``window`` log returns, of ``year`` bars a year."""
     log_close = ohlcv[..., CLOSE].log()
     log_returns = log_close - lagged(log_close, 1)
     _, std = rolling_mean_std(log_returns, window)
-    return std * math.sqrt(TRADING_DAYS_PER_YEAR)
+    return std * math.sqrt(year)
 
 
 def momentum(ohlcv: Tensor, window: int) -> Tensor:

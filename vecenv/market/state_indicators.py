@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.market.bars import EXCHANGE_DAYS
 from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
 from vecenv.market.number_indicators import (
     bollinger_position,
@@ -92,9 +93,9 @@ def bollinger_zone(ohlcv: Tensor) -> Tensor:
     return torch.where((position < 0.0) | (position > 1.0), 2.0 * side, side)
 
 
-def volatility_level(ohlcv: Tensor) -> Tensor:
+def volatility_level(ohlcv: Tensor, year: float = EXCHANGE_DAYS) -> Tensor:
     """0 low, 1 moderate, 2 high: annualised volatility of 20 days below 15%, up to 35%, above."""
-    annualised = volatility(ohlcv, window=20)
+    annualised = volatility(ohlcv, window=20, year=year)
     return 1.0 * (annualised >= VOLATILITY_MODERATE) + 1.0 * (annualised > VOLATILITY_HIGH)
 
 

@@ -27,7 +27,7 @@ from vecenv.market.bars import Bars
 from vecenv.market.streams import SyntheticStream
 from vecenv.market.validation import has_control_characters
 
-TRADING_DAYS = 252
+TRADING_DAYS = 252  # of this law and its kin, whose invented dates are weekdays
 FIRST_DAY = "2010-01-04"
 
 CURRENCY = "INR"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
-from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.bars import CLOSE, VOLUME, Bars, periods_per_year
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.panels import SCORES, Panels
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
@@ -46,6 +46,7 @@ class MarketTape:
         panels: scores and texts of documents, of tasks that read them; else None.
         law: as of `Bars`.
         left_out: columns and series of the bars that are neither features nor context, scores or texts of the tape.
+        periods_per_year: bars of a year, by which rates and ratios of a year are scaled; 0 takes those of the dates.
     """
 
     symbols: tuple[str, ...]
@@ -66,8 +67,11 @@ class MarketTape:
     panels: Panels | None = None
     law: object | None = None
     left_out: tuple[str, ...] = ()
+    periods_per_year: float = 0
 
     def __post_init__(self) -> None:
+        if not self.periods_per_year:
+            object.__setattr__(self, "periods_per_year", periods_per_year(self.dates))
         if not self.price_bits:
             highest = float(self.ohlcv[..., :VOLUME].max()) / self.tick_size
             object.__setattr__(self, "price_bits", price_bits(highest))
@@ -81,6 +85,7 @@ class MarketTape:
         tick_size: float | None = None,
         headroom: float = 1.0,
         panels: Panels | None = None,
+        year: float | None = None,
     ) -> MarketTape:
         """Forward-fill prices, round them to ticks, compute features and find each symbol's warm-up.
 
@@ -94,6 +99,7 @@ class MarketTape:
                 that an agent sees, see `choose_tick`.
             headroom: factor by which prices of later tapes with the same ticks may be higher.
             panels: of the same paths, days and symbols.
+            year: bars of a year, by default those of the bars' own calendar, see `periods_per_year`.
 
         Raises:
             MarketDataError: a feature or series is unknown or never has a value, a price does not fit the tick, or a
@@ -105,7 +111,8 @@ class MarketTape:
         ohlcv = carried(bars.ohlcv.double(), listed)
         for column, name in enumerate(OHLCV):
             refuse_overflow(bars, name, ohlcv[..., column])
-        values, ready = feature_series(bars, ohlcv, first, tuple(features))
+        year = year or periods_per_year(bars.dates)
+        values, ready = feature_series(bars, ohlcv, first, tuple(features), year)
         starts = first_day_of(ready)
         if int(starts.min()) >= len(bars.dates):
             raise MarketDataError(
@@ -139,6 +146,7 @@ class MarketTape:
                 for name in (*bars.columns, *bars.context)
                 if name not in (*features, *context) and not (panels is not None and name in (*SCORES, "text"))
             ),
+            periods_per_year=year,
         )
 
     @property
@@ -285,6 +293,7 @@ class MarketTape:
             "last_day": str(self.dates[-1]),
             "tick_size": self.tick_size,
             "currency": self.currency,
+            "periods_per_year": self.periods_per_year,
         }
 
     def fingerprint(self) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import AgentRecord, play
-from vecenv.learn.metrics import TRADING_DAYS, Interval, independent_groups
+from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
 from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
@@ -92,7 +92,7 @@ def _measured(played: _Played, attainable: _Played, groups: Tensor) -> Informati
     pairs = torch.stack([played.known.double(), x, y, x * x, y * y, x * y], dim=-1).sum(2)
     sums = by_group(daily)
     attained = bootstrap_of_sums(sums, lambda drawn: drawn[..., 0] / drawn[..., 2])
-    curves = played.record.curves
+    curves, year = played.record.curves, math.sqrt(played.record.curves.periods_per_year)
     returns = torch.where(curves.lived, curves.returns, 0.0).T
     paid = torch.stack([curves.lived.T.double(), returns, returns.square()], dim=-1)
     return Information(
@@ -100,14 +100,14 @@ def _measured(played: _Played, attainable: _Played, groups: Tensor) -> Informati
         pooled_ic=bootstrap_of_sums(by_group(pairs), correlation_of_sums),
         attained=attained if float(sums[:, 2].sum()) > 0 else Interval(math.nan, math.nan, math.nan),
         total_return=bootstrap_interval(curves.equity[-1] / curves.equity[0] - 1.0, groups[0]),
-        sharpe=bootstrap_of_sums(by_group(paid), _sharpe),
+        sharpe=bootstrap_of_sums(by_group(paid), lambda drawn: year * _sharpe(drawn)),
     )
 
 
 def _sharpe(sums: Tensor) -> Tensor:
-    """Return a year's Sharpe ratio from sums of 1, r and r²; 0 for constant returns. Shape: (..., 3) -> (...)."""
+    """Return a day's Sharpe ratio from sums of 1, r and r²; 0 for constant returns. Shape: (..., 3) -> (...)."""
     count, total, squares = sums.unbind(-1)
     mean = total / count
     variance = squares / count - mean.square()
     varies = variance > 1e-12 * squares / count
-    return torch.where(varies, mean / torch.where(varies, variance, 1.0).sqrt(), 0.0) * math.sqrt(TRADING_DAYS)
+    return torch.where(varies, mean / torch.where(varies, variance, 1.0).sqrt(), 0.0)

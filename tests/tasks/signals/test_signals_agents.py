@@ -96,11 +96,11 @@ def test_worth_is_told_above_buy_and_hold_by_strength(tape):
         assert [interval.mean for interval in told] == pytest.approx([0.0] * len(STRENGTHS), abs=1e-9)
     moved = worth[MOVED]
     assert moved.scores[0] == moved.shuffled[0] and moved.scores[-1] != moved.shuffled[-1]
-    # Episodes of 12 days, in percent of a year of 252.
+    # Episodes of 12 days, in percent of a year.
     reference = _growth(make(tape, 5), agents["buy_and_hold"], torch.arange(5), 7)
     for place, strength in ((0, 0.0), (-1, 0.1)):
         above = _growth(make(tape, 5, sentiment_strength=strength), agents[MOVED], torch.arange(5), 7) - reference
-        assert moved.scores[place].mean == pytest.approx(float(above.mean()) * 100 * 252 / 12)
+        assert moved.scores[place].mean == pytest.approx(float(above.mean()) * 100 * tape.periods_per_year / 12)
     drawn = figures(make(tape, 2), {name: AGENTS[name]() for name in ("follow_sentiment", "hold")}, 3)["signal_worth"]
     assert [axis.get_title() for axis in drawn.axes] == ["follow sentiment", "equal weight moved"]
 

@@ -34,6 +34,7 @@ class Market:
     tradable: Sequence[Sequence[bool]]  # has a bar on the day and its own warm-up is over
     gate_series: Sequence[float]  # turbulence or VIX per day
     features: Sequence[Sequence[Sequence[float]]]  # [day][symbol][feature]
+    periods_per_year: float = 252
 
 
 class Account:
@@ -83,7 +84,7 @@ class Account:
         self._forget_closed_longs()
         self.day += 1  # rule 10
         if rules.shorting:
-            borrow_fee = self._up(self._shorts(market.close[self.day]) * rules.borrow_rate / 252)
+            borrow_fee = self._up(self._shorts(market.close[self.day]) * rules.borrow_rate / market.periods_per_year)
             self.cash -= borrow_fee
             self.costs += borrow_fee
         before, self.value = self.value, self.cash + self._total(self.holdings, market.close[self.day])

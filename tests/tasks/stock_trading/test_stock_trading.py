@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -11,10 +12,13 @@ from tests.small_env import random_actions, small_tape
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
 from vecenv.core.rows import Rows, leaves, with_leaves
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.metrics import episode_metrics
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
@@ -244,6 +248,25 @@ def test_own_scales_are_of_order_one_whatever_prices_and_cash_and_read_no_later_
     assert all(0.05 < size < 5 for size in [*sizes, float(torch.stack(rewards).std())]), sizes
     features = torch.stack([blocks[3] for blocks in seen]).unflatten(-1, (3, -1)).square().mean((0, 1, 2)).sqrt()
     assert bool(((features > 0.1) & (features < 4)).all()), features
+
+
+@pytest.mark.parametrize(("frequency", "year"), [("B", 252), ("D", 365), ("W", 52)])
+def test_fees_and_ratios_are_of_the_market_s_own_year(frequency, year):
+    """A borrow rate of a year is paid in as many parts, and Sharpe, Sortino ratio and turnover are of as many days."""
+    dates = pd.date_range("2020-01-03", periods=40, freq=frequency)
+    close = 100.0 + np.random.default_rng(0).integers(-5, 5, 40)
+    frame = pd.DataFrame({"date": dates, "symbol": "A", "volume": 1.0, "x": 1.0})
+    frame = frame.assign(**dict.fromkeys(("open", "high", "low", "close"), close))
+    rules = {"features": ("x",), "random_start": False, "episode_length": 30, "compile": False, "reward_scale": 1.0}
+    env = vecenv.make("stock_trading", market=frame, **rules)
+    curves = evaluate(env, {"a": BuyAndHold()}).records["a"].curves
+    returns, found = curves.returns[:, 0].numpy(), episode_metrics(curves)
+    assert found["sharpe"].item() == pytest.approx(year**0.5 * returns.mean() / returns.std(ddof=1))
+    assert found["turnover"].item() == pytest.approx(float(curves.traded.sum() / curves.equity[:-1].mean()) * year / 30)
+    short = {"shorting": True, "initial_holdings": -100.0, "borrow_rate": 0.5, "commission": 0.0}
+    env = vecenv.make("stock_trading", market=frame, **rules, **short)
+    env.advance(torch.zeros(1, 1))
+    assert env.info()["costs"].item() == pytest.approx(100 * close[1] * 0.5 / year, abs=1e-4)
 
 
 def test_the_defaults_are_those_of_the_contests():

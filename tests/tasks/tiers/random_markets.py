@@ -49,4 +49,5 @@ def oracle_market(tape: MarketTape, path: int = 0) -> Market:
         tradable=tape.tradable[path].tolist(),
         gate_series=tape.context[path, :, 0].tolist(),
         features=tape.features[path].tolist(),
+        periods_per_year=tape.periods_per_year,
     )

@@ -60,6 +60,7 @@ FIELDS = {
     "benchmark_traded": (1.0, 0.0, 1.0),
     "oracle_return": (0.10, 0.0, 0.5),
     "oracle_exposure": (0.5, 0.0, 1.0),
+    "periods_per_year": (252, 12, 365),
 }
 
 
@@ -87,7 +88,7 @@ def bounded(x: float) -> float:
 def plain_sharpe_score(r: dict[str, float], flat: float) -> float:
     if r["deviation"] == 0:
         return flat
-    return min(max((math.sqrt(252) * r["mean_return"] / r["deviation"] + 1) / 4, 0), 1)
+    return min(max((math.sqrt(r["periods_per_year"]) * r["mean_return"] / r["deviation"] + 1) / 4, 0), 1)
 
 
 def plain_single(r: dict[str, float]) -> float:

@@ -245,4 +245,6 @@ def test_ranks_and_coefficients_are_scipys_and_those_of_the_outcomes():
     usable = shared["tradable"][days]
     assert told.pooled_ic.mean == pytest.approx(spearmanr(state.said[usable], shared["move"][days][usable]).statistic)
     returns = record.curves.returns
-    assert told.sharpe.mean == pytest.approx(math.sqrt(252) * float(returns.mean() / returns.std(correction=0)))
+    assert told.sharpe.mean == pytest.approx(
+        math.sqrt(env.scenario.tape.periods_per_year) * float(returns.mean() / returns.std(correction=0))
+    )
