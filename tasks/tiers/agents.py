@@ -82,16 +82,12 @@ class BuyAndHold:
 
     def purchases(self, env: VecEnv) -> Tensor:
         """Return the shares to buy on the day. Shape: (N, K), float64."""
-        scenario, state, owned = tiers_of(env), env.state, owned_symbols(env)
+        scenario, state = tiers_of(env), env.state
         wait = (self.delay * (state.end_day - state.start_day)).to(torch.int64)
-        open_days = scenario.references["open_days"][
-            state.rule, scenario.row(state) - state.day + state.start_day + wait
-        ]
-        place = owned.cumsum(-1) - owned.to(torch.int64)
-        turn = place // rule_column(env, "purchases")
-        bought_on = open_days.gather(-1, turn.clamp(max=open_days.shape[-1] - 1))
+        row = scenario.row(state) - state.day + state.start_day + wait
+        bought_on = scenario.references["bought_on"][state.rule, row]
         budget = torch.floor(rule_column(env, "holding_share") * state.start_value.unsqueeze(-1))
-        return torch.where(owned & (bought_on == state.day.unsqueeze(-1)), shares_for(env, budget), 0.0)
+        return torch.where(bought_on == state.day.unsqueeze(-1), shares_for(env, budget), 0.0)
 
 
 class RuleBased:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import torch
 from torch import Tensor
 
@@ -28,14 +26,13 @@ def references(scenario: TierRules) -> dict[str, Tensor]:
 
     Returns:
         ``oracle_return`` and ``oracle_exposure`` by tier, (path, day) of the start and number of days, shape
-        (R, P T, days + 1), float32; and ``open_days``, for each day the next days open to buying in a tier, as many
-        as buy-and-hold needs, shape (R, P T, J), int64.
+        (R, P T, days + 1), float32; and ``bought_on``, the day on which buy-and-hold buys each symbol, by tier and
+        (path, day) of the start, shape (R, P T, K), int64.
     """
     tape, longest = scenario.tape, scenario.longest
     flat = tape.num_paths * tape.num_days
     close = scenario.shared["close"].view(tape.num_paths, tape.num_days, -1).double()
-    tables: dict[str, list[Tensor]] = {"oracle_return": [], "oracle_exposure": [], "open_days": []}
-    needed = max(ceil(len(tier.symbols) / purchases_a_day(tier)) for tier in scenario.tiers)
+    tables: dict[str, list[Tensor]] = {"oracle_return": [], "oracle_exposure": [], "bought_on": []}
     for tier in scenario.tiers:
         columns = slice(None) if tier.random_symbol else [tape.symbols.index(symbol) for symbol in tier.symbols]
         shares = sleeves(tier.max_position, tier.max_exposure, len(tier.symbols))
@@ -45,7 +42,10 @@ def references(scenario: TierRules) -> dict[str, Tensor]:
         )
         tables["oracle_return"].append(hindsight.total_return.view(flat, -1))
         tables["oracle_exposure"].append(hindsight.exposure.view(flat, -1))
-        tables["open_days"].append(following_days(open_days, needed))
+        buyable = tape.tradable & open_days.unsqueeze(-1)
+        if not tier.random_symbol:
+            buyable &= torch.tensor([symbol in tier.symbols for symbol in tape.symbols], device=tape.device)
+        tables["bought_on"].append(purchase_days(buyable, purchases_a_day(tier), longest))
     return {name: torch.stack(parts) for name, parts in tables.items()}
 
 
@@ -55,32 +55,30 @@ def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
     return ~closed if tier.gate else torch.ones_like(closed)
 
 
-def following_days(marked: Tensor, count: int) -> Tensor:
-    """Return each day's next J marked days, itself included; T where there are fewer. Shape: (P, T) -> (P T, J)."""
-    num_days = marked.shape[1]
-    day = torch.arange(num_days, device=marked.device).expand_as(marked)
-    nearest = torch.where(marked, day, num_days).flip(1).cummin(1).values.flip(1)
-    after = torch.cat([nearest, torch.full_like(nearest[:, :2], num_days)], dim=1)
-    days = [nearest]
-    for _ in range(count - 1):
-        days.append(after.gather(1, (days[-1] + 1).clamp(max=num_days)))
-    return torch.stack(days, dim=-1).flatten(0, 1)
+def purchase_days(buyable: Tensor, per_day: int, longest: int) -> Tensor:
+    """Return the day on which each symbol is bought by who starts on a day, T for none. Shape: (P, T, K) -> (P T, K).
+
+    On each of the ``longest`` days from the start on these are the first ``per_day`` buyable symbols not bought yet.
+    """
+    num_days = buyable.shape[1]
+    day = torch.arange(num_days, device=buyable.device).unsqueeze(-1)
+    bought_on = torch.full(buyable.shape, num_days, device=buyable.device)
+    for elapsed in range(min(longest, num_days)):
+        now = torch.nn.functional.pad(buyable[:, elapsed:], (0, 0, 0, elapsed)) & (bought_on == num_days)
+        bought_on = torch.where(now & (now.cumsum(-1) <= per_day), day + elapsed, bought_on)
+    return bought_on.flatten(0, 1)
 
 
 def benchmark(
-    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, open_days: Tensor
+    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, bought_on: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return value and traded value, in ticks, of equal-weight buy-and-hold. Shape of each: (), float64.
 
     Each symbol of the tier gets the same share of the starting value, within the limits. Symbols are bought in order,
-    as many per day as the tier allows, on days open to buying, in whole shares and at the tier's costs.
+    as many per day as the tier allows, each when it has a bar on a day open to buying, in whole shares and at the
+    tier's costs.
     """
     money, tape = scenario.money, scenario.tape
-    owned = scenario.owned(state, params)
-    mine = torch.ones(tape.num_symbols, device=tape.device) if owned is None else owned
-    place = (mine.cumsum(-1) - mine).to(torch.int64)
-    per_day = scenario.rule("purchases", state, params)
-    bought_on = open_days[(place // per_day).clamp(max=len(open_days) - 1)]
     base = state.path * tape.num_days
     symbols = torch.arange(tape.num_symbols, device=tape.device)
     row = base + bought_on.clamp(max=tape.num_days - 1)
@@ -88,7 +86,7 @@ def benchmark(
     rate = scenario.rule("commission", state, params)
     prices = fill_prices(money, close, scenario.rule("slippage", state, params), rate)
     budget = torch.floor(scenario.rule("holding_share", state, params) * state.start_value)
-    bought = (mine > 0) & (bought_on < state.day) & (close > 0)
+    bought = (bought_on < state.day) & (close > 0)
     shares = torch.where(bought, affordable(money, budget, prices.buy.clamp(min=1.0), rate), 0.0)
     value = shares * prices.buy
     paid = (value + money.commission(value, rate)).sum(-1)
@@ -111,7 +109,7 @@ def episode_record(
     deviation = torch.where(varies, variance.clamp(min=0.0).sqrt(), 0.0)
     start = state.start_value
     benchmark_value, benchmark_traded = benchmark(
-        scenario, state, params, shared, reference["open_days"][state.rule, base]
+        scenario, state, params, shared, reference["bought_on"][state.rule, base]
     )
     return EpisodeRecord(
         days=days,

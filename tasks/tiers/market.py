@@ -50,7 +50,7 @@ def market_tensors(tape: MarketTape, config: TierConfig, longest: int) -> dict[s
         "rsi": rsi.contiguous(),
         "oversold": (tradable & (rsi < RSI_BUY)).float(),
         "overbought": (rsi > RSI_SELL).float(),
-        "breadth": market_breadth(close).reshape(flat, 3).float(),
+        "breadth": market_breadth(close, tape.gaps).reshape(flat, 3).float(),
         "context": tape.context[..., columns].reshape(flat, -1).contiguous(),
         "first_day": first,
         # With a random symbol, symbols with too short histories are never drawn.
@@ -95,7 +95,6 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
     own = [1 if tier.random_symbol else len(tier.symbols) for tier in tiers]
     shares = [holding_share(tier, count) for tier, count in zip(tiers, own, strict=True)]
     params["holding_share"] = torch.tensor(shares, dtype=torch.float64, device=device)
-    params["purchases"] = torch.tensor([purchases_a_day(tier) for tier in tiers], device=device)
     params["slippage"] = single_rounded_down(params["slippage"])
     if padded:
         owned = [[symbol in tier.symbols for symbol in tape.symbols] for tier in tiers]
@@ -105,10 +104,13 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
     return params
 
 
-def market_breadth(close: Tensor) -> Tensor:
-    """Return each day's gate (1: closed), share of declining symbols and mean change. Shape: (P, T, 3), float64."""
+def market_breadth(close: Tensor, gaps: Tensor) -> Tensor:
+    """Return each day's gate (1: closed), share of declining symbols and mean change. Shape: (P, T, 3), float64.
+
+    Symbols that have no bar on a day, in its gaps, do not count on it. Shapes: (P, T, K), (P, T, K).
+    """
     today, before = close[:, 1:].double(), close[:, :-1].double()
-    listed = before > 0
+    listed = (before > 0) & ~gaps[:, 1:]
     count = listed.sum(-1).clamp(min=1).double()
     change = torch.where(listed, today / torch.where(listed, before, 1.0) - 1.0, 0.0)
     declining = (listed & (today < before)).sum(-1) / count

@@ -37,13 +37,27 @@ def most_counting(num_symbols: int, config: NewsSignalsConfig) -> int:
     return 2 * config.picks or num_symbols
 
 
+def settled(tradable: Tensor, horizon: int) -> Tensor:
+    """Return the day on which the move after each day is over. Shape: (P, T, K) -> (P, T, K), int64.
+
+    It is the first with a bar at the horizon or later, the horizon itself without one on the tape.
+    """
+    num_days = tradable.shape[1]
+    day = torch.arange(num_days, device=tradable.device)[:, None]
+    following = torch.where(tradable, day, num_days).flip(1).cummin(1).values.flip(1)
+    end = (day + horizon).clamp(max=num_days - 1)
+    found = following.gather(1, end.expand_as(following))
+    return torch.where(found < num_days, found, end)
+
+
 def moves(prices: Tensor, tradable: Tensor, config: NewsSignalsConfig) -> Tensor:
     """Return the moves after each day over the horizon, 0 where it does not end on the tape. Shape: (P, T, K)."""
     horizon = min(config.horizon, prices.shape[1])
     # A symbol without a price yet has no bar either.
     base = torch.where(tradable, prices, 1.0)[:, : prices.shape[1] - horizon]
     known = tradable[:, : base.shape[1]]
-    move = torch.where(known, prices[:, horizon:] / base - 1.0, 0.0)
+    later = prices.gather(1, settled(tradable, horizon)[:, : base.shape[1]])
+    move = torch.where(known, later / base - 1.0, 0.0)
     if config.demeaned:
         mean = move.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)
         move = torch.where(known, move - mean, 0.0)

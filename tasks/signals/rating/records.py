@@ -175,7 +175,8 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         """Return what the prices did after each signal, and the reward; not over several days to come."""
         assert isinstance(scenario, NewsSignals)
         value = f"Portfolio {step.portfolio_value:,.2f}"
-        if scenario.config.horizon > 1:
+        # Over a gap a move is known later too.
+        if scenario.config.horizon > 1 or bool(scenario.tape.gaps.any()):
             return [(value, "")]
         lines = []
         for symbol, signal in step.signals.items():

@@ -15,7 +15,7 @@ from vecenv.core.scenario import Items, Scenario
 from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
-from vecenv.tasks.signals.rating.feedback import counting, feedback, most_counting, moves, signals_of
+from vecenv.tasks.signals.rating.feedback import counting, feedback, most_counting, moves, settled, signals_of
 from vecenv.tasks.signals.rating.observation import ITEM_FEATURES, day_features
 from vecenv.tasks.signals.rating.ranks import cosine, rank_correlation
 from vecenv.tasks.signals.rating.state import RatingState
@@ -57,6 +57,7 @@ class NewsSignals(Scenario[RatingState]):
             "close": close,
             "tradable": tape.tradable,
             "move": moves(close, tape.tradable, config),
+            "settled": settled(tape.tradable, config.horizon),
             "features": day_features(self.panels, close, tape.tradable, config.recent_days),
         }
         self.shared = {name: tensor.flatten(0, 1).contiguous() for name, tensor in whole.items()}
@@ -185,8 +186,8 @@ class NewsSignals(Scenario[RatingState]):
         signal, move, decided = self._rated(state, shared)
         ended = self.terminated(state, params, shared) | self.truncated(state, params, shared)
         number = torch.arange(self.config.episode_length, device=signal.device)
-        over = ended | (state.start_day + number + self.config.horizon <= state.day)
-        known = decided & over.unsqueeze(-1)
+        rows = state.path * self.tape.num_days + state.start_day + number
+        known = decided & (ended | (shared["settled"][rows] <= state.day))
         daily = rank_correlation(signal, move, known)
         days = known.any(-1).sum(-1)
         taken = known & (signal != 0) & (move != 0)

@@ -338,7 +338,10 @@ def _breadth(market: Market, day: int) -> tuple[float, float]:
     """Return the share of symbols that closed lower and their mean change; zeros where none was listed before."""
     if day == 0:
         return 0.0, 0.0
-    pairs = [(now, before) for now, before in zip(market.close[day], market.close[day - 1], strict=True) if before > 0]
+    could = [any(tradable) for tradable in zip(*market.tradable[: day + 1], strict=True)]
+    here = [now or not before for now, before in zip(market.tradable[day], could, strict=True)]
+    prices = zip(market.close[day], market.close[day - 1], here, strict=True)
+    pairs = [(now, before) for now, before, bar in prices if before > 0 and bar]
     if not pairs:
         return 0.0, 0.0
     share_lower = sum(now < before for now, before in pairs) / len(pairs)

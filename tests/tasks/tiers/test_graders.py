@@ -218,15 +218,18 @@ CONFIG = TierConfig(
 )
 
 
-def held(path: list[list[int]], closed: list[bool], start: int, day: int, cash: int) -> tuple[int, int]:
+def held(
+    path: list[list[int]], bars: list[list[bool]], closed: list[bool], start: int, day: int, cash: int
+) -> tuple[int, int]:
     """Return what buy-and-hold is worth at a day's close, and what it has bought for, both in ticks."""
     worth, traded, budget = cash, 0, int(SHARE * cash)
-    open_days = [other for other in range(start, len(closed)) if not closed[other]]
-    for symbol in range(SYMBOLS):
-        turn = symbol // PER_DAY
-        if turn >= len(open_days) or open_days[turn] >= day:
-            continue
-        price = path[open_days[turn]][symbol] + -(-path[open_days[turn]][symbol] // SLIPPAGE)
+    queue, bought = list(range(SYMBOLS)), []
+    for other in range(start, day):
+        now = [symbol for symbol in queue if bars[other][symbol] and not closed[other]][:PER_DAY]
+        bought += [(symbol, other) for symbol in now]
+        queue = [symbol for symbol in queue if symbol not in now]
+    for symbol, other in bought:
+        price = path[other][symbol] + -(-path[other][symbol] // SLIPPAGE)
         shares = budget // price
         while shares * price - (-shares * price // COMMISSION) > budget:
             shares -= 1
@@ -242,6 +245,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     tape = tier_tape(rng, SYMBOLS, num_paths=2, highest=2_000_000)
     env = VecEnv(SINGLE_STOCK.build(tape, replace(CONFIG, dtype="float64")), num_envs, seed, "cpu", False)
     scenario, closes = env.scenario, tape.price_ticks().long().tolist()
+    bars = tape.tradable.tolist()
     closed = (scenario.shared["breadth"][:, 0] > 0).view(2, -1).tolist()
     assert any(map(any, closed)) and not all(map(all, closed))
     values = [env.state.portfolio_value.tolist()]
@@ -253,7 +257,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
         for row, (path, start) in enumerate(zip(state.path.tolist(), state.start_day.tolist(), strict=True)):
             first = values[0][row]
             returns = [after[row] / before[row] - 1 for before, after in pairwise(values)]
-            worth, traded = held(closes[path], closed[path], start, start + elapsed, int(first))
+            worth, traded = held(closes[path], bars[path], closed[path], start, start + elapsed, int(first))
             expected = {
                 "days": elapsed,
                 "tier_days": DAYS,

@@ -173,7 +173,7 @@ def test_weights_of_symbols_that_are_not_the_tiers_own_count_as_zero():
 def test_the_gate_closes_beyond_seven_tenths_or_half_a_percent(closes, closed):
     """Seven of ten lower are not too many, three of four are; so is a mean change of -0.51% but not of -0.49%."""
     days = torch.tensor([[[100.0] * len(closes), closes]], dtype=torch.float64)
-    assert market_breadth(days * 100)[0, :, 0].tolist() == [0, closed]
+    assert market_breadth(days * 100, torch.zeros_like(days, dtype=torch.bool))[0, :, 0].tolist() == [0, closed]
 
 
 def test_slippage_that_differs_by_row_is_rounded_like_that_of_the_settings():

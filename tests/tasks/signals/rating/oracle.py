@@ -17,9 +17,13 @@ class Oracle:
     def day(self):
         return self.start + len(self.days)
 
+    def over(self, day, k):
+        """The day on which the move of a symbol after a day is over."""
+        first = day + self.config["horizon"]
+        return next((later for later in range(first, len(self.bar)) if self.bar[later][k]), first)
+
     def move(self, day):
-        prices = zip(self.close[day], self.close[day + self.config["horizon"]], strict=True)
-        found = [later / now - 1 for now, later in prices]
+        found = [self.close[self.over(day, k)][k] / now - 1 if now else 0.0 for k, now in enumerate(self.close[day])]
         there = [move for move, bar in zip(found, self.bar[day], strict=True) if bar]
         mean = sum(there) / len(there) if there and self.config["demeaned"] else 0.0
         return [move - mean if bar else 0.0 for move, bar in zip(found, self.bar[day], strict=True)]
@@ -66,9 +70,12 @@ class Oracle:
 
     def outcomes(self):
         known = [
-            [(s, m) for s, m, b in zip(*day, strict=True) if b]
+            [
+                (s, m)
+                for k, (s, m, b) in enumerate(zip(*day, strict=True))
+                if b and (self.ended or self.over(self.start + number, k) <= self.day)
+            ]
             for number, day in enumerate(self.days)
-            if self.ended or self.start + number + self.config["horizon"] <= self.day
         ]
         daily = [spearman(day) for day in known if day]
         pairs = [pair for day in known for pair in day]
