@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors, whole_money
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
+from vecenv.tasks.crypto_lob.sources.lobster import messages_of
 from vecenv.tasks.crypto_lob.state import Account, LobState, after_fill
 from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_options
 
@@ -39,6 +41,7 @@ class CryptoLob(Scenario[LobState]):
     def __init__(self, config: CryptoLobConfig, tape: BookTape | None = None) -> None:
         tape = tape_of_options(config.options) if tape is None else tape
         self.config, self.tape = config, tape
+        self.files = (str(messages_of(Path(config.book))),)
         self._starts = starts = episode_starts(tape, config)
         self.initial = whole_money(config.initial_cash, tape.money_size, tape.source)
         check_fits(config, int(tape.doubled_mid.max()), tape.unit, self.initial, tape.source)

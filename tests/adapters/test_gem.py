@@ -16,7 +16,7 @@ pytest.importorskip("gem", reason="the door to GEM needs vecenv[gem]")
 import gem
 
 import vecenv.adapters.gem as door
-from vecenv.adapters.gem_env import FORMAT_PENALTY, GemMarketEnv
+from vecenv.adapters.gem_env import FORMAT_PENALTY, GemMarketEnv, shared_scenario
 from vecenv.text.door import TextDoor
 from vecenv.text.turns import TextRules
 
@@ -81,6 +81,13 @@ def test_keywords_random_answers_and_the_configurations_for_roll(tmp_path):
         pd.DataFrame(bars, index=pd.bdate_range("2022-01-03", periods=330, name="date")).to_csv(file)
         opened += [made(**options).env.scenario.tape] if Path(index).exists() else []
     assert [(tape.ohlcv[0, 0, 0, 0], tape.context[0, 0, 0]) for tape in opened] == [(100, 20), (700, 20), (700, 30)]
+    # LOBSTER's messages lie beside the file that is named.
+    book, messages = tmp_path / "orderbook.csv", tmp_path / "message.csv"
+    book.write_text("102,5,100,5\n" * 9)
+    asked = {"book": str(book), "episode_steps": 2, "step_gap": 1.0, "unit": 1.0, "lot_size": 1.0, "factors": []}
+    for size in (3, 4):
+        messages.write_text("".join(f"{second}.0,4,1,{size},100,1\n" for second in range(9)))
+        assert shared_scenario("crypto_lob", asked).tape.taken[1:].tolist() == [[0, size]] * 8
     for options, words in (
         ({"format_penalty": 0.1}, "format_penalty"),
         ({"turns": 0}, "turns"),

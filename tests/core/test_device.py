@@ -1,7 +1,9 @@
 """Devices by name, their memory, and sizes that cannot fit, refused in a sentence before anything of them is made."""
 
 import warnings
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 
@@ -15,7 +17,16 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, new_network
 from vecenv.tasks.stock_trading.agents import Hold
+from vecenv.worldmodel.data.quantity_correlations import matrices_over
+
+
+def market_of_one_bar_a_day(count: int) -> pd.DataFrame:
+    """Return bars of so many symbols, each of a day of its own."""
+    days = pd.date_range("1950-01-01", periods=count)
+    prices = dict.fromkeys(("open", "high", "low", "close", "volume"), 1.0)
+    return pd.DataFrame({"date": days, "symbol": [f"S{number}" for number in range(count)]} | prices)
 
 
 def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypatch, capsys):
@@ -52,6 +63,16 @@ def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypat
     for generator in ("synthetic", "planted", "random_walk", "neural"):
         with pytest.raises(ValueError, match=r"num_paths 1,000,000,000 of [\d,]+ bars each need .* GB of memory"):
             load_market(generator, MarketOptions(num_paths=1_000_000_000))
+    for options in ({"num_days": 10**15}, {"symbols": 10**12}):
+        with pytest.raises(ValueError, match=r"num_paths 8 of [\d,]+,000 bars each need"):
+            load_market("random_walk", MarketOptions(**options))
+    table = market_of_one_bar_a_day(20_000)
+    with pytest.raises(ValueError, match=r"20,000 days of 20,000 symbols need .* GB .*: choose fewer symbols"):
+        load_market(table)
+    with pytest.raises(ValueError, match=r"the correlations of 100,000 symbols over 1 days need 640\.0 GB"):
+        matrices_over(SimpleNamespace(quantities=torch.zeros(1, 1, 10**5, 4), valid=torch.ones(1, 1, 10**5)))
+    with pytest.raises(ValueError, match=r"networks of a width \(hidden\) of 1,000,000,000 need"):
+        new_network(FitSettings(hidden=10**9), 42, 8)
     monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
     for params in (None, {"commission": torch.zeros(100_000)}):
         with pytest.raises(ValueError, match=r"^100,000 sub-environments need [\d,.]+ GB .*, and cpu has 0\.0"):

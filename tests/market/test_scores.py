@@ -60,9 +60,10 @@ def test_the_day_from_which_a_score_counts(tmp_path):
         told = sentiments(panels_of(market(), score_files=(file,), score_delay=delay))
         assert told == [4.0 if day == 1 + delay else NEUTRAL for day in range(5)]
     # Those carried over from earlier days are missing.
-    flags = {"A": [1, 0, 0, 1, 0], "B": [0] * 5}
-    table = market(sentiment={"A": [2, 2.2, 2.4, 5, 4.5], "B": [3.0] * 5}, news_flag=flags)
-    assert sentiments(panels_of(table, score_delay=0)) == [2.0, NEUTRAL, NEUTRAL, 5.0, NEUTRAL]
+    for unknown in (0, np.nan):
+        flags = {"A": [1, 0, unknown, 1, 0], "B": [unknown] * 5}
+        table = market(sentiment={"A": [2, 2.2, 2.4, 5, 4.5], "B": [3.0] * 5}, news_flag=flags)
+        assert sentiments(panels_of(table, score_delay=0)) == [2.0, NEUTRAL, NEUTRAL, 5.0, NEUTRAL]
     for minute, day in (("15:59", 0), ("16:00", 0), ("16:01", 1)):
         rows = [{"symbol": "B", "published_at": f"2024-05-30T{minute}:00-04:00", "sentiment": 5}]
         panels = panels_of(market(), score_files=(written(tmp_path, rows),))

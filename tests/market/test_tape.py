@@ -14,7 +14,7 @@ from vecenv.market.symbol_subsets import drawn_subsets, symbol_subsets
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import choose_tick, price_bits
-from vecenv.market.validation import MarketDataError
+from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 
 NAN = float("nan")
@@ -68,7 +68,8 @@ def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
     assert tape.features[0, :, 0, 0].tolist() == [0, 3, 3, 3, 4]
     assert tape.first_day == 1 and tape.tradable[0, :, 0].tolist() == [False, True, True, True, True]
     bars = flat_bars([[1.0]] * 4, context={"vix": torch.tensor([[NAN, 20.0, NAN, 21.0]])})
-    assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
+    with pytest.warns(MarketDataWarning, match="vix is unknown on the first 1 days, and shown as 0"):
+        assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
     assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
     bars = walk_bars(num_symbols=2)
     bars.ohlcv[:, :30, 1] = NAN

@@ -33,7 +33,12 @@ AGGREGATION = {
 
 def shared_scenario(task: str, options: dict[str, Any]) -> Scenario:
     """Return the rules and the market of a task, one per process as long as the files that ``options`` name stay."""
-    return _kept_scenario(task, json.dumps(options, sort_keys=True), tuple(map(file_state, _texts(options))))
+    asked = task, json.dumps(options, sort_keys=True), tuple(map(file_state, _texts(options)))
+    scenario, states = _kept_scenario(*asked)
+    if states != tuple(map(file_state, scenario.files)):
+        _kept_scenario.cache_clear()
+        scenario, _ = _kept_scenario(*asked)
+    return scenario
 
 
 def _texts(options: Any) -> Iterator[str]:  # noqa: ANN401
@@ -46,8 +51,10 @@ def _texts(options: Any) -> Iterator[str]:  # noqa: ANN401
 
 
 @lru_cache(maxsize=8)
-def _kept_scenario(task: str, options: str, _files: tuple[str, ...]) -> Scenario:
-    return make_spoken(task, **json.loads(options)).scenario
+def _kept_scenario(task: str, options: str, _files: tuple[str, ...]) -> tuple[Scenario, tuple[str, ...]]:
+    """Return the scenario, and the states of the files that it was made of beside those that the options name."""
+    scenario = make_spoken(task, **json.loads(options)).scenario
+    return scenario, tuple(map(file_state, scenario.files))
 
 
 class GemMarketEnv(gem.Env):

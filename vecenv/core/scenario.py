@@ -97,6 +97,7 @@ class Scenario(ABC, Generic[State]):
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
+        files: what it was read from, beside the files that its settings name.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Scenario(ABC, Generic[State]):
     task: Any = None
     text: Any = None
     outcomes: Mapping[str, str] = MappingProxyType({})
+    files: Sequence[str] = ()
 
     def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
         """Replace parameters by ones that differ per sub-environment: domain randomisation.

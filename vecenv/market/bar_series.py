@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.indicators import INDICATORS, compute_indicators
 from vecenv.market.ticks import refuse_overflow
-from vecenv.market.validation import OHLCV, MarketDataError
+from vecenv.market.validation import OHLCV, MarketDataError, MarketDataWarning
 
 MAX_WINDOW_ELEMENTS = 2**22
 """Bound of the returns expanded into windows at once: 32 MiB."""
@@ -85,6 +87,10 @@ def context_series(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, 
         if name in bars.context:
             values = bars.context[name].double()
             values = _forward_filled(values[..., None], torch.isfinite(values)[..., None])[..., 0]
+            unknown = int(values.isnan().sum(1).max())
+            if unknown:
+                what = f"{name} is unknown on the first {unknown:,} days, and shown as 0"
+                warnings.warn(f"{bars.source}: {what}", MarketDataWarning, stacklevel=2)
             series.append(values.nan_to_num(0.0))
         elif name == "turbulence":
             series.append(turbulence(ohlcv[..., CLOSE], listed))

@@ -50,7 +50,7 @@ from vecenv.market.planted_draws import bars_of_returns, normal_numbers, switchi
 from vecenv.market.planted_law import DRIFT, Kind, add_planted_means, check_probability, check_symbols, planted_law
 from vecenv.market.planted_optimum import planted_target_weights, rule_is_known
 from vecenv.market.streams import PlantedStream
-from vecenv.market.synthetic import CURRENCY, business_days, path_blocks, symbol_names
+from vecenv.market.synthetic import CURRENCY, names_and_days, path_blocks
 
 
 def planted_bars(
@@ -91,7 +91,7 @@ def planted_bars(
             price could reach zero, ``cross_section`` has one symbol, or the seed is out of range.
     """
     law = planted_law(kind, strength, volatility, flip)
-    names, dates = symbol_names(symbols), business_days(num_days)
+    names, dates = names_and_days(num_paths, num_days, symbols, device)
     check_symbols(law, len(names))
     prices, signals, best = [], [], []
     for paths in path_blocks(num_paths, num_days * len(names), device):
@@ -173,7 +173,7 @@ def random_walk_bars(
     """
     if not volatility >= 0:
         raise ValueError(f"volatility must be at least 0, got {volatility}")
-    names, dates = symbol_names(symbols), business_days(num_days)
+    names, dates = names_and_days(num_paths, num_days, symbols, device)
     prices = []
     for paths in path_blocks(num_paths, num_days * len(names), device):
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))

@@ -51,7 +51,8 @@ def own_scores(bars: Bars, delay: int) -> Bars:
             continue
         values = columns[name].double()
         if carried is not None:
-            values = torch.where(carried == 0, torch.nan, values)
+            # Where it is missing, nothing says that the score is the day's own.
+            values = torch.where(carried.isfinite() & (carried != 0), values, torch.nan)
         _check_range(bars, name, values)
         columns[name] = _later(values, delay)
     return replace(bars, columns=columns)

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vecenv.core.memory import check_memory
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.validation import (
@@ -25,6 +26,9 @@ from vecenv.market.validation import (
     refuse_rows,
     warn_of_splits,
 )
+
+_CELL_BYTES = 24
+"""Least bytes of a column for each day of each symbol: what is read, and what is made of it."""
 
 Day = str | date | np.datetime64
 
@@ -153,6 +157,10 @@ def _align(table: pd.DataFrame, source: str) -> Bars:
     symbols = table["symbol"].cat.categories.tolist()
     days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     symbol = table["symbol"].cat.codes.to_numpy()
+    # Few rows may be of many days and symbols.
+    needed = _CELL_BYTES * table.shape[1] * len(days) * len(symbols)
+    what = f"{source}: {len(days):,} days of {len(symbols):,} symbols"
+    check_memory(needed, "cpu", what, "choose fewer symbols, or dates on which most have bars")
 
     def spread(values: np.ndarray) -> Tensor:
         wide = np.full((1, len(days), len(symbols), *values.shape[1:]), np.nan)

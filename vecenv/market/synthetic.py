@@ -14,6 +14,7 @@ symbols or days.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,13 +108,20 @@ def synthetic_bars(
     Raises:
         ValueError: if a count is below one, names repeat, the regime is unknown or the seed out of range.
     """
-    names = symbol_names(symbols)
-    dates = business_days(num_days)
+    names, dates = names_and_days(num_paths, num_days, symbols, device)
     if regime is not None and regime not in REGIMES:
         raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
     blocks = path_blocks(num_paths, num_days * len(names), device)
     ohlcv = torch.cat([_simulate(seed, paths, num_days, len(names), regime) for paths in blocks])
     return Bars(names, dates, ohlcv, source=f"synthetic market, seed {seed}", currency=CURRENCY)
+
+
+def names_and_days(
+    num_paths: int, num_days: int, symbols: int | Sequence[str], device: torch.device | str
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return `symbol_names` and `business_days` of paths that fit in memory; errors as of these and `check_paths`."""
+    check_paths(num_paths, num_days * (symbols if isinstance(symbols, int) else len(symbols)), device)
+    return symbol_names(symbols), business_days(num_days)
 
 
 def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +134,7 @@ def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
     hidden = [name for name in names if has_control_characters(name)]
     if hidden:
         raise ValueError(f"control characters in symbols: {', '.join(map(repr, hidden))}")
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(f"repeated symbols: {', '.join(repeated)}")
     return names
@@ -140,8 +148,7 @@ def business_days(num_days: int) -> np.ndarray:
 
 
 def path_blocks(num_paths: int, bars_per_path: int, device: torch.device | str) -> tuple[Tensor, ...]:
-    """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory; errors as of `check_paths`."""
-    check_paths(num_paths, bars_per_path, device)
+    """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory."""
     return torch.arange(num_paths, device=device).split(max(1, _BARS_PER_BLOCK // bars_per_path))
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 HASHED = 2**20
 """Bytes, of all files of a folder, up to which contents are hashed: some 1 ms, less than a clock's tick in which a file
-may be written twice. Others are known by size, time and place on the disk."""
+may be written twice. Others are known by size, place on the disk, and the times of the last change, one of which no
+program can set back."""
 
 
 def file_state(path: str | Path) -> str:
@@ -20,7 +21,8 @@ def file_state(path: str | Path) -> str:
         if sum(stat.st_size for stat in files.values()) <= HASHED:
             states = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         else:
-            states = [f"{stat.st_size} {stat.st_mtime_ns} {stat.st_dev} {stat.st_ino}" for stat in files.values()]
+            names = ("st_size", "st_mtime_ns", "st_ctime_ns", "st_dev", "st_ino")
+            states = [" ".join(str(getattr(stat, name)) for name in names) for stat in files.values()]
         return "\n".join(f"{file.name!r} {state}" for file, state in zip(files, states, strict=True))
     except (OSError, ValueError):
         # No such file, or a text that names none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vecenv.core.memory import check_memory
 from vecenv.worldmodel.data.bar_scales import NUM_QUANTITIES
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, CorrelationState
 from vecenv.worldmodel.data.features import ObservedHistory
@@ -33,9 +34,13 @@ def matrices_over(
 ) -> Tensor:
     """Return the matrices of all quantities before each `CORRELATION_STRIDE`-th day of one path.
 
-    Decay and shrinkage are those of the returns. Shape: (M, 4, K, K), float64.
+    Decay and shrinkage are those of the returns. Raises TooLittleMemoryError if they do not fit in memory. Shape:
+    (M, 4, K, K), float64.
     """
     quantities, valid = observed.quantities[0].unbind(-1), observed.valid[0]
+    days, symbols = valid.shape
+    needed = 2 * 8 * len(quantities) * -(-days // CORRELATION_STRIDE) * symbols**2
+    check_memory(needed, valid.device, f"the correlations of {symbols:,} symbols over {days:,} days")
     estimators = _estimators(decay, shrinkage)
     parts = [correlations(values, valid, *each) for values, each in zip(quantities, estimators, strict=True)]
     return torch.stack(parts, dim=1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from vecenv.core.memory import check_memory
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold
 from vecenv.tasks.crypto_lob.forecasts.linear import Regression, chosen_ridge, deviations, least_squares
@@ -61,7 +62,10 @@ class FitSettings:
 
 
 def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> ForecastNetwork:
-    """Return a network of some settings."""
+    """Return a network of some settings; raises TooLittleMemoryError if its training cannot fit in memory."""
+    # Weights, their gradients and two moments.
+    needed = 4 * 4 * settings.hidden * (num_factors + settings.hidden)
+    check_memory(needed, "cpu", f"networks of a width (hidden) of {settings.hidden:,}")
     return ForecastNetwork(settings.network, num_factors, num_horizons, settings.hidden, settings.dropout)
 
 

@@ -32,10 +32,11 @@ def load_scorer(place: str, batch_size: int, device: str) -> PromptScorer | Clas
 
 
 def _version(found: str, config: PretrainedConfig) -> str:
-    """Return the commit of a model of the hub, or a digest of the names, sizes and times of a folder's files."""
-    commit = getattr(config, "_commit_hash", None)
-    if commit is not None:
-        return str(commit)
-    files = [(path.name, path.stat()) for path in sorted(Path(found).iterdir()) if path.is_file()]
-    told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+    """Return a digest of a folder's files, or the commit of a model of the hub."""
+    if not Path(found).is_dir():
+        return str(getattr(config, "_commit_hash", None))
+    digest = hashlib.sha256()
+    for path in sorted(path for path in Path(found).iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
