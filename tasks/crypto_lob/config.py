@@ -179,4 +179,6 @@ class CryptoLobConfig(BookOptions):
 
     @property
     def options(self) -> BookOptions:
-        return BookOptions(**{name: getattr(self, name) for name in BookOptions.__dataclass_fields__})
+        values = {name: getattr(self, name) for name in BookOptions.__dataclass_fields__}
+        # JSON has lists only, and tapes are kept by their options.
+        return BookOptions(**values | {"factors": tuple(self.factors)})

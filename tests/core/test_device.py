@@ -17,7 +17,7 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, new_network
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network
 from vecenv.tasks.stock_trading.agents import Hold
 from vecenv.worldmodel.data.quantity_correlations import matrices_over
 
@@ -72,7 +72,7 @@ def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypat
     with pytest.raises(ValueError, match=r"the correlations of 100,000 symbols over 1 days need 640\.0 GB"):
         matrices_over(SimpleNamespace(quantities=torch.zeros(1, 1, 10**5, 4), valid=torch.ones(1, 1, 10**5)))
     with pytest.raises(ValueError, match=r"networks of a width \(hidden\) of 1,000,000,000 need"):
-        new_network(FitSettings(hidden=10**9), 42, 8)
+        fitted_network(torch.zeros(1, 42), None, None, None, FitSettings(hidden=10**9))
     monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
     for params in (None, {"commission": torch.zeros(100_000)}):
         with pytest.raises(ValueError, match=r"^100,000 sub-environments need [\d,.]+ GB .*, and cpu has 0\.0"):

@@ -62,10 +62,7 @@ class FitSettings:
 
 
 def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> ForecastNetwork:
-    """Return a network of some settings; raises TooLittleMemoryError if its training cannot fit in memory."""
-    # Weights, their gradients and two moments.
-    needed = 4 * 4 * settings.hidden * (num_factors + settings.hidden)
-    check_memory(needed, "cpu", f"networks of a width (hidden) of {settings.hidden:,}")
+    """Return a network of some settings."""
     return ForecastNetwork(settings.network, num_factors, num_horizons, settings.hidden, settings.dropout)
 
 
@@ -76,6 +73,9 @@ def fitted_network(
 
     ``moves``, (T, H), float32, are in basis points, NaN where unknown; nothing from the fold's ``learned`` on is read.
     """
+    # Weights, their gradients and two moments.
+    needed = 4 * 4 * settings.hidden * (factors.shape[1] + settings.hidden)
+    check_memory(needed, "cpu", f"networks of a width (hidden) of {settings.hidden:,}")
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)

@@ -79,7 +79,7 @@ def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tupl
             f"{path}: row {place[row]}, {MID}: {rows[MID].iloc[row]:.10g}, but the book has {mids(books)[row]:.10g} "
             "there: made of another book"
         )
-    leaks = ~(rows[SEEN].to_numpy(np.float64, na_value=np.nan) < books.time)
+    leaks = rows[SEEN].to_numpy() >= books.time
     if leaks.any():
         raise MarketDataError(f"{path}: row {place[leaks.argmax()]}, {SEEN}: not before the row, so its model knows it")
     values, none = rows[list(names)].to_numpy(np.float32, copy=True), rows[SEEN].to_numpy() == 0

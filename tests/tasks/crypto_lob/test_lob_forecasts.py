@@ -215,10 +215,6 @@ def test_files_of_other_books_are_refused(trained, tmp_path):
     for changed, message in (
         (table.assign(mid=table["mid"] + at), r"row 900, mid: .*made of another book"),
         (table.assign(models_seen_until_ms=table["ts_ms"] * at), "row 900, models_seen_until_ms: not before the row"),
-        (
-            table.assign(models_seen_until_ms=np.where(at, np.nan, 0)),
-            "row 900, models_seen_until_ms: not before the row",
-        ),
         (table.assign(forecast_60=table["forecast_60"].mask(at)), "row 900, forecast_60: not a number"),
         (table.assign(models_seen_until_ms=table["ts_ms"].where(~at) * 0), "row 900, models_seen_until_ms: nan"),
         (table.assign(models_seen_until_ms=-1), "row 0, models_seen_until_ms: -1"),
