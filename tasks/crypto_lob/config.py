@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from vecenv.system.settings import (
+    Count,
+    CountFromZero,
+    Fraction,
+    Items,
+    NotNegative,
+    OpenShare,
+    Positive,
+    Seed,
+    Settings,
+    Within,
+)
 from vecenv.tasks.crypto_lob.factors.table import DEFAULT_FACTORS, check_factors
 from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows
 
@@ -16,43 +27,41 @@ SYNTHETIC = "synthetic"
 
 BASIS_POINT = 1e-4
 
-_OF_TIME = ("embargo", "max_gap", "latency")
+MOST_LEVELS = 1_000
+"""Most levels of a side."""
+
+MOST_HOURS = 24 * 366
+"""Most hours that the generator makes."""
+
+MOST_POINTS = 1_000
+"""Largest fee, in basis points."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BookSource:
+class BookSource(Settings):
     """What is read, and the clock that it is put on: two settings that agree in these share their books."""
 
     book: str = SYNTHETIC
     """File of order books, or synthetic for the generator."""
     symbol: str = ""
     """Coin, in a file of several."""
-    step_gap: float = 1.0
+    step_gap: Annotated[float, Within(0.001, 86_400)] = 1.0
     """Seconds from one row of the tape to the next, whole milliseconds."""
-    max_age: float = 1.0
+    max_age: NotNegative = 1.0
     """Seconds that a book may be old; a row without one is a hole."""
-    levels: int = 10
+    levels: Annotated[int, Within(1, MOST_LEVELS)] = 10
     """Levels of a side that orders may walk, at most; a file may have fewer."""
-    tick_size: float | None = None
+    tick_size: Positive | None = None
     """Currency per tick, by default the largest power of ten of which all prices are multiples."""
     faulty_rows: FaultyRows = "refuse"
     """Refuse a file with rows that are crossed, locked, one-sided, unsorted or not in the order of their times, or
     make holes of such books, put the times in order, and count both."""
-    synthetic_hours: float = 24.0
+    synthetic_hours: Annotated[float, Within(0, MOST_HOURS, above=True)] = 24.0
     """Hours that the generator makes."""
-    synthetic_strength: float = 0.1
+    synthetic_strength: Annotated[float, Within(-100, 100)] = 0.1
     """Basis points a second by which a standard deviation of its pressure moves the mid."""
-    synthetic_seed: int = 0
+    synthetic_seed: Seed = 0
     """Seed of the generator."""
-
-    def __post_init__(self) -> None:
-        for name in ("step_gap", "levels", "synthetic_hours"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.tick_size is not None and not 0 < self.tick_size < math.inf:
-            raise ValueError(f"tick_size must be positive, got {self.tick_size}")
-        if not self.max_age >= 0:
-            raise ValueError(f"max_age must not be negative, got {self.max_age}")
 
     def inapplicable(self) -> dict[str, str]:
         if self.book == SYNTHETIC:
@@ -68,12 +77,12 @@ class BookSource:
 class BookOptions(BookSource):
     """How a tape is made of books: two configs that agree in these share a tape."""
 
-    unit: float | None = None
+    unit: Positive | None = None
     """Coins of one unit; by default what ``initial_cash`` buys at the first mid, rounded down to two
     significant digits."""
-    initial_cash: float = 1_000.0
+    initial_cash: Positive = 1_000.0
     """Money at the start, in currency."""
-    lot_size: float | None = None
+    lot_size: Positive | None = None
     """Coins per lot, by default the largest power of ten of which a unit has at least 10,000."""
     factors: tuple[str, ...] = DEFAULT_FACTORS
     """Factors that are shown."""
@@ -87,84 +96,60 @@ class CryptoLobConfig(BookOptions):
 
     part: Part = "all"
     """Part of the tape that episodes are of. Training, validation and test choose theirs."""
-    test_fraction: float = 0.25
+    test_fraction: Annotated[float, Within(0, 1, above=True)] = 0.25
     """Share of the tape, its end, that is the test; 1 for a tape that nothing is trained on."""
-    train_hours: float | None = None
+    train_hours: Positive | None = None
     """Hours from the beginning that are for training and validation, by default all before the test."""
-    test_hours: float | None = None
+    test_hours: Positive | None = None
     """Hours of the test, the last ones, instead of a share."""
-    validation_share: float = 0.15
+    validation_share: OpenShare = 0.15
     """Share of the hours for training, their end, that is for validation."""
-    embargo: float = 900.0
+    embargo: NotNegative = 900.0
     """Seconds between the parts that belong to none; not less than factors look back."""
-    episode_steps: int = 600
+    episode_steps: Count = 600
     """Steps of an episode."""
     random_start: bool = True
     """Draw the starts; else the episodes are disjoint windows, one after the other."""
-    max_gap: float = 60.0
+    max_gap: NotNegative = 60.0
     """Seconds of the longest run of holes within an episode."""
     action: Literal["step", "target", "continuous", "limit"] = "target"
     """Meaning of an action."""
-    max_position: int = 1
+    max_position: Count = 1
     """Units that may be held, long or short."""
-    depth: int = 0
+    depth: CountFromZero = 0
     """Levels of the book that are shown, of each side: distances from the mid and sizes."""
-    latency: int = 1
+    latency: CountFromZero = 1
     """Steps from a choice to its order in the market."""
     fill: Literal["book", "mid"] = "book"
     """Where market orders are filled: at the levels that they hit, or all at the mid."""
-    taker_fee: float = 2.0
+    taker_fee: Annotated[float, Within(0, MOST_POINTS)] = 2.0
     """Basis points of a market order's value."""
-    maker_fee: float = 0.0
+    maker_fee: Annotated[float, Within(-MOST_POINTS, MOST_POINTS)] = 0.0
     """Basis points of a resting order's value; negative for a rebate."""
-    slippage: float = 0.0
+    slippage: Annotated[float, Within(0, MOST_POINTS)] = 0.0
     """Basis points that market orders pay beside the fee."""
-    limit_offsets: tuple[int, ...] = (0, -1, 5)
+    limit_offsets: Annotated[tuple[Annotated[int, Within(-1)], ...], Items(1)] = (0, -1, 5)
     """Ticks behind the best price that resting orders can be placed at; -1 is before it."""
-    cost_ramp: int = 0
+    cost_ramp: CountFromZero = 0
     """Episodes of each sub-environment of a training in which taker fee and slippage rise from nothing to their full;
     0 for full ones from the start. Nothing but trainings has it."""
-    stop_loss: float = 0.0
+    stop_loss: Fraction = 0.0
     """Share of the mid at the entry by which the best mid since may be left; 0 for none."""
-    max_holding: int = 0
+    max_holding: CountFromZero = 0
     """Steps after which a position is closed; 0 for none."""
-    maintenance_margin: float = 0.05
+    maintenance_margin: Fraction = 0.05
     """Share of the position's value that equity must not fall below."""
-    funding_rate: float = 0.0
+    funding_rate: Annotated[float, Within(-1, 1, above=True, below=True)] = 0.0
     """Share of the position's value that a long one pays at each funding time; negative if it receives."""
-    funding_hours: float = 8.0
+    funding_hours: Annotated[float, Within(1e-6, 8_784)] = 8.0
     """Hours from one funding time to the next, from midnight UTC on."""
-    reward_scale: float = 1e4
+    reward_scale: Positive = 1e4
     """Factor of the reward, a share of the initial cash: 10,000 for basis points."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("unit", "lot_size", "train_hours", "test_hours"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive, got {value}")
-        for name in (*_OF_TIME, "taker_fee", "slippage", "stop_loss", "max_holding", "cost_ramp", "depth"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("taker_fee", "maker_fee", "slippage"):
-            if not abs(getattr(self, name)) <= 1000:
-                raise ValueError(f"{name} must be within 1000 basis points, got {getattr(self, name)}")
-        for name in ("stop_loss", "funding_rate", "maintenance_margin"):
-            if not abs(getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be within 1, got {getattr(self, name)}")
-        if self.maintenance_margin < 0:
-            raise ValueError(f"maintenance_margin must not be negative, got {self.maintenance_margin}")
-        if not 0 < self.test_fraction <= 1:
-            raise ValueError(f"test_fraction must be above 0 and at most 1, got {self.test_fraction}")
-        if not 0 < self.validation_share < 1:
-            raise ValueError(f"validation_share must be between 0 and 1, got {self.validation_share}")
         if self.episode_steps <= self.latency:
             raise ValueError(f"episode_steps must be above the latency of {self.latency}, got {self.episode_steps}")
-        if self.action == "limit" and (not self.limit_offsets or min(self.limit_offsets) < -1):
-            raise ValueError(f"limit_offsets must be ticks from -1 on, got {self.limit_offsets}")
         check_factors(self.factors)
 
     def inapplicable(self) -> dict[str, str]:

@@ -84,7 +84,7 @@ def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
         hours = max(high - low, 0) * tape.step_gap / HOUR
         raise MarketDataError(
             f"{tape.source}: the part {config.part!r} has {hours:.2f} h, in which no episode of {steps} steps "
-            f"({steps * tape.step_gap:g} s) fits without a hole of more than {longest:g} s"
+            f"(episode_steps) of {tape.step_gap:g} s fits without a hole of more than {longest:g} s"
         )
     disjoint, place = [], 0
     while place < len(rows):

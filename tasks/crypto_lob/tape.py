@@ -143,7 +143,7 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
     lot = options.lot_size or 10.0 ** math.floor(math.log10(coins / LOTS_OF_UNIT))
     unit = round(coins / lot)
     if unit < 1:
-        raise MarketDataError(f"{snapshots.source}: a unit of {coins:g} coins is less than a lot of {lot:g}")
+        raise MarketDataError(f"{snapshots.source}: a unit of {coins:g} coins is less than a lot_size of {lot:g}")
     size = _whole_lots(np.stack([books.ask_size, books.bid_size], 1), lot)
     taken = _whole_lots(np.stack([books.bought, books.sold], 1), lot)
     # What is more than an order can ever be makes no difference, but to queues that would never end.
@@ -210,6 +210,7 @@ def _whole_ticks(snapshots: Snapshots, price: np.ndarray, tick: float) -> np.nda
     if wrong.any():
         value = price[tuple(np.argwhere(wrong)[0])]
         raise MarketDataError(
-            f"{snapshots.source}: the price {value:.12g} is no whole number of ticks of {tick:g} below {LARGEST:,}"
+            f"{snapshots.source}: the price {value:.12g} is no whole number of ticks "
+            f"(tick_size {tick:g}) below {LARGEST:,}"
         )
     return whole

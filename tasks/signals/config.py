@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from vecenv.system.settings import Items, Within
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 LARGEST_STRENGTH = 0.5
@@ -17,25 +18,17 @@ STRENGTHS = ("sentiment_strength", "risk_strength")
 class SignalsConfig(StockTradingConfig):
     """Rules of trading on scores; see ``tasks/signals/rules.md`` for their exact meaning."""
 
-    observed: tuple[Literal["sentiment", "risk"], ...] = ()
+    observed: Annotated[tuple[Literal["sentiment", "risk"], ...], Items(distinct=True)] = ()
     """Scores shown to the agent, per symbol, each with a mask of where there is one."""
-    sentiment_strength: float = 0.0
+    sentiment_strength: Annotated[float, Within(0, LARGEST_STRENGTH, below=True)] = 0.0
     """Change of an action per point of sentiment from neutral: 0.1 makes a purchase 20% larger at the best score."""
-    risk_strength: float = 0.0
+    risk_strength: Annotated[float, Within(0, LARGEST_STRENGTH, below=True)] = 0.0
     """Change of the portfolio's risk level per point of risk from neutral."""
     risk_form: Literal["reward", "published", "trajectory"] = "reward"
     """Where the risk level acts: gains are divided by it and losses multiplied; both divided, as published, which
     softens losses of risky portfolios; or the reward is left alone, and CVaR-PPO weighs trajectories by it."""
     shuffled: bool = False
     """Exchange the scores of each symbol at random among its days: the control, in which they tell nothing."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in STRENGTHS:
-            if not 0 <= getattr(self, name) < LARGEST_STRENGTH:
-                raise ValueError(f"{name} must be in [0, {LARGEST_STRENGTH}), got {getattr(self, name)}")
-        if len(set(self.observed)) != len(self.observed):
-            raise ValueError(f"observed names a score twice: {', '.join(self.observed)}")
 
     @property
     def reads_scores(self) -> bool:

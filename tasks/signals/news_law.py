@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from vecenv.market.planted_law import LARGEST_NORMAL
+from vecenv.system.settings import Fraction, NotNegative, Positive, Settings, Share
 
 
 @dataclass(frozen=True)
-class NewsLaw:
+class NewsLaw(Settings):
     """Parameters of the market of synthetic news.
 
     ``strength`` is the size of the mean return per day, ``volatility`` that of a symbol's return per day, on average
@@ -31,23 +32,16 @@ class NewsLaw:
     ValueError if a parameter is out of range, or a price could reach zero.
     """
 
-    strength: float
-    volatility: float
-    danger: float
-    coverage: float
-    accuracy: float
-    flip: float
-    danger_flip: float
+    strength: NotNegative
+    volatility: Positive
+    danger: Fraction
+    coverage: Share
+    accuracy: Share
+    flip: Share
+    danger_flip: Share
 
     def __post_init__(self) -> None:
-        for name in ("coverage", "accuracy", "flip", "danger_flip"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        if not (self.strength >= 0 and self.volatility > 0 and 0 <= self.danger < 1):
-            raise ValueError(
-                f"strength must be at least 0, volatility above 0 and danger in [0, 1), "
-                f"got {self.strength}, {self.volatility} and {self.danger}"
-            )
+        super().__post_init__()
         if self.strength + LARGEST_NORMAL * self.volatility * (1 + self.danger) >= 1:
             raise ValueError(f"a price could reach zero with strength {self.strength}, volatility {self.volatility}")
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from vecenv.market.indicators import FINRL_INDICATORS
-from vecenv.system.settings import Count, CountFromZero, Items, NotNegative, Positive, Settings, Share, Within
+from vecenv.system.settings import Count, CountFromZero, Fraction, Items, NotNegative, Positive, Settings, Share, Within
 
-Fraction = Annotated[float, Within(0, 1, below=True)]
 Rate = Fraction | Annotated[tuple[Fraction, ...], Items(1)]
 
 PERCENT = 100.0

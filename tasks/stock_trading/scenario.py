@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
@@ -79,10 +80,12 @@ class StockTrading(Scenario[StockState]):
         if tape.first_day + shortest >= tape.num_days:
             raise ValueError(
                 f"{tape.source}: {tape.num_days} days are fewer than the warm-up of {tape.first_day} days plus "
-                f"an episode of {shortest} days and the day after it"
+                f"an episode of {shortest} days (episode_length) and the day after it"
             )
         if config.gate != "none" and config.gate not in tape.context_names:
             raise ValueError(f"{tape.source}: no series {config.gate!r} for the gate; it has {tape.context_names}")
+        if config.initial_cash < tape.tick_size and not np.any(config.initial_holdings):
+            raise ValueError(f"initial_cash must be at least a tick of {tape.tick_size:g}, got {config.initial_cash:g}")
         if config.initial_cash / tape.tick_size >= MAX_CASH_TICKS and config.whole_shares:
             raise ValueError(
                 f"initial_cash {config.initial_cash:g} is {config.initial_cash / tape.tick_size:.3g} ticks of "

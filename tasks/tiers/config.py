@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.system.settings import Count, Fraction, Items, Positive, Settings, Within
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.limit_weights import MAX_GAIN
 from vecenv.tasks.tiers.order_list import MAX_ORDERS
@@ -24,24 +25,24 @@ RANDOM_SYMBOL = "random"
 
 
 @dataclass(frozen=True)
-class TierConfig:
+class TierConfig(Settings):
     """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
 
-    symbols: tuple[str, ...] = THREE[:1]
+    symbols: Annotated[tuple[str, ...], Items(1, distinct=True)] = THREE[:1]
     """Symbols of the tier; random as the only symbol draws one per episode."""
-    days: int = 20
+    days: Count = 20
     """Days of an episode."""
-    initial_cash: float = 100_000.0
+    initial_cash: Positive = 100_000.0
     """Cash at the start, in the currency of the prices."""
-    commission: float = 0.0
+    commission: Fraction = 0.0
     """Share of the traded value."""
-    slippage: float = 0.0
+    slippage: Fraction = 0.0
     """Share of the price lost to the market on each trade."""
-    max_trades: int = 100
+    max_trades: Count = 100
     """Daily trade limit: number of executed orders after which purchases are refused."""
-    max_position: float = 1.0
+    max_position: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Largest share of the portfolio value in one symbol."""
-    max_exposure: float = 1.0
+    max_exposure: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Largest share of the portfolio value in all symbols together."""
     gate: bool = False
     """Refuse purchases on days on which the market falls."""
@@ -49,9 +50,9 @@ class TierConfig:
     """Kind of the tier's published grader."""
     action: Literal["orders", "discrete", "weights", "limit_weights"] = "discrete"
     """Action space; text is parsed into orders in each."""
-    max_orders: int = MAX_ORDERS
+    max_orders: Annotated[int, Within(1, 1_000)] = MAX_ORDERS
     """Maximum orders per day, M."""
-    tilt_gain: float = 1.0
+    tilt_gain: Annotated[float, Within(0, MAX_GAIN, above=True)] = 1.0
     """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
     reward: str = "signal"
     """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
@@ -69,22 +70,11 @@ class TierConfig:
     """Precision of rewards and average prices; cash and shares are exact in both."""
 
     def __post_init__(self) -> None:
-        for name in ("days", "initial_cash", "max_trades", "max_orders", "max_position", "max_exposure"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("max_position", "max_exposure"):
-            if getattr(self, name) > 1:
-                raise ValueError(f"{name} must be at most 1, got {getattr(self, name)}")
-        if not (self.commission >= 0 and self.slippage >= 0 and self.commission + self.slippage < 1):
-            raise ValueError(
-                f"commission {self.commission} and slippage {self.slippage} must not be negative and together below 1"
-            )
-        if not self.symbols or len(set(self.symbols)) < len(self.symbols):
-            raise ValueError(f"symbols must be different and at least one, got {', '.join(self.symbols) or 'none'}")
+        super().__post_init__()
+        if self.commission + self.slippage >= 1:
+            raise ValueError(f"commission {self.commission} and slippage {self.slippage} must be below 1 together")
         if RANDOM_SYMBOL in self.symbols and len(self.symbols) > 1:
             raise ValueError(f"{RANDOM_SYMBOL!r} must be the only symbol, got {', '.join(self.symbols)}")
-        if not 0 < self.tilt_gain <= MAX_GAIN:
-            raise ValueError(f"tilt_gain must be positive and at most {MAX_GAIN:g}, got {self.tilt_gain}")
         if self.grader not in GRADERS:
             raise ValueError(f"unknown grader {self.grader!r}; there are {', '.join(GRADERS)}")
         component_weights(self.reward, self.reward_weights)

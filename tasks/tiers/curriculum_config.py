@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from vecenv.system.settings import Count, Fraction, Items, Positive, Settings, Within
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig, tier_config
 
 SUCCESS: dict[str, dict[str, float]] = {
@@ -27,12 +28,12 @@ _SHARED = (
 
 
 @dataclass(frozen=True)
-class CurriculumConfig:
+class CurriculumConfig(Settings):
     """Settings of a curriculum that mixes tiers in one batch."""
 
-    tiers: tuple[str, ...] = tuple(TIERS)
+    tiers: Annotated[tuple[str, ...], Items(1, distinct=True)] = tuple(TIERS)
     """Tiers, easiest first."""
-    symbols: tuple[str, ...] = TWENTY_FIVE
+    symbols: Annotated[tuple[str, ...], Items(1, distinct=True)] = TWENTY_FIVE
     """Symbols of the market; each tier trades the first of them, as many as the tier's number of symbols."""
     scheduler: Literal["promotion", "adaptive"] = "promotion"
     """Promote and demote each sub-environment between tiers, or move one target over a continuous difficulty."""
@@ -40,23 +41,23 @@ class CurriculumConfig:
     """Score of an episode: its grade, or minus its regret, which is hindsight's return less the agent's."""
     thresholds: dict[str, float] = field(default_factory=dict)
     """Success thresholds by tier that override the default."""
-    window: int = 8
+    window: Annotated[int, Within(1, 10_000)] = 8
     """Window: number of a sub-environment's latest episodes in its tier that decide on promotion or demotion."""
-    promote_above: float = 0.8
+    promote_above: Fraction = 0.8
     """Success rate above which a sub-environment is promoted."""
-    demote_below: float = 0.2
+    demote_below: Fraction = 0.2
     """Success rate below which it is demoted."""
-    num_levels: int = 21
+    num_levels: Annotated[int, Within(2, 1_000)] = 21
     """Number of levels of a continuous difficulty. Each has a separate hindsight table."""
-    nearest: int = 3
+    nearest: Count = 3
     """Number of levels nearest to the target over which the sub-environments are spread."""
-    step_size: float = 0.5
+    step_size: Positive = 0.5
     """Step size: largest change of the target after a rollout."""
-    sensitivity: float = 2.0
+    sensitivity: Positive = 2.0
     """Sensitivity of the change to the mean score's distance from the target score."""
     target_score: float | None = None
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
-    path_share: float = 0.5
+    path_share: Annotated[float, Within(0, 1, above=True)] = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
     action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
     """Action space; text is parsed into orders in each."""
@@ -80,27 +81,15 @@ class CurriculumConfig:
     """Precision of rewards and average prices; cash and shares are exact in both."""
 
     def __post_init__(self) -> None:
-        if not self.tiers or len(set(self.tiers)) < len(self.tiers):
-            raise ValueError(f"tiers must be different and at least one, got {', '.join(self.tiers) or 'none'}")
-        for name, allowed in (("scheduler", ("promotion", "adaptive")), ("score", tuple(SUCCESS))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(allowed)}")
+        super().__post_init__()
         unknown = [tier for tier in self.thresholds if tier not in self.tiers]
         if unknown:
             raise ValueError(f"thresholds of {', '.join(unknown)}, but the tiers are {', '.join(self.tiers)}")
-        for name, least in (("window", 1), ("num_levels", 2), ("nearest", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.nearest > self.num_levels:
             raise ValueError(f"nearest must be at most num_levels {self.num_levels}, got {self.nearest}")
-        for name in ("step_size", "sensitivity", "path_share"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.path_share > 1:
-            raise ValueError(f"path_share must be at most 1, got {self.path_share}")
-        if not 0 <= self.demote_below < self.promote_above < 1:
+        if not self.demote_below < self.promote_above:
             raise ValueError(
-                f"demote_below {self.demote_below} and promote_above {self.promote_above} must be shares, in this order"
+                f"demote_below {self.demote_below} and promote_above {self.promote_above} must be in this order"
             )
         # Rejects unknown tiers and invalid shared settings.
         _ = self.rules

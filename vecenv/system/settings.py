@@ -79,6 +79,7 @@ Cash = Annotated[float, Within(0, above=True, limit=sys.float_info.max)]
 """Money at the start, which each family bounds by what its account holds exactly."""
 NotNegative = Annotated[float, Within(0)]
 Share = Annotated[float, Within(0, 1)]
+Fraction = Annotated[float, Within(0, 1, below=True)]
 OpenShare = Annotated[float, Within(0, 1, above=True, below=True)]
 Count = Annotated[int, Within(1)]
 CountFromZero = Annotated[int, Within(0)]

@@ -47,9 +47,10 @@ def synthetic_snapshots(
     rows = round(hours * 3600 / step_gap)
     if rows < 2 or not step_gap > 0 or levels < 1:
         raise ValueError(
-            f"a generated book needs two rows and a level, got {hours:g} hours, {step_gap:g} s, {levels} levels"
+            f"a generated book needs two rows (synthetic_hours, step_gap) and a level, got {hours:g} hours, "
+            f"{step_gap:g} s, {levels} levels"
         )
-    check_rows(rows, levels, f"{rows:,} generated rows of {levels:,} levels")
+    check_rows(rows, levels, f"{rows:,} generated rows (synthetic_hours, step_gap) of {levels:,} levels")
     if not math.isfinite(strength):
         raise ValueError(f"strength must be finite, got {strength}")
     draw = np.random.Generator(np.random.Philox(key=seed))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Settings, Within
 
 LARGEST_SIGNAL = 10
 """Size of the strongest signal."""
@@ -13,7 +15,7 @@ HORIZONS = (1, 3, 5)
 
 
 @dataclass(frozen=True)
-class NewsSignalsConfig:
+class NewsSignalsConfig(Settings):
     """Rules of rating symbols by their news; see ``tasks/signals/rating/rules.md`` for their exact meaning."""
 
     action: Literal["levels", "continuous"] = "levels"
@@ -22,42 +24,28 @@ class NewsSignalsConfig:
     """Trading days from a signal to the market's feedback."""
     feedback: Literal["return", "sign"] = "return"
     """Reward of a signal: its share of the move, or whether its direction was right."""
-    threshold: int = 1
+    threshold: Annotated[int, Within(1, LARGEST_SIGNAL)] = 1
     """Signals below this size count as none."""
-    move_threshold: float = 0.0
+    move_threshold: NotNegative = 0.0
     """sign: moves up to this size, a share of the price, are neither right nor wrong."""
-    picks: int = 0
+    picks: CountFromZero = 0
     """Only so many of the highest and of the lowest signals count; 0 for all."""
     demeaned: bool = False
     """Take the mean move of the day's symbols away from each: what is rewarded is to tell them apart."""
-    signal_cost: float = 0.0
+    signal_cost: NotNegative = 0.0
     """Reward, in its unit, that the strongest signal on all symbols costs, such as what trading on it would."""
-    commission: float = 0.001
+    commission: Fraction = 0.001
     """Share of the traded value that the portfolio pays."""
-    initial_cash: float = 1_000_000.0
+    initial_cash: Positive = 1_000_000.0
     """Cash at the start, in the currency of the prices."""
-    recent_days: int = 5
+    recent_days: Annotated[int, Within(0, 10_000)] = 5
     """Daily returns of each symbol that are shown, the latest ones."""
     shuffled: bool = False
     """Exchange the news of each symbol at random among its days: the control, in which they tell nothing."""
-    episode_length: int = 20
+    episode_length: Count = 20
     """Days of an episode."""
     random_start: bool = True
     """Draw path and start day; otherwise start at the first possible day."""
-
-    def __post_init__(self) -> None:
-        if self.horizon not in HORIZONS:
-            raise ValueError(f"horizon must be one of {', '.join(map(str, HORIZONS))}, got {self.horizon}")
-        for name in ("initial_cash", "episode_length"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("move_threshold", "picks", "signal_cost", "recent_days"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0 <= self.commission < 1:
-            raise ValueError(f"commission must be in [0, 1), got {self.commission}")
-        if not 1 <= self.threshold <= LARGEST_SIGNAL:
-            raise ValueError(f"threshold must be from 1 to {LARGEST_SIGNAL}, got {self.threshold}")
 
     def inapplicable(self) -> dict[str, str]:
         return {} if self.feedback == "sign" else {"move_threshold": "feedback sign"}

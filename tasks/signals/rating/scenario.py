@@ -49,7 +49,7 @@ class NewsSignals(Scenario[RatingState]):
         if self.num_starts < 1:
             raise ValueError(
                 f"{tape.source}: {tape.num_days} days are fewer than the first {self.first}, an episode of "
-                f"{config.episode_length} and the {config.horizon} after it"
+                f"{config.episode_length} (episode_length) and the {config.horizon} after it"
             )
         self.panels = tape.panels.shuffled(tape.tradable, SHUFFLE_SEED) if config.shuffled else tape.panels
         close = tape.price_ticks().double()

@@ -313,9 +313,9 @@ def test_prices_are_ticks_and_sizes_lots():
 
 def test_books_that_do_not_fit_are_refused():
     for options, message in (
-        ({"tick_size": 3.0}, "is no whole number of ticks of 3"),
-        ({"unit": 1e-3, "lot_size": 1.0}, "a unit of 0.001 coins is less than a lot of 1"),
-        ({"tick_size": 1e-7}, "is no whole number of ticks of 1e-07 below"),
+        ({"tick_size": 3.0}, r"is no whole number of ticks \(tick_size 3\)"),
+        ({"unit": 1e-3, "lot_size": 1.0}, "a unit of 0.001 coins is less than a lot_size of 1"),
+        ({"tick_size": 1e-7}, "is no whole number of ticks .tick_size 1e-07. below"),
     ):
         with pytest.raises(MarketDataError, match=message):
             tape_of_snapshots(snapshots(), BookOptions(factors=(), **options))

@@ -250,17 +250,18 @@ POSITIVE += ("train_hours", "test_hours", "step_gap", "levels", "synthetic_hours
 NOT_NEGATIVE = ("embargo", "max_gap", "latency", "taker_fee", "slippage", "stop_loss", "max_holding", "cost_ramp")
 NOT_NEGATIVE += ("depth", "max_age")
 WRONG = [
-    *(({name: 0}, f"{name} must be positive") for name in POSITIVE),
-    *(({name: -1}, f"{name} must not be negative") for name in NOT_NEGATIVE),
-    ({"maintenance_margin": -0.5}, "maintenance_margin must not be negative"),
-    ({"maker_fee": -1_001}, "maker_fee must be within 1000 basis points"),
-    ({"taker_fee": 1_000.1}, "taker_fee must be within 1000"),
-    ({"funding_rate": -1.0}, "funding_rate must be within 1, got"),
-    ({"stop_loss": 1.0}, "stop_loss must be within 1"),
-    *(({"test_fraction": value}, "test_fraction must be above 0 and at most 1") for value in (0.0, 1.1)),
-    *(({"validation_share": value}, "validation_share must be between 0 and 1") for value in (0.0, 1.0)),
+    *(({name: 0}, f"{name} must be ") for name in POSITIVE),
+    *(({name: -1}, f"{name} must ") for name in NOT_NEGATIVE),
+    ({"maintenance_margin": -0.5}, "maintenance_margin must be in"),
+    ({"maker_fee": -1_001}, r"maker_fee must be in \[-1,000, 1,000\], got -1001"),
+    ({"taker_fee": 1_000.1}, r"taker_fee must be in \[0, 1,000\]"),
+    ({"funding_rate": -1.0}, r"funding_rate must be in \(-1, 1\), got"),
+    ({"stop_loss": 1.0}, r"stop_loss must be in \[0, 1\)"),
+    *(({"test_fraction": value}, r"test_fraction must be in \(0, 1\]") for value in (0.0, 1.1)),
+    *(({"validation_share": value}, r"validation_share must be in \(0, 1\)") for value in (0.0, 1.0)),
     ({"episode_steps": 3, "latency": 3}, "episode_steps must be above the latency of 3, got 3"),
-    *(({"action": "limit", "limit_offsets": value}, "limit_offsets must be ticks from -1 on") for value in ((), (-2,))),
+    ({"limit_offsets": ()}, "limit_offsets must have at least 1"),
+    ({"limit_offsets": (0, -2)}, r"limit_offsets\[1\] must be at least -1, got -2"),
     ({"factors": ("spread", "gold")}, "unknown factors gold; there are microprice"),
     ({"factors": ("spread", "spread")}, "named twice"),
 ]

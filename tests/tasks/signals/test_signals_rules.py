@@ -110,7 +110,7 @@ def test_settings_out_of_range_and_markets_without_scores_are_refused():
             SignalsConfig(**{name: value})
         with pytest.raises(ValueError, match=f"{name} must be in "):
             env_on(tape, params={name: torch.tensor([value])})
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="observed must be different"):
         SignalsConfig(observed=("risk", "risk"))
     with pytest.raises(ValueError, match="no scores"):
         vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})

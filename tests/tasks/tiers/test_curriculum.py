@@ -123,16 +123,16 @@ def test_defaults_and_what_is_refused_or_without_effect():
     adaptive = CurriculumConfig(scheduler="adaptive", action="limit_weights", nearest=21, path_share=1.0).inapplicable()
     assert adaptive == dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
     for settings, message in (
-        ({"tiers": ()}, "different and at least one, got none"),
+        ({"tiers": ()}, "tiers must have at least 1, got"),
         ({"tiers": ("portfolio", "hard")}, r"unknown tier 'hard'; there are single_stock, .*full_autonomous"),
-        ({"tiers": ("portfolio", "portfolio")}, "different and at least one, got portfolio, portfolio"),
+        ({"tiers": ("portfolio", "portfolio")}, "tiers must be different, got"),
         ({"score": "reward"}, "unknown score 'reward'; there are grade, regret"),
         ({"thresholds": {"hard": 0.4}}, "thresholds of hard, but the tiers are single_stock, "),
-        ({"window": 0}, "window must be at least 1, got 0"),
-        ({"num_levels": 1}, "num_levels must be at least 2, got 1"),
+        ({"window": 0}, r"window must be in \[1, 10,000\], got 0"),
+        ({"num_levels": 1}, r"num_levels must be in \[2, 1,000\], got 1"),
         ({"nearest": 22}, "nearest must be at most num_levels 21, got 22"),
         ({"step_size": 0.0}, "step_size must be positive, got 0.0"),
-        ({"path_share": 1.5}, "path_share must be at most 1, got 1.5"),
+        ({"path_share": 1.5}, r"path_share must be in \(0, 1\], got 1.5"),
         ({"demote_below": 0.8}, "demote_below 0.8 and promote_above 0.8 must be"),
     ):
         with pytest.raises(ValueError, match=message):

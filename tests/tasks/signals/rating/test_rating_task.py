@@ -120,15 +120,15 @@ def test_nothing_that_is_shown_knows_the_future():
 
 WRONG = (
     ({"initial_cash": 0.0}, "initial_cash must be positive"),
-    ({"episode_length": 0}, "episode_length must be positive"),
-    ({"recent_days": -1}, "recent_days must not be negative"),
+    ({"episode_length": 0}, "episode_length must be at least 1, got 0"),
+    ({"recent_days": -1}, "recent_days must be in"),
     ({"move_threshold": -0.1}, "move_threshold must not be negative"),
     ({"signal_cost": -0.1}, "signal_cost must not be negative"),
-    *(({"threshold": value}, "threshold must be from 1 to 10") for value in (0, 11)),
+    *(({"threshold": value}, r"threshold must be in \[1, 10\]") for value in (0, 11)),
     *(({"commission": value}, "commission must be in") for value in (-0.1, 1.0)),
-    ({"horizon": 2}, "horizon must be one of 1, 3, 5"),
+    ({"horizon": 2}, "unknown horizon 2; there are 1, 3, 5"),
     ({"picks": 3}, "picks 3 needs 6 symbols"),
-    ({"episode_length": 60}, "are fewer than the first 5, an episode of 60 and the 1 after it"),
+    ({"episode_length": 60}, "are fewer than the first 5, an episode of 60 .episode_length. and the 1 after it"),
 )
 
 
