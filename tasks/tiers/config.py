@@ -40,9 +40,9 @@ class TierConfig(Settings):
     """Share of the price lost to the market on each trade."""
     max_trades: Count = 100
     """Daily trade limit: number of executed orders after which purchases are refused."""
-    max_position: Annotated[float, Within(0, 1, above=True)] = 1.0
+    max_position: Annotated[float, Within(1e-4, 1)] = 1.0
     """Largest share of the portfolio value in one symbol."""
-    max_exposure: Annotated[float, Within(0, 1, above=True)] = 1.0
+    max_exposure: Annotated[float, Within(1e-4, 1)] = 1.0
     """Largest share of the portfolio value in all symbols together."""
     gate: bool = False
     """Refuse purchases on days on which the market falls."""

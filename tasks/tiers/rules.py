@@ -58,6 +58,8 @@ class TierRules(Scenario[TierState]):
         if lacking:
             raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
         richest = max(tier.initial_cash for tier in self.tiers)
+        if (poorest := min(tier.initial_cash for tier in self.tiers)) < self.tape.tick_size:
+            raise ValueError(f"initial_cash must be at least a tick of {self.tape.tick_size:g}, got {poorest:g}")
         if richest / self.tape.tick_size >= MAX_CASH_TICKS:
             raise ValueError(
                 f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "

@@ -110,7 +110,7 @@ def test_doors_and_rows_that_there_are():
     for call, words in (
         (lambda: TextRows(silent, TextRules()), "'reach_nothing' has no text"),
         (lambda: text_rows(1, TextRules(tools=("moon",))), "unknown tools moon"),
-        (lambda: TextRules(format_penalty=0.1), "format_penalty must not be positive, got 0"),
+        (lambda: TextRules(format_penalty=0.1), "format_penalty must be at most 0, got 0"),
         (lambda: TextRules(turns=0), "turns must be at least 1, got 0"),
         (lambda: text.tools(["a", "b"]), "there are no tools; a, b cannot be called"),
     ):

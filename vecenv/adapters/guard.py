@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
+from vecenv.system.settings import Count, Positive, Settings
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -35,27 +37,22 @@ OPEN_PATHS = ("/health",)
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Settings):
     """Limits per client and connection."""
 
-    sessions: int = 64
+    sessions: Count = 64
     """Concurrent sessions."""
-    message_bytes: int = 65_536
+    message_bytes: Count = 65_536
     """Largest message; a larger one is rejected with an error."""
-    request_seconds: float = 30.0
+    request_seconds: Positive = 30.0
     """Time limit for a complete HTTP request, headers and body, and for the first message of a client without a free
     session; then the connection is closed."""
-    idle_seconds: float = 600.0
+    idle_seconds: Positive = 600.0
     """Idle time after which a connection is closed."""
-    lifetime_seconds: float = 86_400.0
+    lifetime_seconds: Positive = 86_400.0
     """Maximum age of a connection."""
-    session_steps: int = 1_000_000
+    session_steps: Count = 1_000_000
     """Maximum number of steps of a session."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
 
 
 class MessageFault(ValueError):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from vecenv.learn.grpo_config import GroupConfig
+from vecenv.learn.learner_config import Frames
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Within
 from vecenv.text.tool_calls import Form
 
 
 @dataclass(frozen=True)
-class AnswerConfig:
+class AnswerConfig(Settings):
     """Context, sampling and tool settings of a language-model agent."""
 
-    context_tokens: int = 2048
+    context_tokens: Annotated[int, Within(2)] = 2048
     """Context length in tokens, the answer included. When a day no longer fits, the oldest days are dropped until half
     of it is free."""
-    history_days: int | None = None
+    history_days: CountFromZero | None = None
     """Maximum number of earlier days kept in the conversation, by default all that fit; 0 keeps none."""
-    answer_tokens: int = 32
+    answer_tokens: Count = 32
     """Maximum length of an answer, in tokens."""
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     """Sampling temperature; 0 is greedy decoding."""
     thinking: bool = False
     """Enable reasoning in models whose chat template can switch it off."""
@@ -27,20 +30,11 @@ class AnswerConfig:
     """Tools that may be called before a day's answer: names, families, or all; by default none."""
     tool_form: Form = "json"
     """Tool-call format: json or react."""
-    turns: int = 4
+    turns: Count = 4
     """With tools: maximum turns per day, the answer included."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("context_tokens", 2),
-            ("answer_tokens", 1),
-            ("history_days", 0),
-            ("temperature", 0),
-            ("turns", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        super().__post_init__()
         if self.answer_tokens >= self.context_tokens:
             raise ValueError(
                 f"answer_tokens {self.answer_tokens} must be fewer than context_tokens {self.context_tokens}"
@@ -54,33 +48,29 @@ class AnswerConfig:
 class LanguageConfig(AnswerConfig, GroupConfig):
     """Settings of GRPO for language models."""
 
-    total_frames: int = 50_000
+    total_frames: Frames = 50_000
     """Environment steps of all language agents together; rounded up to whole rollouts."""
-    epochs: int = 1
+    epochs: Count = 1
     """Epochs over each batch."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Minibatches per batch, of equal numbers of episodes; one optimiser step each."""
-    learning_rate: float = 1e-6
+    learning_rate: Positive = 1e-6
     """Learning rate of AdamW. Pre-trained models need about a thousandth of a tiny model's."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Positive = 1.0
     """Gradient clipping norm."""
-    tokens_at_once: int = 16_384
+    tokens_at_once: Count = 16_384
     """Tokens per forward pass in training, at least one episode; gradients accumulate over a minibatch."""
-    lora_rank: int = 0
+    lora_rank: CountFromZero = 0
     """Rank of the trained low-rank adapters (LoRA); 0 trains the full model."""
-    groups: int | None = None
+    groups: Count | None = None
     """Number of groups that the language model plays, the first ones; by default all."""
     others: str = "random"
     """Agent of the remaining groups: a baseline of the task, or the folder or checkpoint of a run."""
 
     def __post_init__(self) -> None:
-        AnswerConfig.__post_init__(self)
-        GroupConfig.__post_init__(self)
-        self._check_least(1, "tokens_at_once")
-        self._check_least(0, "lora_rank")
-        if self.groups is not None:
-            self._check_least(1, "groups")
-        self._check_positive("temperature")
+        super().__post_init__()
+        if self.temperature == 0:
+            raise ValueError("temperature must be positive, got 0")
 
     def inapplicable(self) -> dict[str, str]:
         names = AnswerConfig.inapplicable(self) | GroupConfig.inapplicable(self)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from vecenv.system.settings import Count, Settings, Within
 
 TINY_RATE = 3e-3
 """Default learning rate of supervised training from random weights."""
 
 
 @dataclass(frozen=True)
-class TinyConfig:
+class TinyConfig(Settings):
     """Sizes of the tiny model."""
 
-    hidden: int = 64
+    hidden: Annotated[int, Within(1, 2**14)] = 64
     """Hidden size."""
-    layers: int = 2
+    layers: Annotated[int, Within(1, 2**10)] = 2
     """Number of layers."""
-    heads: int = 4
+    heads: Count = 4
     """Number of attention heads."""
-    vocabulary: int = 1024
+    vocabulary: Annotated[int, Within(261, 2**20)] = 1024
     """Largest vocabulary: 256 bytes, 5 chat tokens, and frequent pieces of the texts."""
-    longest: int = 8192
+    longest: Annotated[int, Within(2)] = 8192
     """Maximum context length in tokens."""
 
     def __post_init__(self) -> None:
-        for name, least in (("hidden", 1), ("layers", 1), ("heads", 1), ("vocabulary", 261), ("longest", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        super().__post_init__()
         if self.hidden % (2 * self.heads):
             raise ValueError(f"hidden {self.hidden} must be a multiple of twice the heads, {2 * self.heads}")

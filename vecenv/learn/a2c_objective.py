@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from vecenv.learn.learner_config import OnPolicyConfig
+from vecenv.system.settings import Count, Positive, Share
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
 """Metric names of the fields of `Losses`, in order."""
@@ -17,16 +18,16 @@ LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
 class A2CConfig(OnPolicyConfig):
     """Settings of A2C."""
 
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over each batch: one, since the gradient is that of the policy that collected."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Number of equal parts of a batch; one optimiser step each, of which the first alone has the policy that
     collected."""
-    learning_rate: float = 3e-3
+    learning_rate: Positive = 3e-3
     """Learning rate of Adam."""
-    num_steps: int = 5
+    num_steps: Count = 5
     """Steps per rollout and sub-environment."""
-    gae_lambda: float = 1.0
+    gae_lambda: Share = 1.0
     """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
 
     def inapplicable(self) -> dict[str, str]:

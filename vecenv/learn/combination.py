@@ -11,12 +11,13 @@ from typing import Any, Literal
 import torch
 
 from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.system.settings import Positive, Settings
 
 Kind = Literal["mean", "weighted", "vote", "select"]
 
 
 @dataclass(frozen=True)
-class Combination:
+class Combination(Settings):
     """A way to combine policies.
 
     Attributes:
@@ -30,11 +31,7 @@ class Combination:
     """
 
     kind: Kind = "mean"
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
+    temperature: Positive = 1.0
 
 
 def sharpe_weights(ratios: Sequence[float], temperature: float) -> list[float]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.ppo_objective import PPOConfig
+from vecenv.system.settings import Fraction, NotNegative, Positive
 
 CVAR_METRICS = ("trajectory_return", "cvar_nu", "cvar_lambda", "penalised_fraction", "capped_fraction")
 """Metrics of an update beside those of PPO: mean return of its trajectories, the threshold nu and the multiplier lambda
@@ -26,11 +27,11 @@ class CPPOConfig(PPOConfig):
     ``beta`` 10 the tail is to gain a tenth.
     """
 
-    alpha: float = 0.85
+    alpha: Fraction = 0.85
     """Confidence level: a shortfall counts 1 / (1 - alpha) fold."""
     beta: float = 3000.0
     """Least acceptable value of the threshold nu: lambda grows while nu is below, and falls while it is above."""
-    reward_unit: float = 1.0
+    reward_unit: Positive = 1.0
     """What a reward of 1 counts in the unit of beta and nu: 1 for changes of an account of 1e6 x 1e-4, 100 for returns
     and log-returns."""
     nu_start: float = 0.1
@@ -39,11 +40,11 @@ class CPPOConfig(PPOConfig):
     """Later thresholds, as a multiple of the mean return of the trajectories of the rollout before."""
     lam_start: float = 0.01
     """Lagrange multiplier lambda before the first update."""
-    lam_lr: float = 5e-4
+    lam_lr: NotNegative = 5e-4
     """Step size of lambda."""
-    lam_low_bound: float = 0.001
+    lam_low_bound: NotNegative = 0.001
     """Least lambda."""
-    cvar_clip_ratio: float = 0.05
+    cvar_clip_ratio: NotNegative = 0.05
     """Largest penalty of a step, as a share of what ``cvar_clip_of`` names."""
     cvar_clip_of: Literal["value", "advantage"] = "value"
     """Whose magnitude caps the penalty: the critic's value, as published, which lets little through where returns are
@@ -54,11 +55,8 @@ class CPPOConfig(PPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.alpha < 1:
-            raise ValueError(f"alpha must be in [0, 1), got {self.alpha}")
-        self._check_positive("reward_unit")
-        self._check_least(0, "lam_low_bound", "lam_lr", "cvar_clip_ratio")
-        self._check_least(self.lam_low_bound, "lam_start")
+        if self.lam_start < self.lam_low_bound:
+            raise ValueError(f"lam_start must be at least lam_low_bound, {self.lam_low_bound}, got {self.lam_start}")
 
 
 class Penalty(NamedTuple):

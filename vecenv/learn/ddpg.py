@@ -20,6 +20,7 @@ from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.runs import Metrics, run
+from vecenv.system.settings import Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of what `DDPG.objective` returns beside the loss, in order."""
@@ -29,7 +30,7 @@ LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target
 class DDPGConfig(ContinuousConfig):
     """Settings of DDPG."""
 
-    initial_std: float = 1.0
+    initial_std: Positive = 1.0
     """Standard deviation of the noise on collected actions, relative to half the width of their bounds."""
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import smooth_l1_loss
 from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.heads import FORBIDDEN
 from vecenv.learn.learner_config import OffPolicyConfig
+from vecenv.system.settings import Share
 
 LOSS_METRICS = ("td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of the fields of `Losses`, in order."""
@@ -25,16 +26,12 @@ class DQNConfig(OffPolicyConfig):
     """Double: of what follows, the learned network chooses the action, and the target network values it."""
     duelling: bool = False
     """Duelling: one network for the value of what is seen, one for the advantages of the choices."""
-    epsilon_start: float = 1.0
+    epsilon_start: Share = 1.0
     """Share of random actions at the start."""
-    epsilon_end: float = 0.05
+    epsilon_end: Share = 0.05
     """Share of random actions after the exploration."""
-    exploration_fraction: float = 0.3
+    exploration_fraction: Share = 0.3
     """Share of the frames over which the share of random actions falls along a line."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_share("epsilon_start", "epsilon_end", "exploration_fraction")
 
     def inapplicable(self) -> dict[str, str]:
         return super().inapplicable() | dict.fromkeys(("head", "initial_std"), "a learner of continuous actions")

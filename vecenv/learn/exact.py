@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from vecenv.learn.episode_metrics import rollout_metrics
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.runs import Metrics, checked_losses, run
+from vecenv.system.settings import Count, Within
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,10 @@ class ExactConfig(NetworkConfig):
     head: Literal["gaussian", "dirichlet"] = "gaussian"
     """Distribution of continuous actions, whose most probable ones are played: normal, or Dirichlet where actions are
     target weights."""
-    num_steps: int = 16
+    num_steps: Count = 16
     """Steps through which the gradient flows, T; one optimiser step each."""
-    worst: float = 1.0
+    worst: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the windows, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR at 10%."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(1, "num_steps")
-        if not 0 < self.worst <= 1:
-            raise ValueError(f"worst must be in (0, 1], got {self.worst}")
 
     def inapplicable(self) -> dict[str, str]:
         return dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")

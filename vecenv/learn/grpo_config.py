@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from vecenv.learn.group_objective import GroupObjective
-from vecenv.learn.learner_config import LearnerConfig, RunConfig
+from vecenv.learn.learner_config import Frames, LearnerConfig, RunConfig
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share
 
 Variant = Literal["grpo", "dr_grpo", "dapo", "gspo", "gigpo", "capo"]
 
@@ -47,7 +48,7 @@ VARIANTS: dict[Variant, VariantRules] = {
 
 
 @dataclass(frozen=True)
-class EpisodeReward:
+class EpisodeReward(Settings):
     """Weights of the parts whose sum is the reward of an episode."""
 
     grade: float = 1.0
@@ -56,14 +57,13 @@ class EpisodeReward:
     """Weight of the account's return as a fraction of its initial value."""
     steps: float = 0.0
     """Weight of the sum of step rewards."""
-    invalid: float = 0.0
+    invalid: NotNegative = 0.0
     """Format penalty: subtracted once if any action was invalid."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.grade == self.total_return == self.steps == 0:
             raise ValueError("grade, total_return and steps all have weight 0: there is nothing to learn")
-        if self.invalid < 0:
-            raise ValueError(f"invalid must not be negative, it is taken away: got {self.invalid}")
 
 
 @dataclass(frozen=True)
@@ -74,33 +74,22 @@ class GroupConfig(RunConfig):
     """grpo, dr_grpo, dapo, gspo, gigpo or capo."""
     reward: EpisodeReward = field(default_factory=EpisodeReward)
     """Weights of the episode reward."""
-    clip_low: float | None = None
+    clip_low: Positive | None = None
     """Probability ratios below 1 - clip_low get no gradient; by default the variant's."""
-    clip_high: float | None = None
+    clip_high: Positive | None = None
     """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
-    kl_coef: float = 0.0
+    kl_coef: NotNegative = 0.0
     """Weight of the KL divergence to the initial policy."""
-    refills: int = 4
+    refills: CountFromZero = 4
     """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
-    step_weight: float = 1.0
+    step_weight: NotNegative = 1.0
     """gigpo: weight of the step advantages."""
-    step_gamma: float = 0.95
+    step_gamma: Share = 0.95
     """gigpo: discount per step of the step returns."""
-    position_buckets: int = 5
+    position_buckets: Count = 5
     """gigpo: number of equal bins of the invested share of the account; steps of one bin are compared."""
-    positive_share: float = 0.25
+    positive_share: Share = 0.25
     """capo: fraction of the updates, from the first on, that use positive advantages only."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant not in VARIANTS:
-            raise ValueError(f"unknown variant {self.variant!r}; there are {', '.join(VARIANTS)}")
-        self._check_least(0, "kl_coef", "refills", "step_weight")
-        self._check_least(1, "position_buckets")
-        self._check_share("step_gamma", "positive_share")
-        for name in ("clip_low", "clip_high"):
-            if getattr(self, name) is not None:
-                self._check_positive(name)
 
     def inapplicable(self) -> dict[str, str]:
         own = {
@@ -121,5 +110,5 @@ class GroupConfig(RunConfig):
 class GRPOConfig(GroupConfig, LearnerConfig):
     """Settings of GRPO for tensor policies."""
 
-    total_frames: int = 2_500_000
+    total_frames: Frames = 2_500_000
     """Total environment steps over all sub-environments; rounded up to whole rollouts."""

@@ -3,55 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from vecenv.system.settings import Count, Items, Positive, Settings, Share, Within
 
 HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.actor_policy.make_network`."""
 
 
+Frames = Annotated[int, Within(1, 2**53)]
+"""Numbers of steps."""
+
+
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Settings):
     """Settings of the optimiser and the run."""
 
-    total_frames: int = 1_250_000
+    total_frames: Frames = 1_250_000
     """Total environment steps over all sub-environments; rounded up to whole rollouts."""
-    epochs: int = 4
+    epochs: Count = 4
     """Passes over each batch."""
-    minibatches: int = 8
+    minibatches: Count = 8
     """Number of equal parts of a batch; one optimiser step each."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of Adam."""
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Positive = 0.5
     """Gradient clipping: largest global norm."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, 2**32, below=True)] = 0
     """Seed of the initial weights and the minibatches; the environment has another."""
-    checkpoint_every: int = 10
+    checkpoint_every: Count = 10
     """Updates between checkpoints."""
     tensorboard: bool = False
     """Also write TensorBoard's event files."""
-
-    def __post_init__(self) -> None:
-        self._check_least(1, "total_frames", "epochs", "minibatches", "checkpoint_every")
-        self._check_positive("learning_rate", "max_grad_norm")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-
-    def _check_least(self, least: float, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-
-    def _check_share(self, *names: str) -> None:
-        for name in names:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -63,19 +48,15 @@ class NetworkConfig(RunConfig):
     head: HeadName = "gaussian"
     """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none.
     tanh_normal: normal with a deviation of its own in every state, squashed into the bounds."""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Annotated[tuple[Annotated[int, Within(1, 2**14)], ...], Items(most=64)] = (64, 64)
     """Widths of the hidden layers of each network."""
-    initial_std: float = 0.5
+    initial_std: Positive = 0.5
     """Initial standard deviation of continuous actions, relative to half the width of their bounds; dirichlet: that of
     a weight, relative to the weight."""
     bf16: bool = False
     """Multiply in bfloat16 in the hidden layers."""
     normalise_observations: bool = True
     """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive("initial_std")
 
 
 @dataclass(frozen=True)
@@ -92,11 +73,11 @@ class LearnerConfig(NetworkConfig):
 class OnPolicyConfig(LearnerConfig):
     """Settings of a learner that estimates advantages of its own rollouts."""
 
-    num_steps: int = 64
+    num_steps: Count = 64
     """Steps per rollout and sub-environment."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount per step."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation."""
     value_coef: float = 0.5
     """Weight of the value loss."""
@@ -108,40 +89,29 @@ class OnPolicyConfig(LearnerConfig):
     normalise_advantages: bool = True
     """Scale the advantages of each batch to mean 0 and standard deviation 1."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(1, "num_steps")
-        self._check_share("gamma", "gae_lambda")
-
 
 @dataclass(frozen=True)
 class OffPolicyConfig(NetworkConfig):
     """Settings of a learner from a replay buffer, with a target network."""
 
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over the steps drawn after a rollout; further steps cost as little to draw anew."""
-    minibatches: int = 16
+    minibatches: Count = 16
     """Optimiser steps after each rollout, each on a minibatch of its own."""
-    minibatch_size: int = 1024
+    minibatch_size: Count = 1024
     """Steps of the replay buffer in a minibatch, drawn uniformly."""
-    num_steps: int = 16
+    num_steps: Count = 16
     """Steps per rollout and sub-environment."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount per step."""
-    buffer_size: int = 131_072
+    buffer_size: Count = 131_072
     """Steps that the replay buffer holds, the last ones of all sub-environments; checkpoints hold them too."""
-    target_rate: float = 0.01
+    target_rate: Annotated[float, Within(0, 1, above=True)] = 0.01
     """Share of the way to the learned network that the target network goes: 1 copies it."""
-    target_every: int = 1
+    target_every: Count = 1
     """Optimiser steps from one move of the target network to the next."""
     normalise_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(1, "minibatch_size", "num_steps", "buffer_size", "target_every")
-        self._check_share("gamma", "target_rate")
-        self._check_positive("target_rate")
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with what each requires."""

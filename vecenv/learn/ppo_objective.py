@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.learner_config import OnPolicyConfig
+from vecenv.system.settings import NotNegative, Positive
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "benchmark_kl")
 """Metric names of the fields of `Losses`, in order, then of the divergence from the benchmark policy."""
@@ -18,17 +19,12 @@ LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fract
 class PPOConfig(OnPolicyConfig):
     """Settings of PPO."""
 
-    clip: float = 0.2
+    clip: Positive = 0.2
     """Probability ratios outside 1 ± clip get no gradient."""
-    benchmark_kl: float = 0.0
+    benchmark_kl: NotNegative = 0.0
     """Weight of the KL divergence from the policy around the centre of the actions, with tilts the benchmark."""
-    target_kl: float | None = None
+    target_kl: NotNegative | None = None
     """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive("clip")
-        self._check_least(0, "benchmark_kl")
 
 
 class Losses(NamedTuple):
@@ -48,7 +44,7 @@ def ppo_losses(
     old_log_prob: Tensor,
     advantage: Tensor,
     target: Tensor,
-    clip: float,
+    clip: Positive,
 ) -> Losses:
     """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
 

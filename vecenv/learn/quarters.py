@@ -9,10 +9,12 @@ embargo of some days lies between the windows: no return is in two of them, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
+
+from vecenv.system.settings import CountFromZero, Settings, Within
 
 
 class Span(NamedTuple):
@@ -35,26 +37,19 @@ class Quarter:
 
 
 @dataclass(frozen=True)
-class QuarterConfig:
+class QuarterConfig(Settings):
     """Lengths of the windows, in trading days."""
 
-    min_training: int = 504
+    min_training: Annotated[int, Within(2)] = 504
     """Days after the warm-up that the first training has at least."""
-    validation: int = 63
+    validation: Annotated[int, Within(2)] = 63
     """Daily returns of a validation: three months."""
-    trading: int = 63
+    trading: Annotated[int, Within(2)] = 63
     """Daily returns of a quarter of trading; the windows move by as many days."""
-    embargo: int = 5
+    embargo: CountFromZero = 5
     """Days between training and validation, and between validation and trading, which none of them sees."""
-    turbulence_quantile: float = 0.99
+    turbulence_quantile: Annotated[float, Within(0, 1, above=True)] = 0.99
     """Quantile of the turbulence in the training window above which everything is sold."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("min_training", 2), ("validation", 2), ("trading", 2), ("embargo", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.turbulence_quantile <= 1:
-            raise ValueError(f"turbulence_quantile must be in (0, 1], got {self.turbulence_quantile}")
 
 
 def quarters(first_day: int, num_days: int, config: QuarterConfig) -> list[Quarter]:

@@ -23,6 +23,7 @@ from vecenv.learn.continuous import ContinuousConfig, ContinuousLearner, critic_
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.runs import Metrics, run
 from vecenv.learn.tanh_normal import TanhNormalHead
+from vecenv.system.settings import Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target", "entropy", "temperature")
 """Metric names of what `SAC.objective` returns beside the loss, in order."""
@@ -34,16 +35,12 @@ class SACConfig(ContinuousConfig):
 
     head: Literal["tanh_normal"] = "tanh_normal"
     """Actions are normal numbers, with a deviation of their own in every state, squashed into their bounds by tanh."""
-    initial_std: float = 0.5
+    initial_std: Positive = 0.5
     """Initial standard deviation of actions before they are squashed, in half widths of their bounds."""
-    initial_temperature: float = 0.1
+    initial_temperature: Positive = 0.1
     """Initial weight of the entropy; it is learned."""
     target_entropy: float = -1.0
     """Entropy that the temperature holds, for each number of an action, in half widths of its bounds."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive("initial_temperature")
 
 
 class SAC(ContinuousLearner[SACConfig]):

@@ -21,6 +21,7 @@ from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.runs import Metrics, run
+from vecenv.system.settings import Count, NotNegative, Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of what `TD3.objective` returns beside the loss, in order."""
@@ -30,21 +31,16 @@ LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target
 class TD3Config(ContinuousConfig):
     """Settings of TD3."""
 
-    initial_std: float = 1.0
+    initial_std: Positive = 1.0
     """Standard deviation of the noise on collected actions, relative to half the width of their bounds."""
-    target_every: int = 2
+    target_every: Count = 2
     """Optimiser steps from one move of the target networks to the next."""
-    policy_every: int = 2
+    policy_every: Count = 2
     """Optimiser steps from one move of the actor to the next; the critics move at every one."""
-    target_std: float = 0.2
+    target_std: NotNegative = 0.2
     """Standard deviation of the noise on the target actor's actions, relative to half the width of their bounds."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: NotNegative = 0.5
     """Largest magnitude of that noise, in the same unit."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(1, "policy_every")
-        self._check_least(0, "target_std", "target_noise_clip")
 
 
 class TD3(DeterministicLearner[TD3Config]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,32 +13,27 @@ from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.row_calls import RowCall
 from vecenv.core.rows import Rows
+from vecenv.system.settings import Count, Settings, Within
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
 
 @dataclass(frozen=True)
-class TextRules:
+class TextRules(Settings):
     """Reward and tool settings of text agents."""
 
     grade: float = 1.0
     """Weight of the grade in [0, 1], paid on the last day."""
     steps: float = 0.0
     """Weight of the task's daily reward."""
-    format_penalty: float = 0.0
+    format_penalty: Annotated[float, Within(high=0)] = 0.0
     """Reward of an invalid answer, at most 0."""
     tools: tuple[str, ...] = ()
     """Tools that may be called before a day's answer: names, families, or all; by default none."""
     tool_form: Form = "json"
     """Tool-call format: json or react."""
-    turns: int = 4
+    turns: Count = 4
     """With tools: maximum turns per day, the answer included."""
-
-    def __post_init__(self) -> None:
-        if self.format_penalty > 0:
-            raise ValueError(f"format_penalty must not be positive, got {self.format_penalty}")
-        if self.turns < 1:
-            raise ValueError(f"turns must be at least 1, got {self.turns}")
 
     def inapplicable(self) -> dict[str, str]:
         return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")

@@ -41,8 +41,8 @@ def nse_tape(seed: int = 0, num_paths: int = 2, num_days: int = NUM_DAYS) -> Mar
     ("changes", "message"),
     [
         ({"days": 0}, "days must be at least 1, got 0"),
-        ({"max_exposure": math.nan}, r"max_exposure must be in \(0, 1\], got nan"),
-        ({"max_position": 1.5}, r"max_position must be in \(0, 1\], got 1.5"),
+        ({"max_exposure": math.nan}, r"max_exposure must be in \[0.0001, 1\], got nan"),
+        ({"max_position": 1.5}, r"max_position must be in \[0.0001, 1\], got 1.5"),
         ({"commission": 0.6, "slippage": 0.4}, "commission 0.6 and slippage 0.4 must be below 1 together"),
         ({"commission": -0.1}, r"commission must be in \[0, 1\)"),
         ({"slippage": -0.1}, r"slippage must be in \[0, 1\)"),
