@@ -14,6 +14,7 @@ from rich.table import Table
 
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
+from vecenv.system.settings import Count, Seed, Share
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     baseline_agents,
@@ -42,13 +43,13 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
     agents: tuple[str, ...] = ("rule_based", "oracle")
     """Baseline agents; by default the task's reference if it has none of these."""
-    episodes: int = 256
+    episodes: Count = 256
     """Episodes of each agent; all play the same ones."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the episodes."""
     conversation: Literal["episode", "day"] = "episode"
     """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
-    min_grade: float = 0.0
+    min_grade: Share = 0.0
     """Lowest grade of the episodes that are kept."""
     env: TaskConfig = field(kw_only=True)
     """Rules of the task."""

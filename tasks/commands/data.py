@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro import conf
 
+from vecenv.system.settings import Count, Settings
+
 # pandas and torch take seconds to import, so the readers are imported where they run.
 
 
@@ -49,7 +51,7 @@ class ConvertSettings:
 
 
 @dataclass(frozen=True)
-class NewsSettings:
+class NewsSettings(Settings):
     """Score texts about companies, and write what they say by date and symbol."""
 
     news: Path
@@ -60,7 +62,7 @@ class NewsSettings:
     """A list of words (lexicon), or a language model: a folder, or a name on the Hugging Face hub."""
     cache: Path | None = None
     """File of scores: texts that are in it are not scored again, so that a run that was killed goes on."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Texts per pass of a model."""
     device: str = "auto"
     """Device of a model: cpu, cuda, or auto for cuda if available."""

@@ -21,6 +21,7 @@ from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
+from vecenv.system.settings import Count, Positive, Seed
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.applicable import named_settings
 from vecenv.tasks.commands.comparison import (
@@ -92,15 +93,15 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     part: Literal["test", "all"] | None = None
     """Days of a market of data to play: the test, or all; by default all where no policy was trained on the market,
     known by its content, unless dates or a share of the test are given."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the episodes."""
-    episodes: int = 256
+    episodes: Count = 256
     """Episodes of each agent."""
     combine: Kind = "mean"
     """How several checkpoints become the agent ensemble: mean of actions that are numbers, and vote of choices;
     weighted, the same by softmax(Sharpe ratio of the validation / sharpe_temperature); vote, of numbers on their signs;
     or select, the policy with the best Sharpe ratio of the validation."""
-    sharpe_temperature: float = 1.0
+    sharpe_temperature: Positive = 1.0
     """weighted: towards 0 the best policy has all the weight."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""

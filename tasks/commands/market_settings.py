@@ -15,7 +15,7 @@ from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
-from vecenv.system.settings import Positive
+from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Settings, Share
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -36,7 +36,7 @@ _OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
 
 
 @dataclass(frozen=True)
-class MarketSettings:
+class MarketSettings(Settings):
     """Market, span and split.
 
     A history is split by days, with an embargo between training and test; a generated market is split by paths.
@@ -56,9 +56,9 @@ class MarketSettings:
     """Last day of training; by default the split follows test-start or test-fraction."""
     test_start: date | None = None
     """First day of the test; by default the split follows train-end or test-fraction."""
-    test_fraction: float = 0.2
+    test_fraction: OpenShare = 0.2
     """Share of the days, or of a generator's paths, for the test, the last ones."""
-    embargo: int = 20
+    embargo: CountFromZero = 20
     """Unused trading days between training and test, unless dates set both."""
     context_market: str | None = None
     """File of one symbol whose closes become a context series, such as the VIX for a gate."""
@@ -66,7 +66,7 @@ class MarketSettings:
     """Files of scores of documents (symbol, date or published_at, sentiment, risk), beside the market's own columns."""
     news: str | None = None
     """File of the texts of documents (symbol, date or published_at, text), for agents that read."""
-    score_delay: int = 1
+    score_delay: CountFromZero = 1
     """Trading days from the date of a score or text to the first decision that may use it, where there is no time of
     publication: a date alone may be that of the evening."""
     market_close: str = MARKET_CLOSE
@@ -75,45 +75,40 @@ class MarketSettings:
     """Currency code of the prices, such as USD, by default that of the data or the generator."""
     periods_per_year: Positive | None = None
     """Bars of a year, by default by the market's own calendar: 252 exchange days, 365 days, 52 weeks, 12 months."""
-    tick_size: float | None = None
+    tick_size: Positive | None = None
     """Tick size in currency units; by default chosen from the prices up to the first decision."""
-    num_paths: int = 32
+    num_paths: Count = 32
     """Independent histories of a generator."""
-    num_days: int | None = None
+    num_days: Count | None = None
     """Days of a generator: by default 504 of a neural market, the first 252 as warm-up history, and 1500 of others."""
-    market_seed: int = 0
+    market_seed: Seed = 0
     """Seed of a generator."""
     history: str | None = None
     """File of real bars that a neural market's paths continue; without it they start without history."""
     history_end: date | None = None
     """Last day of that history; by default each path continues from a different day."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Temperature: factor on the size of a neural market's moves."""
     regime: str | None = None
     """Market regime of a generator: bull, bear, sideways or crisis."""
     planted_kind: str | None = None
     """What the planted market hides: signal (a column shows it, the default), momentum, reversal, cross_section or
     volatility."""
-    planted_strength: float | None = None
+    planted_strength: NotNegative | None = None
     """Mean return per day where it points up, by default 0.01 of signal and 0.0015 of the others; of volatility the
     relative distance of its two regimes from the average volatility, by default 0.7. At 0 there is nothing to find."""
-    news_coverage: float | None = None
+    news_coverage: Share | None = None
     """Probability of a headline per symbol and day of the market of synthetic news, by default 0.6."""
-    news_accuracy: float | None = None
+    news_accuracy: Share | None = None
     """Probability that such a headline tells the truth, by default 0.6; at 0 the news tell nothing."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.test_fraction < 1:
-            raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
+        super().__post_init__()
         if self.currency is not None:
             checked_currency(self.currency)
         MarketClose.parse(self.market_close)
-        if self.score_delay < 0:
-            raise ValueError(f"score_delay must not be negative, got {self.score_delay}")
-        if self.embargo < 0:
-            raise ValueError(f"embargo must not be negative, got {self.embargo}")
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
         for first, last in spans:
             low, high = getattr(self, first), getattr(self, last)

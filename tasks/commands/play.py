@@ -14,6 +14,7 @@ import vecenv
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.registry import Task, task_named, task_names, task_of
+from vecenv.system.settings import Seed
 from vecenv.tasks.commands.comparison import wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
@@ -43,7 +44,7 @@ class PlayOptions:
 class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
     """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the episode."""
     record: Path | None = None
     """JSONL file for the record of the episode."""

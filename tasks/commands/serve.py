@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import torch
 from rich.console import Console
@@ -15,6 +15,7 @@ from vecenv.adapters.guard import Limits
 from vecenv.core.device import device_named
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Split, task_named
+from vecenv.system.settings import Items, OpenShare, Seed, Within
 from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
@@ -42,15 +43,15 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
 
     host: str = "127.0.0.1"
     """Host address. Other than a loopback address requires a bearer token in the environment variable VECENV_TOKEN."""
-    port: int = 8000
+    port: Annotated[int, Within(0, 2**16, below=True)] = 8000
     """Port; 0 for any that is free."""
-    splits: tuple[Split, ...] = ("train", "validation", "test")
+    splits: Annotated[tuple[Split, ...], Items(1, distinct=True)] = ("train", "validation", "test")
     """Splits of the market to serve; the first is the default."""
-    validation_fraction: float = 0.2
+    validation_fraction: OpenShare = 0.2
     """Share of the training days, or of a generator's paths, for validation, the last ones."""
-    num_tasks: int = 1000
+    num_tasks: Annotated[int, Within(1, 2**32, below=True)] = 1000
     """Tasks per split; an index identifies an episode."""
-    seed: int = 0
+    seed: Seed = 0
     """Default seed of the episodes."""
     compile: bool = True
     """Compile the step of each split before serving."""
@@ -65,18 +66,8 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
-        if not self.splits or len(set(self.splits)) < len(self.splits):
-            raise ValueError(f"splits must be different and at least one, got {', '.join(self.splits) or 'none'}")
         if is_simulated(self.task) and self.num_tasks > VALIDATION:
             raise ValueError(f"num_tasks must be at most {VALIDATION:,} for {self.task}, got {self.num_tasks:,}")
-        if self.num_tasks < 1 or self.num_tasks >= 1 << 32:
-            raise ValueError(f"num_tasks must be in [1, 2^32), got {self.num_tasks}")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed must be in [0, 2^63), got {self.seed}")
-        if not 0 <= self.port < 1 << 16:
-            raise ValueError(f"port must be in [0, 65536), got {self.port}")
 
     def inapplicable(self) -> dict[str, str]:
         if is_simulated(self.task):

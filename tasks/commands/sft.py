@@ -16,6 +16,7 @@ from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 from vecenv.system.atomic_files import why_unwritten
+from vecenv.system.settings import CountFromZero, Seed, Settings
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import wide_console
 from vecenv.tasks.commands.language_training import NEEDED, model_place
@@ -35,18 +36,18 @@ class SftOptions:
 
 
 @dataclass(frozen=True)
-class SftSettings(SftOptions):
+class SftSettings(Settings, SftOptions):
     """Settings of ``vecenv sft``."""
 
     data: tuple[Path, ...] = field(kw_only=True)
     """Files of conversations, JSON Lines with messages."""
     folder: Path | None = None
     """Folder for the model, runs/sft-TIME by default."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the shuffling, and of a tiny model's initial weights."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
-    lora_rank: int = 0
+    lora_rank: CountFromZero = 0
     """Rank of the trained low-rank adapters (LoRA), merged afterwards; 0 trains the full model."""
     training: Annotated[SupervisedConfig, tyro.conf.arg(name="")] = field(default_factory=SupervisedConfig)
     """Settings of the training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.a2c_objective import A2CConfig
@@ -16,7 +16,7 @@ from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
-from vecenv.learn.learner_config import OffPolicyConfig
+from vecenv.learn.learner_config import OffPolicyConfig, RunSeed
 from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.sac import SACConfig
 from vecenv.learn.td3 import TD3Config
@@ -25,6 +25,7 @@ from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, shipped_presets, with_values
+from vecenv.system.settings import Count, Fraction, Positive, Within
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.language_training import check_language
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market
@@ -82,49 +83,49 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     rollout; dqn, for tasks in which an action is a single choice; sac, td3 and ddpg, with replay, for tasks in which an
     action is numbers within bounds; grpo and its variants, which compare episodes with the same start and need no
     critic; or exact, the gradient through an account of fractional shares."""
-    num_envs: int = 2048
+    num_envs: Count = 2048
     """All but grpo: number of parallel sub-environments."""
-    num_groups: int = 128
+    num_groups: Count = 128
     """grpo: number of groups, whose sub-environments share path and start."""
-    group_size: int = 16
+    group_size: Count = 16
     """grpo: sub-environments per group."""
-    seed: int = 0
+    seed: RunSeed = 0
     """Seed of the episodes; it is added to the learner's seed, so that it determines the whole run."""
-    seeds: int = 1
+    seeds: Count = 1
     """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
     seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
-    ensemble: int | None = None
+    ensemble: Annotated[int, Within(2)] | None = None
     """ppo: train so many policies as one batch, of the seeds seed, seed + 1, …, each with --num-envs sub-environments.
     They are kept and compared as those of --seeds."""
     compile: bool = True
     """Compile the step and the update."""
-    refresh_every: int | None = None
+    refresh_every: Count | None = None
     """Number of updates between regenerations of a generated market's training paths; by default never."""
     initial: Path | None = None
     """Run folder or checkpoint whose policy this run starts from, with a new optimiser and new counters."""
     beside: tuple[Path, ...] = ()
     """Other runs, or their checkpoints, whose policies are compared too, by the names of their folders: such as one of
     --algorithm exact, the ceiling of what can be fitted."""
-    symbols_per_path: int | None = None
+    symbols_per_path: Count | None = None
     """Train a policy of symbols on random subsets of so many symbols, by default on all. Validation and test keep
     all."""
-    subsets_per_path: int = 16
+    subsets_per_path: Count = 16
     """Random subsets of the symbols of each training path, drawn by the seed."""
-    episodes: int = 256
+    episodes: Count = 256
     """Test episodes of the comparison."""
     combine: Kind = "mean"
     """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
-    sharpe_temperature: float = 1.0
+    sharpe_temperature: Positive = 1.0
     """Of --combine weighted: towards 0 the best policy has all the weight."""
-    validation_fraction: float = 0.0
+    validation_fraction: Fraction = 0.0
     """Share of the training days, or of a generator's training paths, for validation, the last ones. The learning
     curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
     has as many episodes as are asked for: any share above 0 validates."""
-    validation_episodes: int = 64
+    validation_episodes: Count = 64
     """Episodes of a validation."""
-    evaluations: int = 25
+    evaluations: Count = 25
     """Validations during the training."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop after so many validations without a better policy; by default never."""
     folder: Path | None = None
     """Folder of the run, runs/TASK-TIME by default."""
@@ -150,19 +151,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Settings of GRPO, whose rollouts are whole episodes."""
     language: LanguageConfig = field(default_factory=LanguageConfig)
     """Settings of GRPO for a language model, instead of those under grpo."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
-        if self.ensemble is not None and self.ensemble < 2:
-            raise ValueError(f"ensemble must be at least 2, got {self.ensemble}")
-        for name in ("symbols_per_path", "subsets_per_path"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
 
     def training(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for training, without those for validation."""

@@ -11,8 +11,11 @@ HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.actor_policy.make_network`."""
 
 
-Frames = Annotated[int, Within(1, 2**53)]
+Frames = Annotated[int, Within(1, limit=2**53)]
 """Numbers of steps."""
+
+RunSeed = Annotated[int, Within(0, 2**32, below=True)]
+"""Seeds of runs."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class RunConfig(Settings):
     """Lower the learning rate linearly to zero over the run."""
     max_grad_norm: Positive = 0.5
     """Gradient clipping: largest global norm."""
-    seed: Annotated[int, Within(0, 2**32, below=True)] = 0
+    seed: RunSeed = 0
     """Seed of the initial weights and the minibatches; the environment has another."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""

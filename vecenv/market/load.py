@@ -23,7 +23,7 @@ from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import checked_currency
-from vecenv.system.settings import Positive, refuse_unknown
+from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings, refuse_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def _of_generator(market: object, name: str) -> Callable[..., Any] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarketOptions:
+class MarketOptions(Settings):
     """What is read of a market's data or asked of a generator, and how the tape is made of it.
 
     Attributes:
@@ -123,27 +123,24 @@ class MarketOptions:
     features: Sequence[str] = FINRL_INDICATORS
     context: Sequence[str] = ()
     context_market: str | Path | None = None
-    num_paths: int = 8
-    num_days: int | None = None
-    seed: int = 0
+    num_paths: Count = 8
+    num_days: Count | None = None
+    seed: Seed = 0
     generator: Mapping[str, Any] | None = None
-    tick_size: float | None = None
-    headroom: float = 1.0
+    tick_size: Positive | None = None
+    headroom: Positive = 1.0
     currency: str | None = None
     periods_per_year: Positive | None = None
     scores: bool = False
     score_files: Sequence[str | Path] = ()
     text_file: str | Path | None = None
-    score_delay: int = 1
+    score_delay: CountFromZero = 1
     market_close: str = MARKET_CLOSE
 
     def __post_init__(self) -> None:
         if isinstance(self.symbols, str):
             raise ValueError(f"symbols must be a sequence of names, got the string {self.symbols!r}")
-        if self.periods_per_year is not None and not 0 < self.periods_per_year < float("inf"):
-            raise ValueError(f"periods_per_year must be positive and finite, got {self.periods_per_year}")
-        if self.score_delay < 0:
-            raise ValueError(f"score_delay must not be negative, got {self.score_delay}")
+        super().__post_init__()
 
     def updated(self, values: Mapping[str, Any]) -> MarketOptions:
         """Return the options with some of them replaced, by name.

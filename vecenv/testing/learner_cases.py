@@ -97,10 +97,12 @@ _SCRATCH = frozenset({"gradients", "epsilon", "so_far", "told"})
 
 
 def _stranger(env: VecEnv, name: str) -> Any:  # noqa: ANN401
-    """Return PPO, or in its place A2C, with the settings that all learners share."""
+    """Return PPO, or in its place A2C, with the settings but the head that all learners share."""
     kind, config, _ = _KINDS["a2c" if name == "ppo" else "ppo"]
     own = vars(_KINDS[name][1])
-    return kind(env, replace(config, **{key: value for key, value in own.items() if hasattr(config, key)}))
+    return kind(
+        env, replace(config, **{key: value for key, value in own.items() if hasattr(config, key) and key != "head"})
+    )
 
 
 def learner_case(name: str, actions: str | None = None, ensemble: bool = False, **settings: Any) -> LearnerCase:  # noqa: ANN401

@@ -119,7 +119,7 @@ def test_all_settings_reach_the_market_or_are_refused(monkeypatch):
     first, before = date(2020, 1, 1), date(2019, 1, 1)
     settings(embargo=0, score_delay=0, start=first, end=date(2020, 1, 2))
     for values, words in (
-        *(({"test_fraction": own}, f"test_fraction must be between 0 and 1, got {own}") for own in (0.0, 1.0)),
+        *(({"test_fraction": own}, rf"test_fraction must be in \(0, 1\), got {own}") for own in (0.0, 1.0)),
         *(({name: -1}, f"{name} must not be negative, got -1") for name in ("embargo", "score_delay")),
         ({"currency": "Rs."}, "Rs."),
         ({"market_close": "16:00"}, "16:00"),

@@ -108,7 +108,7 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     replace(given, num_tasks=(1 << 32) - 1, seed=(1 << 63) - 1, port=65535, splits=("test",))
     replace(given, task="execution", num_tasks=2**30)
     for changes, message in (
-        *(({"validation_fraction": own}, f"validation_fraction must be between 0 and 1, got {own}") for own in (0, 1)),
+        *(({"validation_fraction": own}, rf"validation_fraction must be in \(0, 1\), got {own}") for own in (0, 1)),
         ({"splits": ("train", "train")}, "splits must be different and at least one, got train, train"),
         ({"splits": ()}, "splits must be different and at least one, got none"),
         *(({"num_tasks": own}, rf"num_tasks must be in \[1, 2\^32\), got {own}") for own in (0, 1 << 32)),

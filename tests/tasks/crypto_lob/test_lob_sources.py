@@ -265,8 +265,8 @@ def test_books_that_do_not_fit_into_memory_are_refused_before_they_are_made(monk
             lambda: clocked(late, 1.0, 1.0),
             r"1,000,000,001 rows of 3 levels every 1 s need 640\.0 GB .* larger step_gap",
         ),
-        (lambda: synthetic_snapshots(hours=1e9), "3,600,000,000,000 generated rows of 10 levels need"),
-        (lambda: synthetic_snapshots(levels=2**31), "86,400 generated rows of 2,147,483,648 levels need"),
+        (lambda: synthetic_snapshots(hours=1e9), r"3,600,000,000,000 generated rows .* of 10 levels need"),
+        (lambda: synthetic_snapshots(levels=2**31), r"86,400 generated rows .* of 2,147,483,648 levels need"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
