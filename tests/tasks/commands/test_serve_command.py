@@ -109,8 +109,8 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     replace(given, task="execution", num_tasks=2**30)
     for changes, message in (
         *(({"validation_fraction": own}, rf"validation_fraction must be in \(0, 1\), got {own}") for own in (0, 1)),
-        ({"splits": ("train", "train")}, "splits must be different and at least one, got train, train"),
-        ({"splits": ()}, "splits must be different and at least one, got none"),
+        ({"splits": ("train", "train")}, r"splits must be different, got"),
+        ({"splits": ()}, "splits must have at least 1, got"),
         *(({"num_tasks": own}, rf"num_tasks must be in \[1, 2\^32\), got {own}") for own in (0, 1 << 32)),
         *(({"seed": own}, rf"seed must be in \[0, 2\^63\), got {own}") for own in (-1, 1 << 63)),
         *(({"port": own}, rf"port must be in \[0, 65536\), got {own}") for own in (-1, 65536)),
