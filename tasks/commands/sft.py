@@ -56,6 +56,11 @@ class SftSettings(Settings, SftOptions):
     tiny: TinyConfig = field(default_factory=TinyConfig)
     """Sizes of a tiny model."""
 
+    def __post_init__(self) -> None:
+        # The defaults of the command line lack the files.
+        if self.data is not tyro.MISSING:
+            super().__post_init__()
+
     def inapplicable(self) -> dict[str, str]:
         return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
 

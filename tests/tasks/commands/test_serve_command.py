@@ -113,7 +113,7 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
         ({"splits": ()}, "splits must have at least 1, got"),
         *(({"num_tasks": own}, rf"num_tasks must be in \[1, 2\^32\), got {own}") for own in (0, 1 << 32)),
         *(({"seed": own}, rf"seed must be in \[0, 2\^63\), got {own}") for own in (-1, 1 << 63)),
-        *(({"port": own}, rf"port must be in \[0, 65536\), got {own}") for own in (-1, 65536)),
+        *(({"port": own}, rf"port must be in \[0, 65,536\), got {own}") for own in (-1, 65536)),
         ({"task": "execution", "num_tasks": 2**30 + 1}, "num_tasks must be at most 1,073,741,824 for execution, got"),
     ):
         with pytest.raises(ValueError, match=message):
