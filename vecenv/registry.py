@@ -50,6 +50,7 @@ class Task:
         market: returns the `MarketOptions` of a config; None for a task without a market.
         generator: of the market that `make` draws by default.
         agents: factories of untrained (baseline) agents, without arguments, by name.
+        scale: what values of the grade mean, in a sentence for tables.
         reference: name of the baseline agent to which others are compared.
         hindsight: name of the baseline agent that sees the future.
         outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
@@ -87,6 +88,7 @@ class Task:
     market: Callable[[Any], MarketOptions] | None = None
     generator: str = "synthetic"
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    scale: str = ""
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"
     outcomes: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.combination import Combination, Kind
 from vecenv.learn.diversity import diversity_line
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.evaluation_table import evaluation_table, parts_table
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named
@@ -192,6 +192,8 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         evaluation = evaluate(env, agents, settings.seed)
         differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
     console.print(evaluation_table(evaluation))
+    if (parts := parts_table(evaluation)) is not None:
+        console.print(parts)
     if differing is not None:
         console.print(diversity_line(differing), soft_wrap=True)
     paths = [str(path) for path in checkpoints.values()]

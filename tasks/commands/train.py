@@ -24,7 +24,7 @@ from vecenv.learn.cppo import CPPO, EnsembleCPPO
 from vecenv.learn.ddpg import DDPG
 from vecenv.learn.diversity import Diversity, diversity_line
 from vecenv.learn.dqn import DQN
-from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.evaluation_table import evaluation_table, parts_table
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
@@ -179,6 +179,8 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
             generalised = compare_with_training(settings, learner, runs, training, shared.config, evaluation)
     document = write_report(settings, learner, folder, runs, evaluation, test_env, generalised, seconds)
     console.print(evaluation_table(evaluation))
+    if (parts := parts_table(evaluation)) is not None:
+        console.print(parts)
     if "seeds" in document:
         console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
         if "diversity" in document["seeds"]:

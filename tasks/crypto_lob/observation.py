@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -20,7 +19,6 @@ and the open trade's profit in percent of the largest position's value."""
 RESTING_FEATURES = tuple(f"{side}_{what}" for side in ("bid", "ask") for what in ("size", "distance", "queue"))
 """What is shown of resting orders: size and queue in units, distance from the mid in basis points."""
 
-YEAR_SECONDS = 365 * 24 * 3600
 """Coins trade at all hours: the steps of a year are these seconds over those of a step."""
 
 
@@ -71,8 +69,8 @@ def outcomes(state: LobState, doubled_mid: Tensor, initial: int, tape: BookTape)
     """Return the outcomes of the episode so far, by name, of one account or of a batch of them.
 
     The Sharpe ratio of a step is the mean change of equity over its standard deviation, both over all steps of the
-    episode; 0 without any change. A year's is that times the square root of the steps of a year. RoMaD is the return
-    over the largest drawdown, 0 without one.
+    episode; 0 without any change. An episode's is that times the square root of its steps; minutes say nothing of a
+    year. RoMaD is the return over the largest drawdown, 0 without one.
     """
     currency = tape.money_size
     steps = (state.row - state.start_row).double()
@@ -89,7 +87,7 @@ def outcomes(state: LobState, doubled_mid: Tensor, initial: int, tape: BookTape)
         "total_return": total,
         "profit": profit,
         "sharpe": sharpe,
-        "annual_sharpe": sharpe * math.sqrt(YEAR_SECONDS / tape.step_gap),
+        "episode_sharpe": sharpe * steps.sqrt(),
         "max_drawdown": state.drawdown,
         "romad": torch.where(fallen, total / torch.where(fallen, state.drawdown, 1.0), 0.0),
         "trades": state.won + state.lost,

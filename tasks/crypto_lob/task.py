@@ -44,9 +44,10 @@ CRYPTO_LOB = Task(
     numbers=lambda config: config.action == "continuous",
     parted=parted,
     blocks=starts_of,
+    scale="0.5 at no profit, 0.73 at a return of +1% of the initial cash, 0.27 at -1%",
     outcomes={
         "total_return": "share",
-        "annual_sharpe": "count",
+        "episode_sharpe": "count",
         "max_drawdown": "share",
         "romad": "count",
         "trades": "count",

@@ -68,6 +68,7 @@ STOCK_TRADING = Task(
     agents=BASELINES,
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     account=MarketAccount(),
+    scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
     bound=bound,
     best=best,
     compared=compared,

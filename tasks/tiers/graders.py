@@ -150,7 +150,7 @@ def net_return(total_return: Tensor, traded: Tensor, costs: Tensor) -> Tensor:
 
 
 def position(record: EpisodeRecord) -> Tensor:
-    """Place the return between a loss (0), buy-and-hold (0.5) and hindsight (1), all net of costs. Shape: ().
+    """Place the return: 0 far below buy-and-hold, 0.5 at it and 1 at hindsight, all net of costs. Shape: ().
 
     Above buy-and-hold the unit is hindsight's lead over it, at least `RETURN_FLOOR`; below, `LOSS_SHARE` of that.
     """
@@ -177,6 +177,9 @@ def calibrated(record: EpisodeRecord) -> Tensor:
     record = in_double(record)
     return participation(record) * position(record) * discipline(record)
 
+
+PARTS = {"participation": participation, "position": position, "discipline": discipline}
+"""Factors of the grade ``calibrated``, by name."""
 
 GradeFunction = Callable[[EpisodeRecord], Tensor]
 

@@ -13,7 +13,7 @@ from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.graders import GRADERS, grade_function
+from vecenv.tasks.tiers.graders import GRADERS, PARTS, grade_function, in_double
 from vecenv.tasks.tiers.grading import episode_record, first_grades, references
 from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
 from vecenv.tasks.tiers.order_list import (
@@ -321,6 +321,10 @@ class TierTrading(TierRules):
             by_tier = torch.stack([graded[function] for function in functions])
             grades[name] = by_tier[state.rule].to(torch.float32)
         return grades
+
+    def grade_parts(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
+        record = in_double(episode_record(self, state, params, shared, self.references))
+        return {name: part(record).to(torch.float32) for name, part in PARTS.items()}
 
     def info(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         names = ("cash", "portfolio_value", "start_value", "traded", "costs")

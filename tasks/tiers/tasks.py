@@ -99,6 +99,8 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         agents=AGENTS,
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
         account=MarketAccount(),
+        scale="calibrated is participation × position × discipline; a position is 1 at hindsight's net return, 0.5 at "
+        "buy and hold's, and 0 at half of hindsight's lead (at least a point) below that, which may be a gain",
         compared=compared,
         one_choice=lambda config: False,
         numbers=lambda config: config.action in ("weights", "limit_weights"),

@@ -246,7 +246,10 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     assert [column[1] for column in cells][3:] == ["3.00", "0.00 … 6.00", "-1.00 … 5.00", "25.00"]
     assert table.title == "4 episodes, the same for every agent"
     # Numbers of a table are short.
-    assert [_short(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == ["0.12", "9999.99", "1e+04", "-1.2e+05"]
+    assert [_short(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == ["0.12", "9999.99", "10,000", "-123,456"]
+    assert _short(-2.5e9) == "-2.5e+09"
+    # An account near nothing is divided by nearly nothing.
+    assert _interval_text(Interval(0.0, -1e6, 2e6)) == "<-10,000 … >10,000"
     assert _interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
     assert _interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
     assert (_ratio_text(math.nan), _ratio_text(0.456)) == ("", "0.46")

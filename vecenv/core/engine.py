@@ -216,6 +216,9 @@ class BoundEngine:
     def grades(self, rows: Rows) -> dict[str, Tensor]:
         return self._vmap(self.scenario.grades, rows.state)
 
+    def grade_parts(self, rows: Rows) -> dict[str, Tensor]:
+        return self._vmap(self.scenario.grade_parts, rows.state)
+
 
 def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401
     """Split rows by world and agent. Batch: (N,) -> (N / agents, agents)."""

@@ -220,6 +220,12 @@ class Scenario(ABC, Generic[State]):
         """Return the grade by each grader of the task, by name. Shape of each: (), float32."""
         return {"grade": self.grade(state, params, shared)}
 
+    def grade_parts(
+        self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return what the grade is the product or sum of, by name, for tables; mostly nothing. Shape of each: ()."""
+        return {}
+
     def info(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return diagnostics of the episode by name, money in currency."""
         return {}

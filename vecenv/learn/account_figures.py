@@ -23,6 +23,9 @@ _LARGEST_POSITIONS = 8
 # Days at which the mean excess is shown.
 _MARKS = 26
 
+# Percentages that are shown: what is beyond is cut off.
+_LARGEST_PERCENT = 300.0
+
 # Ratio of highest to lowest equity above which the axis is logarithmic.
 _LOG_SCALE_RATIO = 2.0
 
@@ -114,6 +117,9 @@ def _without_hindsight(evaluation: Evaluation) -> tuple[dict[str, AgentRecord], 
 def _one_panel(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
     _bands(axis, evaluation, curves, label)
+    # An account near nothing, or in debt, has any ratio.
+    low, high = axis.get_ylim()
+    axis.set_ylim(max(low, -_LARGEST_PERCENT), min(high, _LARGEST_PERCENT))
     axis.set_xlabel("Day of the episode")
     figure.suptitle(_title(evaluation, f"{subject}: median and 5-95% of the episodes"))
     return figure

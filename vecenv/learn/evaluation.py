@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,7 @@ class AgentRecord:
         reward: sum of the rewards of every episode. Shape: (N,), float64.
         length: steps of every episode. Shape: (N,), int64.
         account: of a trading task; else None.
+        grade_parts: what the grade is made of, if it has parts. Shape of each: (N,).
     """
 
     grades: dict[str, Tensor]
@@ -50,6 +51,7 @@ class AgentRecord:
     reward: Tensor
     length: Tensor
     account: AccountRecord | None
+    grade_parts: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def curves(self) -> EpisodeCurves:
@@ -89,6 +91,7 @@ class Evaluation:
         units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
         beside_account: names of the outcomes of a trading task that are shown beside the metrics of its account.
+        scale: what values of the grade mean.
     """
 
     metadata: dict[str, Any]
@@ -101,6 +104,7 @@ class Evaluation:
     units: Mapping[str, str]
     blocks: Tensor
     beside_account: Sequence[str] = ()
+    scale: str = ""
 
     @property
     def market(self) -> Traded:
@@ -210,6 +214,8 @@ class Evaluation:
             entry: dict[str, Any] = {
                 grader: {"mean": interval.mean, "ci": _bounds(interval)} for grader, interval in grades.items()
             }
+            if parts := self.records[name].grade_parts:
+                entry["grade_parts"] = {part: float(values.double().mean()) for part, values in parts.items()}
             result["agents"][name] = entry | (self._outcomes_json(name) if self.traded is None else self._metrics(name))
         return result
 
@@ -293,6 +299,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         units=env.scenario.outcomes,
         blocks=blocks,
         beside_account=task.beside_account,
+        scale=task.scale,
     )
 
 
@@ -319,7 +326,7 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
     info, length = env.info(), env.rows.elapsed.clone()
     told = {name: info[name] for name in env.scenario.outcomes}
     accounts = None if account is None else _account_record(views, length, account.tape(env).periods_per_year)
-    return AgentRecord(env.grades(), told, rewards, length, accounts)
+    return AgentRecord(env.grades(), told, rewards, length, accounts, env.engine.bound().grade_parts(env.rows))
 
 
 def _account_record(views: list[AccountView], length: Tensor, year: float) -> AccountRecord:

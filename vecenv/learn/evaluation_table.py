@@ -25,6 +25,23 @@ MOST_OUTCOMES = 6
 """Outcomes of a task that does not trade bars, at most: the first ones. The others stand in the JSON."""
 
 
+LARGEST_PERCENT = 1e4
+"""Percentages are shown up to this one: those of an account near nothing are divided by nearly nothing."""
+
+
+def parts_table(evaluation: Evaluation) -> Table | None:
+    """Return the mean parts of the agents' grades as a table, None of a task whose grade has none."""
+    names = list(next(iter(evaluation.records.values())).grade_parts)
+    if not names:
+        return None
+    table = Table(title="Parts of the grade", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in ("Agent", *(name.capitalize() for name in names)):
+        table.add_column(header, justify="left" if header == "Agent" else "right", no_wrap=True)
+    for name, record in evaluation.records.items():
+        table.add_row(name, *(f"{float(record.grade_parts[part].double().mean()):.3f}" for part in names))
+    return table
+
+
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Return the comparison as a table, one row per agent."""
     trades = evaluation.traded is not None
@@ -51,12 +68,13 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 
 
 def _caption(evaluation: Evaluation) -> str:
+    scale = f" Grade: {evaluation.scale}." if evaluation.scale else ""
     if evaluation.traded is None:
-        return "Means over episodes, with 95% bootstrap intervals; differences on the same episodes."
+        return f"Means over episodes, with 95% bootstrap intervals; differences on the same episodes.{scale}"
     reference = evaluation.reference.replace("_", " ")
     caption = (
         "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
-        f"log-return of an episode less {reference}'s. DSR: deflated Sharpe ratio, the chance of more than luck."
+        f"log-return of an episode less {reference}'s. DSR: deflated Sharpe ratio, the chance of more than luck.{scale}"
     )
     first = next(iter(evaluation.records))
     if first in evaluation.shares_of_best and first != BEST_RULE:
@@ -73,10 +91,10 @@ def _account_cells(evaluation: Evaluation, name: str) -> list[str]:
     total = summary.interval("cumulative_return")
     excess = evaluation.excess_log_returns.get(name)
     beside = {outcome: evaluation.outcomes[name][outcome].mean for outcome in evaluation.beside_account}
-    cells = [_short(mean * _factor(evaluation, outcome), 3) for outcome, mean in beside.items()]
-    cells += [_short(100 * total.mean), _interval_text(total)]
+    cells = [_scaled(mean, _factor(evaluation, outcome), 3) for outcome, mean in beside.items()]
+    cells += [_scaled(total.mean, 100.0), _interval_text(total)]
     cells += ["" if excess is None else _interval_text(excess), _ratio_text(evaluation.deflated_sharpes[name])]
-    return cells + [_short(summary.mean[metric] * scale) for _, metric, scale in _COLUMNS]
+    return cells + [_scaled(summary.mean[metric], scale) for _, metric, scale in _COLUMNS]
 
 
 def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
@@ -85,7 +103,7 @@ def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
     if above:
         cells.append(_interval_text(above[name], 1.0, 2) if name in above else "")
     told = list(evaluation.outcomes[name].items())[:MOST_OUTCOMES]
-    return cells + [_short(interval.mean * _factor(evaluation, outcome)) for outcome, interval in told]
+    return cells + [_scaled(interval.mean, _factor(evaluation, outcome)) for outcome, interval in told]
 
 
 def _header(evaluation: Evaluation, outcome: str) -> str:
@@ -97,16 +115,26 @@ def _factor(evaluation: Evaluation, outcome: str) -> float:
     return 100.0 if evaluation.units[outcome] == "share" else 1.0
 
 
+def _scaled(value: float, factor: float, decimals: int = 2) -> str:
+    """Format a number times 1, or a share in percent."""
+    scaled = factor * value
+    if factor > 1 and abs(scaled) > LARGEST_PERCENT:
+        return f"{'>' if scaled > 0 else '<-'}{LARGEST_PERCENT:,.0f}"
+    return _short(scaled, decimals)
+
+
 def _short(value: float, decimals: int = 2) -> str:
-    """Format a number: fixed decimals below 10,000, else two significant digits."""
-    return f"{value:.{decimals}f}" if abs(value) < 1e4 else f"{value:.2g}"
+    """Format a number: fixed decimals below 10,000, whole ones below a billion, else two significant digits."""
+    if abs(value) < 1e4:
+        return f"{value:.{decimals}f}"
+    return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2g}"
 
 
 def _interval_text(interval: Interval, scale: float = 100.0, decimals: int = 1) -> str:
     """Format the bounds of an interval, in percent by default."""
     if math.isnan(interval.low):
         return "too few days"
-    return f"{_short(scale * interval.low, decimals)} … {_short(scale * interval.high, decimals)}"
+    return f"{_scaled(interval.low, scale, decimals)} … {_scaled(interval.high, scale, decimals)}"
 
 
 def _ratio_text(value: float) -> str:

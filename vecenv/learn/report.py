@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+OUTLYING = 100.0
+"""Ratio of the largest mean reward of an agent to the median one above which the axis is logarithmic."""
+
+
 def write_run_folder(
     folder: Path | str,
     metadata: Mapping[str, Any],
@@ -84,6 +88,10 @@ def rewards_figure(evaluation: Evaluation) -> Figure:
         axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=colour_of(evaluation, name), capsize=3)
     axis.set_yticks(range(len(evaluation.records)), list(evaluation.records))
     axis.invert_yaxis()
+    sizes = sorted(abs(float(record.reward.mean())) for record in evaluation.records.values())
+    usual = sizes[len(sizes) // 2]
+    if sizes[-1] > OUTLYING * usual > 0:
+        axis.set_xscale("symlog", linthresh=usual)
     axis.set_xlabel("Reward of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
     figure.suptitle(f"Rewards on test episodes\n{task_title(evaluation)}, {evaluation.num_episodes} episodes")

@@ -42,6 +42,7 @@ NEWS_SIGNALS = Task(
     market=market_options,
     generator="news",
     agents=AGENTS,
+    scale="(1 + the cosine of signals and moves to come) / 2: 0.5 for none, 1 for perfect ones, 0 for their opposite",
     reference="silent",
     hindsight="hindsight",
     outcomes={

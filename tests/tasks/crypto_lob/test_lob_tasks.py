@@ -128,7 +128,7 @@ def test_outcomes_are_these_of_an_account():
     told = {name: float(value) for name, value in scenario.info(state, {}, scenario.shared).items()}
     sharpe = 1.0 / math.sqrt(14 / 4 - 1)
     expected = {
-        "total_return": 0.004, "profit": 4.0, "sharpe": sharpe, "annual_sharpe": sharpe * math.sqrt(365 * 86_400),
+        "total_return": 0.004, "profit": 4.0, "sharpe": sharpe, "episode_sharpe": sharpe * 2.0,
         "max_drawdown": 0.002, "romad": 2.0, "trades": 3, "won": 2, "lost": 1, "win_share": 2 / 3, "turnover": 0.5,
         "costs": 0.5, "exposure": 0.75, "unfilled": 7 * tape.lot_size, "position": -20 * tape.lot_size,
         "mid": float(tape.doubled_mid[row]) * tape.tick_size / 2, "invalid_actions": 5, "liquidated": 0, "row": row,

@@ -14,10 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import vecenv
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation_table import evaluation_table, parts_table
 from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.market.load import MarketOptions, load_market
@@ -348,3 +350,16 @@ def test_who_uses_a_planted_signal_stands_above_buy_and_hold_and_who_follows_noi
     noise = planted_grades(task, strength=0.0)
     if TIERS[task].commission:
         assert noise.lead("signal", "buy_and_hold").high < 0.0
+
+
+def test_the_parts_of_a_calibrated_grade_are_its_factors_and_stand_in_a_table_of_their_own():
+    market = {"num_paths": 2, "num_days": 330}
+    env = vecenv.make("multi_stock_3", 16, action="orders", days=3, market_options=market, compile=False)
+    told = evaluate(env, {name: AGENTS[name]() for name in ("random", "hold")})
+    for record in told.records.values():
+        product = torch.stack(list(record.grade_parts.values())).prod(0)
+        torch.testing.assert_close(product, record.grades["calibrated"])
+    table, means = parts_table(told), told.to_json()["agents"]["random"]["grade_parts"]
+    assert [column.header for column in table.columns] == ["Agent", "Participation", "Position", "Discipline"]
+    assert [next(iter(column.cells)) for column in table.columns][1:] == [f"{mean:.3f}" for mean in means.values()]
+    assert "0.5 at buy and hold's" in evaluation_table(told).caption
