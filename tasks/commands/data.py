@@ -21,7 +21,7 @@ class InspectSettings:
     """Check a file and summarise what it holds."""
 
     file: conf.Positional[Path]
-    """CSV or Parquet file, folder of CSVs, or npz."""
+    """CSV or Parquet file, folder of CSVs or of generated paths, or npz."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
     low, high = summary["price_range"]
     table = Table(title=str(settings.file), show_header=False)
     table.add_row("Days", f"{summary['days']:,}, {summary['span'][0]} to {summary['span'][1]}")
+    if summary["paths"] > 1:
+        table.add_row("Paths", f"{summary['paths']:,}; moves and ragged symbols are of the first")
     table.add_row("Symbols", f"{summary['symbols']:,}")
     table.add_row("Bars", f"{summary['rows']:,}")
     table.add_row("Prices", f"{low:,.4g} to {high:,.4g}")

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from vecenv.market.load import generator_of, known_days
+from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import read_values
 from vecenv.tasks.commands.market_settings import MarketSettings
@@ -67,7 +68,7 @@ def _trained_on(place: Path, settings: MarketSettings) -> str:
 
 def tell_known_before(console: Console, market: object, test: MarketTape, policies: Iterable[Path | None]) -> None:
     """Tell each such model of policies, None for no policy; nothing if the test is itself drawn by a generator."""
-    if generator_of(market) is not None:
+    if generator_of(market) is not None or path_files(market):
         return
     trained = {name for place in policies if place is not None for name in _markets(place)}
     for name in sorted(trained):

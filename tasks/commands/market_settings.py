@@ -12,6 +12,7 @@ import numpy as np
 from vecenv.core.device import device_named
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
+from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
@@ -39,12 +40,13 @@ _OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
 class MarketSettings(Settings):
     """Market, span and split.
 
-    A history is split by days, with an embargo between training and test; a generated market is split by paths.
+    A history is split by days, with an embargo between training and test; a generated market, and a folder of paths,
+    by paths.
     """
 
     market: str = "neural"
-    """CSV or Parquet file, folder of CSVs, npz, or a generator: neural (judged, if agents are tested on real days
-    afterwards), synthetic, planted, random_walk, or a file of vecenv worldmodel fit or train."""
+    """CSV or Parquet file, folder of CSVs or of generated paths, npz, or a generator: neural (judged, if agents are
+    tested on real days afterwards), synthetic, planted, random_walk, or a file of vecenv worldmodel fit or train."""
     symbols: tuple[str, ...] = ()
     """Symbols to trade, by default all, or the tier's, or as many of the model's own where it lacks one of these; in a
     tier of one symbol also random."""
@@ -121,6 +123,8 @@ class MarketSettings(Settings):
         if generate is None:
             own = ("num_paths", "num_days", "market_seed", *_OF_SOME_GENERATORS)
             names |= dict.fromkeys(own, "a generated market")
+            if len(path_files(self.market)) > 1 and self.train_end is None and self.test_start is None:
+                names["embargo"] = "a split by days"
         else:
             taken = signature(generate).parameters
             names |= dict.fromkeys(("context_market", *_OF_DOCUMENTS), "a market of data")

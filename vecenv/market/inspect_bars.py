@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, Bars
 from vecenv.market.long_table import MarketSource
+from vecenv.market.path_folders import path_files, read_paths
 from vecenv.market.sources import read_bars
 
 _LARGEST_MOVES = 5
@@ -17,23 +19,24 @@ def inspect(source: MarketSource) -> dict[str, Any]:
     """Summarise the bars of a source.
 
     Returns:
-        JSON-able dict: ``source``; ``span`` (first and last date); ``days``, ``symbols`` and ``rows``,
-        the numbers of dates, symbols and bars; ``columns`` and ``context``, names; ``price_range``, the
-        lowest low and the highest high; ``largest_moves``, the five largest relative moves between
+        JSON-able dict: ``source``; ``span`` (first and last date); ``paths``, ``days``, ``symbols`` and ``rows``,
+        the numbers of paths, dates, symbols and bars; ``columns`` and ``context``, names; ``price_range``, the
+        lowest low and the highest high; of the first path ``largest_moves``, the five largest relative moves between
         successive closes of a symbol, largest first; ``listings``, per symbol the first and last date,
         the number of bars and of dates without one between first and last.
 
     Raises:
         MarketDataError: for a fault in the source.
     """
-    bars = read_bars(source)
-    ohlcv, listed = bars.ohlcv[0].numpy(), bars.listed[0].numpy()
+    bars = read_paths(Path(str(source)), None) if path_files(source) else read_bars(source)
+    ohlcv, listed = bars.ohlcv.numpy(), bars.listed[0].numpy()
     return {
         "source": bars.source,
         "span": [str(bars.dates[0]), str(bars.dates[-1])],
+        "paths": len(ohlcv),
         "days": len(bars.dates),
         "symbols": len(bars.symbols),
-        "rows": int(listed.sum()),
+        "rows": int(bars.listed.sum()),
         "columns": list(bars.columns),
         "context": list(bars.context),
         "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],

@@ -19,6 +19,7 @@ import torch
 from vecenv.market.bars import Bars
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.path_folders import known_days_of_paths, path_files, read_paths
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -72,9 +73,13 @@ def fitting_symbols(market: object, wanted: Sequence[str]) -> tuple[str, ...]:
 def known_days(market: object) -> dict[str, str]:
     """Return the last day that a generator has learned from, by symbol, as ISO dates; nothing for data.
 
+    Of a folder of paths it is that of the generator which drew them.
+
     A generator that was trained on real days tells them by an attribute ``known_days``, a function of its file; a
     `functools.partial` is asked through its function. Others have learned from none.
     """
+    if path_files(market):
+        return known_days_of_paths(Path(str(market)))
     known = _of_generator(market, "known_days")
     return {} if known is None else dict(known())
 
@@ -192,7 +197,8 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
-    bars = read_bars(market, options.symbols, options.start, options.end)
+    read = read_paths if path_files(market) else read_bars
+    bars = read(market, options.symbols, options.start, options.end)
     if options.context_market is not None:
         bars = with_context(bars, options.context_market, options.context)
     return _with_documents(bars, options) if options.scores else bars

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from vecenv.market.csv_files import csv_header, read_csv
 from vecenv.market.parquet_files import read_parquet
+from vecenv.market.path_folders import path_files
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
@@ -106,6 +107,8 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
 def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
     if not path.exists():
         raise MarketDataError(f"{path}: there is no such file or folder")
+    if path_files(path):
+        raise MarketDataError(f"{path}: a folder of paths, as a market to trade; here one of its files is needed")
     if path.is_dir():
         return _load_folder(path, symbols)
     suffix = path.suffix.lower()

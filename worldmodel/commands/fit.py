@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +52,9 @@ VALIDATION_SHARE = 0.15
 
 LEAST_VALIDATION = 60
 """Minimum number of validation days."""
+
+NAMED = 6
+"""Symbols named in a message."""
 
 READING, ZERO_SHOT = "reading", "zero-shot"
 """Parts before the training."""
@@ -153,6 +156,7 @@ def _run(settings: FitSettings) -> dict[str, Any]:
         tell_market(console, market, bars, ends)
         record: dict[str, Any] = {"sources": {name: source}, "settings": asdict(training), "embargo": settings.embargo}
         record["init"] = {"weights": settings.init}
+        known = {} if initial is None else tell_known(console, settings.init, initial, bars.symbols, ends[0])
         if initial is None:
             state = new_state(NetworkSettings(markets=(name,)), training, device)
         else:
@@ -162,7 +166,8 @@ def _run(settings: FitSettings) -> dict[str, Any]:
             record["init"] |= {"market": nearest, "label": initial.record.get("label"), "zero_shot": told}
             record["init"] |= {"known_days": initial.known_days()}
             console.print(f"zero-shot: {told_scores(scores)}; it starts from {nearest}", soft_wrap=True)
-            tell_seen(console, settings.init, initial, nearest, ends[0])
+            if not known:
+                tell_seen(console, settings.init, initial, nearest, ends[0])
             state, market = state_from(network, training), market.estimated_by(network)
         if model_file(settings.init).absolute() != kept.absolute():
             kept.unlink(missing_ok=True)
@@ -172,11 +177,12 @@ def _run(settings: FitSettings) -> dict[str, Any]:
                 raise KeyboardInterrupt
             state.network.load_state_dict(state.best)
             starts, tensors = calibrate(state.network, [market], {name: bars.symbols}, bar.part)
+            calibrated = _validated(state.network, market)._asdict()
         except KeyboardInterrupt:
             tell_kept(console, kept)
             raise
     record |= {"history": state.history, "kept_step": state.best_step}
-    record |= {"interrupted": interrupted, "calibrated": _validated(state.network, market)._asdict()}
+    record |= {"interrupted": interrupted, "calibrated": calibrated}
     record |= {"starts": starts, "seconds": time.monotonic() - began}
     with telling_what_is_kept(kept, f"step {state.best_step}" if kept.exists() else None):
         save_network(settings.out, state.network, record, tensors)
@@ -210,9 +216,9 @@ def _train(
     asking = first_interrupt_asks(
         "Stopping the training; the best weights so far are calibrated now, Ctrl+C again leaves that out"
     )
-    if "market" in record["init"]:
-        judge_start(state, [market], training)
     with bar.part(TRAINING_PART), asking as stopped:
+        if "market" in record["init"]:
+            judge_start(state, [market], training)
         train_network(state, [market], training, on_step, on_validation, stopped)
         return stopped()
 
@@ -277,6 +283,22 @@ def tell_market(console: Console, market: TrainingMarket, bars: Bars, ends: tupl
     if few:
         told = f"fewer than {LEAST_DAYS} returns in training, no paths without a history: {', '.join(few)}"
         console.print(f"Symbols with {told}", soft_wrap=True)
+
+
+def tell_known(
+    console: Console, init: str, initial: Checkpoint, symbols: Sequence[str], train_end: str
+) -> dict[str, str]:
+    """Tell, before minutes of work, whether the initial weights know days of the validation's symbols; return these."""
+    end = np.datetime64(train_end, "D")
+    known = {name: day for name, day in initial.known_days().items() if name in symbols and np.datetime64(day) > end}
+    if known:
+        shown = ", ".join(list(known)[:NAMED]) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
+        console.print(
+            f"{init} has learned from days of {shown} up to {max(known.values())}, validation begins after "
+            f"{train_end}: zero-shot is better here than on new days, and may need no fit",
+            soft_wrap=True,
+        )
+    return known
 
 
 def tell_seen(console: Console, init: str, initial: Checkpoint, nearest: str, train_end: str) -> None:

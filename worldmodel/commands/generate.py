@@ -15,7 +15,9 @@ from rich.console import Console
 from vecenv.core.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet
+from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
+from vecenv.system.atomic_files import replacing
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
@@ -25,8 +27,8 @@ from vecenv.worldmodel.sampling.splitting import Level, Split
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.stress_paths import FEWEST_PATHS, share_of, stress_paths, told_share
 
-WEIGHTS_FILE = "weights.json"
-"""Probability and weights of the paths of a drawdown."""
+FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
+"""Endings that name a file, not a folder."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class GenerateSettings:
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
-    """Folder for the paths, one Parquet file each, with preceding and drawn days."""
+    """Folder for the paths, one Parquet file each, with preceding and drawn days: a market for the other commands."""
     model: str = "shipped"
     """Weights by name, shipped or judged, or a checkpoint of ``vecenv worldmodel train`` or ``fit``."""
     history: Path | None = None
@@ -70,6 +72,8 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
         ValueError: the settings do not fit the model or the history.
         FileNotFoundError: there is no such checkpoint.
     """
+    if settings.out.suffix.lower() in FILE_SUFFIXES:
+        raise ValueError(f"out is a folder, for a Parquet file of each path; {settings.out} names a file")
     for name in ("paths", "days"):
         if getattr(settings, name) < 1:
             raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
@@ -113,13 +117,22 @@ def _run(settings: GenerateSettings) -> dict[str, Any]:
     }
     if found is not None:
         weights = _weights(settings, found, dates[-settings.days :], [file.name for file in files])
-        (settings.out / WEIGHTS_FILE).write_text(json.dumps(weights, indent=2, allow_nan=False) + "\n")
+        _write_json(settings.out / WEIGHTS, weights)
         result["probability"] = found.probability
+    known = load_network(model_file(settings.model)).known_days()
+    # The last file: without it the paths are not read.
+    record = {"paths": settings.paths, "model": settings.model, "first_drawn": str(later[0]), "known_days": known}
+    _write_json(settings.out / RECORD, record)
     origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     console.print(
         f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}"
     )
     return result
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    with replacing(file) as partial:
+        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMarket, Bars]:

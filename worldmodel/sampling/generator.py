@@ -185,6 +185,11 @@ def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
 
 def _starts(saved: Checkpoint, model: Path) -> dict[str, tuple[str, ...]]:
     """Return the symbols with a start of each market that has one."""
+    if "starts" not in saved.record:
+        raise ValueError(
+            f"{model.name} holds weights of an unfinished training, without days from which paths start; "
+            "vecenv worldmodel fit --init goes on from them"
+        )
     known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
     if not known:
         raise ValueError(f"{model.name} was trained on too few days to start paths without history")

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 
 from tests.worldmodel.neural_market import KNOWN, TEST, TINY, save_judged_model, tiny_network, write_market
+from vecenv.market.load import MarketOptions, known_days, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
@@ -22,7 +23,7 @@ from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, Stati
 from vecenv.worldmodel.commands import fit as fit_command
 from vecenv.worldmodel.commands import train as train_command
 from vecenv.worldmodel.commands import validate as validate_command
-from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_market, tell_result, tell_seen
+from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_known, tell_market, tell_result, tell_seen
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
 from vecenv.worldmodel.metrics import discriminator_classifiers
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
@@ -235,11 +236,20 @@ def test_what_is_told_of_a_fit(tmp_path):
     for last in ("2010-06-01", None, "2010-06-02"):
         sources = {"one": {"validation_end": last}, "two": {"validation_end": "2030"}}
         tell_seen(console, "mine", SimpleNamespace(record={"sources": sources}), "one", "2010-06-01")
+    (seen,) = console.export_text().splitlines()
+    assert seen.startswith("mine has learned from days of one up to 2010-06-02, validation begins after 2010-06-01")
+    # Before the work: of the symbols of the file, not of others, and of days of the validation alone.
+    initial = SimpleNamespace(known_days=lambda: {"A": "2010-06-02", "B": "2010-06-01", "C": "2030-01-01"})
+    assert tell_known(console, "mine", initial, ("A", "B"), "2010-06-01") == {"A": "2010-06-02"}
+    assert tell_known(console, "mine", initial, ("B",), "2010-06-01") == {}
+    (known,) = console.export_text().splitlines()
+    assert known.startswith(
+        "mine has learned from days of A up to 2010-06-02, validation begins after 2010-06-01: zero"
+    )
     (tmp_path / "best").touch()
     for kept in ("none", "best"):
         tell_kept(console, tmp_path / kept)
-    seen, nothing, best = console.export_text().splitlines()
-    assert seen.startswith("mine has learned from days of one up to 2010-06-02, validation begins after 2010-06-01")
+    nothing, best = console.export_text().splitlines()
     assert "nothing is kept" in nothing and f"--init {tmp_path / 'best'} goes on" in best
     record = {"kept_step": 8, "interrupted": False, "init": {}, "calibrated": {"alone": -2.5, "joint": -2.75}}
     tell_result(console, Path("m"), record, "mine")
@@ -266,7 +276,7 @@ def test_generated_paths_are_markets_that_go_on_from_the_history(started_model, 
     nothing = ("--symbols", "CC", "AA", "--days", 3)
     for name, words in (("paths", after), ("halved", (*after, "--bf16")), ("nothing", nothing)):
         assert run(*common, "--out", tmp_path / name, *words) == 0
-        files[name] = sorted((tmp_path / name).iterdir())
+        files[name] = sorted((tmp_path / name).glob("*.parquet"))
     first, second, halved = (read_bars(file) for file in (*files["paths"], files["halved"][0]))
     assert first.currency == "EUR" and len(first.dates) == 45 and first.dates[29] == past.dates[-1]
     assert str(first.dates[30]) == "2011-01-03"
@@ -279,6 +289,13 @@ def test_generated_paths_are_markets_that_go_on_from_the_history(started_model, 
     for path, file in enumerate(files["nothing"]):
         assert bool((read_bars(file, ["CC", "AA"]).ohlcv[0] == generated.ohlcv[path, -33:]).all())
     assert "2 paths of 15 days of 3 symbols after 2010-12-31" in " ".join(capsys.readouterr().out.split())
+    # The folder is a market of two paths, on which the days before the drawn ones are not traded.
+    tape = load_market(tmp_path / "paths", MarketOptions(features=("daily_change",)))
+    assert (tape.num_paths, tape.num_days, tape.currency, len(tape.split_paths(0.5))) == (2, 45, "EUR", 2)
+    assert torch.allclose(tape.ohlcv[1, :, :, 3].double(), second.ohlcv[0, :, :, 3], rtol=1e-3) and tape.first_day == 30
+    assert known_days(tmp_path / "paths") == load_network(started_model).known_days()
+    assert run(*common, "--out", tmp_path / "x.parquet", *nothing) == 2 and not (tmp_path / "x.parquet").exists()
+    assert "out is a folder, for a Parquet file of each path" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
