@@ -13,7 +13,7 @@ from vecenv.market.document_files import read_news
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.market.parquet_files import write_parquet
-from vecenv.market.validation import MarketDataError
+from vecenv.market.validation import MarketDataError, MarketDataWarning
 
 # A Thursday and a Friday, then a Monday to Wednesday: the weekend is no trading day.
 GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}
@@ -115,14 +115,29 @@ def test_scores_of_a_day_are_averaged_and_texts_are_its_lines(tmp_path):
     assert (panels.text[0, 3] == -1).all() and len(panels.texts) == 2
 
 
+def test_news_of_weekends_count_on_monday_those_of_a_day_are_averaged_and_both_are_told(tmp_path):
+    """Friday's, Saturday's and Sunday's were all known before Monday's close."""
+    days = {"2024-05-31": 2, "2024-06-01": 5, "2024-06-02": 5}
+    file = written(tmp_path, [GOOD | {"date": day, "sentiment": score} for day, score in days.items()])
+    weekend = "2 of 3 rows are dated on days without trading: they count on the next session"
+    for delay, expected in ((0, {1: 2.0, 2: 5.0}), (1, {2: 4.0}), (2, {3: 4.0})):
+        with pytest.warns(MarketDataWarning) as told:
+            panels = panels_of(market(), score_files=(file,), score_delay=delay)
+        assert sentiments(panels) == [expected.get(day, NEUTRAL) for day in range(5)]
+        several = f"{3 if delay else 2} of 3 rows are not alone with their symbol and day: their mean is its score"
+        assert [str(warning.message) for warning in told] == [f"{file}: {weekend}", f"{file}: {several}"]
+    with pytest.raises(
+        MarketDataError, match="sentiment: no such file; a column of the market that is called so needs no"
+    ):
+        panels_of(market(sentiment={"A": [3.0] * 5, "B": [3.0] * 5}), score_files=("sentiment",))
+
+
 def test_bad_scores_are_refused_by_row_and_column(tmp_path):
     for rows, message in (
         ([GOOD, GOOD | {"symbol": "B", "sentiment": 5.5}], r"row 2, symbol B, column sentiment: 5\.5: outside 1 to 5"),
         ([GOOD | {"sentiment": "good"}], "row 1, column sentiment: 'good' is not a number"),
         ([GOOD, GOOD | {"symbol": "C"}], "row 2, symbol C, column symbol: C: the market has no such symbol"),
-        ([GOOD, GOOD | {"date": "2024-06-01"}], "row 2, symbol A, column date: 2024-06-01: not a trading day"),
         ([GOOD, GOOD | {"date": "2103-06-03"}], "row 2, symbol A, column date: 2103-06-03: outside the market's days"),
-        ([GOOD, GOOD | {"symbol": "B"}, GOOD], "row 3, symbol A, column date: 2024-05-31: there is a row"),
         ([{"symbol": "A", "published_at": "2024-05-31T09:00:00", "sentiment": 4}], "row 1, column publi.*zone"),
         ([{"symbol": "A", "date": "2024-05-31", "mood": 4}], "missing column sentiment or risk"),
         ([{"symbol": "A", "date": "2024-05-31", "sentiment": 4, "llm_sentiment": 4}], "both columns sent"),

@@ -53,7 +53,9 @@ def decision_days(published: pd.Series, dates: np.ndarray, close: MarketClose) -
 def dated_days(days: np.ndarray, dates: np.ndarray, delay: int) -> np.ndarray:
     """Return positions of the trading days from which documents with a date and no time count.
 
-    They count ``delay`` trading days later; 1 since one may have been published after that day's close. T stands for
-    days after the last. Shape: (rows,), int64.
+    They count on the ``delay``-th trading day after theirs; 1 since one may have been published after that day's close.
+    Without a delay it is that day, or the next on which there is trading. T stands for days after the last. Shape:
+    (rows,), int64.
     """
-    return np.minimum(np.searchsorted(dates, days, "left") + delay, len(dates))
+    place = np.searchsorted(dates, days, "right") + delay - 1 if delay else np.searchsorted(dates, days, "left")
+    return np.minimum(place, len(dates))

@@ -65,17 +65,12 @@ def read_scores(path: str | Path, names: Sequence[str]) -> pd.DataFrame:
         the text.
 
     Raises:
-        MarketDataError: as `read_news`, or a score is not a number, or a row of a symbol and date, or time of
-            publication, is there twice.
+        MarketDataError: as `read_news`, or a score is not a number.
     """
     raw, columns, source = _read(path, names)
     found = {name: raw[column] for name, column in columns.items()}
     scores = {name: _numbers(found[name], source) for name in names if name in found}
-    table = pd.DataFrame(_keys(found, source) | scores)
-    day = "published_at" if "published_at" in table else "date"
-    what = f"there is a row of this symbol and {day} already"
-    refuse_documents(table, table.duplicated([day, "symbol"]).to_numpy(), day, what, source)
-    return table
+    return pd.DataFrame(_keys(found, source) | scores)
 
 
 def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:

@@ -1,11 +1,13 @@
 """Scores of documents from a market's own columns and from files of their own, aligned to decision days.
 
 A score counts from the first close at or after its publication. Where only a date is known, it may have been published
-after that day's close: it counts ``delay`` trading days later, by default from the next.
+after that day's close: it counts ``delay`` trading days later, by default from the next, and what is dated on a day
+without trading from the next session. Several of a symbol that count from the same day are averaged.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from vecenv.market.bars import Bars
 from vecenv.market.decision_days import MarketClose, dated_days, decision_days
 from vecenv.market.document_files import read_news, read_scores, refuse_documents
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
-from vecenv.market.validation import MarketDataError
+from vecenv.market.validation import MarketDataError, MarketDataWarning
 
 FINRL_NAMES = {name: f"llm_{name}" for name in SCORES}
 """Columns of FinRL-DeepSeek's files, in which 0 stands for a missing score."""
@@ -75,8 +77,13 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
     """
     columns = dict(bars.columns)
     for file in map(str, files):
+        if not Path(file).exists() and file in (*columns, *FINRL_NAMES.values()):
+            raise MarketDataError(f"{file}: no such file; a column of the market that is called so needs no option")
         table = read_scores(file, (*SCORES, *FINRL_NAMES.values()))
         day, symbol = placed_rows(table, bars, close, delay, cut, file)
+        cell = (day * len(bars.symbols) + symbol)[(day < len(bars.dates)) & (symbol >= 0)]
+        several = len(cell) - int((np.unique(cell, return_counts=True)[1] == 1).sum())
+        _tell(several, len(table), "are not alone with their symbol and day: their mean is its score", file)
         for name in SCORES:
             if name not in table and FINRL_NAMES[name] not in table:
                 continue
@@ -142,10 +149,9 @@ def placed_rows(
     if "published_at" in table:
         day = decision_days(table["published_at"], dates, close)
     else:
-        absent = dates[np.minimum(np.searchsorted(dates, days, "left"), len(dates) - 1)] != days
-        what = "not a trading day of the market, and there is no time of publication"
-        refuse_documents(table, absent & ~outside, "date", what, source)
         day = dated_days(days, dates, delay)
+        absent = int((~np.isin(days, dates) & ~outside).sum())
+        _tell(absent, len(table), "are dated on days without trading: they count on the next session", source)
     # What was published before the first day has been acted upon before.
     day = np.where(days < dates[0], len(dates), day)
     place = symbols.fillna(-1).to_numpy(dtype=np.int64)
@@ -153,6 +159,11 @@ def placed_rows(
         span = f"{dates[0]} to {dates[-1]}"
         raise MarketDataError(f"{source}: none of its {len(table)} rows counts for a symbol of the market from {span}")
     return day, place
+
+
+def _tell(count: int, rows: int, what: str, source: str) -> None:
+    if count:
+        warnings.warn(f"{source}: {count:,} of {rows:,} rows {what}", MarketDataWarning, stacklevel=4)
 
 
 def _score(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
