@@ -24,7 +24,7 @@ from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import Prices, fill_prices
 from vecenv.kernels.weights import chosen_weights
 from vecenv.market.tape import MarketTape
-from vecenv.market.ticks import coarser_tick
+from vecenv.market.ticks import fewer_ticks
 from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio, restored_growth
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.items import split_symbols
@@ -90,7 +90,7 @@ class StockTrading(Scenario[StockState]):
             raise ValueError(
                 f"initial_cash {config.initial_cash:g} is {config.initial_cash / tape.tick_size:.3g} ticks of "
                 f"{tape.tick_size:g}; exact accounts need fewer than 2^37: "
-                f"use a tick_size of {coarser_tick(config.initial_cash, MAX_CASH_TICKS):g}"
+                + fewer_ticks(config.initial_cash, MAX_CASH_TICKS, tape.tick_size, tape.symbols, tape.ohlcv)
             )
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())

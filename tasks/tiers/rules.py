@@ -14,7 +14,7 @@ from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 from vecenv.core.scenario import Items, Scenario
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.tape import MarketTape
-from vecenv.market.ticks import coarser_tick
+from vecenv.market.ticks import fewer_ticks
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.items import OWN_FEATURES, split_symbols
@@ -63,7 +63,8 @@ class TierRules(Scenario[TierState]):
         if richest / self.tape.tick_size >= MAX_CASH_TICKS:
             raise ValueError(
                 f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
-                f"exact orders need fewer than 2^36: use a tick_size of {coarser_tick(richest, MAX_CASH_TICKS):g}"
+                "exact orders need fewer than 2^36: "
+                + fewer_ticks(richest, MAX_CASH_TICKS, self.tape.tick_size, self.tape.symbols, self.tape.ohlcv)
             )
         self.money = Money(whole_shares=True, dtype=torch.float64)
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64

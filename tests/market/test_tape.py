@@ -1,5 +1,7 @@
 """The tape: gaps, listings, warm-up, spans of days, subsets of symbols, its name, and the tick of its prices."""
 
+import itertools
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -284,7 +286,7 @@ def test_ticks_that_move_prices_too_far_and_what_no_account_can_hold_are_refused
         MarketTape.from_bars(falls, ())
     apart = flat_bars([[0.0, 7e4], [1e-4, 7e4]])
     apart.ohlcv[0, 0, 0, :VOLUME] = 1.0
-    with pytest.raises(MarketDataError, match=r"A by 29.87% \(7.7e-05 on 2024-01-02\); leave them out"):
+    with pytest.raises(MarketDataError, match=r"A by 29.87% \(7.7e-05 on 2024-01-02\); no tick_size fits A"):
         MarketTape.from_bars(replace(apart, ohlcv=apart.ohlcv * torch.tensor([0.77, 1, 1, 0.77, 1])), ())
     with pytest.raises(MarketDataError, match=r"and \d more; use tick_size"):
         MarketTape.from_bars(flat_bars([[1.00049 + 0.001 * k for k in range(10)]]), (), tick_size=0.01)
@@ -315,6 +317,35 @@ def test_ticks_that_move_prices_too_far_and_what_no_account_can_hold_are_refused
         tick = float(str(refused.value).rsplit(" ", 1)[1])
         assert cash / tick < MAX_CASH_TICKS <= 10 * cash / tick
         StockTrading(MarketTape.from_bars(bars, (), tick_size=tick), config)
+
+
+@pytest.mark.parametrize("cash", [1e3, 1e6, 1e9])
+def test_the_advice_of_every_message_is_accepted_by_the_next(cash):
+    """Prices of 1e-8 to 1e6 and any first tick: two messages at most, or one that says what cannot stand together."""
+    advice = (
+        r"use (?:a )?(tick_size)(?:=| of )(\S+)$",
+        r"fits the prices of A(?:, B)?: use (initial_cash) of (\S+) or less",
+    )
+    ends = set()
+    for low, high in itertools.combinations_with_replacement((1.3e-8, 1.1e-5, 0.7, 110.0, 9.01e5), 2):
+        for tick in (None, 1e-12, 1e-4, 10.0):
+            bars, given, told = flat_bars([[low, high]] * 3), {"tick_size": tick, "initial_cash": cash}, []
+            while True:
+                try:
+                    tape = MarketTape.from_bars(bars, (), tick_size=given["tick_size"])
+                    StockTrading(tape, StockTradingConfig(initial_cash=given["initial_cash"], episode_length=1))
+                    break
+                except ValueError as refused:
+                    told.append(str(refused))
+                found = [match for pattern in advice if (match := re.search(pattern, told[-1]))]
+                if not found:
+                    assert "no tick_size fits A (" in told[-1] and "cannot stand in one market" in told[-1], told
+                    assert high / low > 1e7
+                    break
+                given[found[0][1]] = float(found[0][2])
+                assert len(told) <= 2, told
+            ends.add(re.sub(r"[^ a-z_]", "", told[-1])[-30:] if told else "")
+    assert len(ends) > 1
 
 
 @pytest.fixture(scope="module")

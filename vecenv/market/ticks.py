@@ -7,6 +7,7 @@ bits, which moves a price by less than a ten-millionth. One tick therefore serve
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -50,9 +51,36 @@ def choose_tick(lowest_price: float) -> float:
     return float(f"{tick:.0e}")
 
 
-def coarser_tick(amount: float, bound: int) -> float:
-    """Return the finest power of ten of which an amount of money has fewer than ``bound``."""
-    return float(f"{10.0 ** (math.floor(math.log10(amount / bound)) + 1):.0e}")
+def tick_between(least: float, prices: Tensor) -> float | None:
+    """Return the finest power of ten above ``least`` with which no price above 0 moves by more than `MAX_ROUNDING`.
+
+    If there is none, a tick of one digit; None if there is none either.
+    """
+    prices = prices[prices > 0].double()
+    most = 2 * MAX_ROUNDING * float(prices.min()) * (1 - MAX_ROUNDING)
+    digit = 10.0 ** math.floor(math.log10(most))
+    for tick in (10.0 ** (math.floor(math.log10(least)) + 1), math.floor(most / digit) * digit):
+        tick = float(f"{tick:.0e}")
+        moved = ((prices / tick).round().clamp(min=1.0) * tick / prices - 1).abs().max()
+        if tick > least and float(moved) <= MAX_ROUNDING:
+            return tick
+    return None
+
+
+def fewer_ticks(amount: float, bound: int, tick: float, symbols: Sequence[str], ohlcv: Tensor) -> str:
+    """Return what to set where an amount of money must be fewer than ``bound`` ticks; prices 0 for none, (P, T, K, 5).
+
+    It is a tick with which the prices can be read too, else less money, or the symbols that need a finer tick.
+    """
+    least, prices = amount / bound, ohlcv[..., :VOLUME]
+    found = tick_between(least, prices)
+    if found is not None:
+        return f"use a tick_size of {found:g}"
+    cheap = [name for place, name in enumerate(symbols) if tick_between(least, prices[:, :, place]) is None]
+    told = ", ".join(cheap[:NAMED]) + (f" and {len(cheap) - NAMED} more" if len(cheap) > NAMED else "")
+    digit = 10.0 ** math.floor(math.log10(bound * tick))
+    most = math.floor(bound * tick / digit * (1 - MAX_ROUNDING)) * digit
+    return f"no tick_size as coarse fits the prices of {told}: use initial_cash of {most:g} or less, or leave these out"
 
 
 def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tensor:
@@ -62,22 +90,36 @@ def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tenso
         MarketDataError: a price is 2³⁶ ticks or more, or moves by more than `MAX_ROUNDING`.
     """
     prices, here = ohlcv[..., :VOLUME], listed[..., None]
-    highest = 2.0 ** (WIDEST_BITS - 1) * tick
-    if len(where := (here & (prices >= highest)).nonzero()):
+    bound = 2.0 ** (WIDEST_BITS - 1)
+    if len(where := (here & (prices >= bound * tick)).nonzero()):
+        told = _worst(bars, prices, where, prices)
         raise MarketDataError(
-            f"{bars.source}: prices must be below 2^36 ticks of {tick:g}: {_worst(bars, prices, where, prices)}; "
-            "use a coarser tick_size, or exclude symbols with extreme prices"
+            f"{bars.source}: prices must be below 2^36 ticks of {tick:g}: {told}; {_other_tick(bars, prices, here)}"
         )
     ticks = (prices / tick).round().clamp(min=1.0).float().double()
     moved = (ticks * tick).sub_(prices).abs_().div_(prices)
     if len(where := (here & (moved > MAX_ROUNDING)).nonzero()):
-        finer = choose_tick(float(prices[tuple(where.T)].min()))
-        advice = f"use tick_size={finer:g}" if float(prices.max()) < highest / tick * finer else "leave them out"
         raise MarketDataError(
             f"{bars.source}: a tick of {tick:g} moves prices by more than {MAX_ROUNDING:.2%}: "
-            f"{_worst(bars, moved, where, prices)}; {advice}"
+            f"{_worst(bars, moved, where, prices)}; {_other_tick(bars, prices, here)}"
         )
     return ticks
+
+
+def _other_tick(bars: Bars, prices: Tensor, here: Tensor) -> str:
+    """Return the tick that fits all prices, or which symbols have none in common."""
+    lows, highs = prices.where(here, torch.inf).amin((0, 1, 3)), prices.where(here, 0.0).amax((0, 1, 3))
+    low, high, bound = int(lows.argmin()), int(highs.argmax()), 2.0 ** (WIDEST_BITS - 1)
+    usual = choose_tick(float(lows[low]))
+    tick: float | None = usual
+    if usual * bound <= float(highs[high]):
+        tick = tick_between(float(highs[high]) / bound, prices[here.expand_as(prices)])
+    if tick is not None:
+        return f"use tick_size={tick:g}"
+    return (
+        f"no tick_size fits {bars.symbols[low]} ({float(lows[low]):g}) and {bars.symbols[high]} "
+        f"({float(highs[high]):g}): they cannot stand in one market, leave one of them out"
+    )
 
 
 def price_bits(highest_ticks: float) -> int:
