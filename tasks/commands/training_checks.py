@@ -53,7 +53,7 @@ def check_resumed(settings: TrainSettings) -> None:
     if settings.resume is None:
         return
     recorded = TrainSettings.defaults(["--resume", str(settings.resume)])
-    free = (*NOT_IN_FILES, *MAY_CHANGE_OF_RUN)
+    free: tuple[str, ...] = (*NOT_IN_FILES, *MAY_CHANGE_OF_RUN)
     if generator_of(settings.market) is None and generator_of(recorded.market) is None:
         free += _FILES
     began, given = (as_values(in_effect(one), free) for one in (recorded, settings))

@@ -7,16 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from vecenv.core.memory import check_memory
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots, check_rows
 
 LONGEST_HOLE = 900.0
 """Seconds of the longest hole that a clock runs through: the rows of longer ones are left out, and what comes after is
 a recording of its own."""
-
-_ROW_BYTES, _LEVEL_BYTES = 280, 120
-"""Bytes that reading takes for a row of the clock and for each of its levels, as measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +108,6 @@ def _clock_numbers(snapshots: Snapshots, gap: int, lasts: np.ndarray, step_gap: 
     what = f"{snapshots.source}: {rows:,} rows of {snapshots.levels} levels every {step_gap:g} s"
     check_rows(rows, snapshots.levels, what)
     return np.concatenate([np.arange(start, stop + 1) for start, stop in zip(starts, ends, strict=True)])
-
-
-def check_rows(rows: int, levels: int, what: str) -> None:
-    """Raise TooLittleMemoryError if so many rows do not fit into memory; ``what`` says of what, in the plural."""
-    needed = rows * (_ROW_BYTES + levels * _LEVEL_BYTES)
-    check_memory(needed, "cpu", what, "choose a larger step_gap, fewer levels or fewer hours")
 
 
 def moment(time: int) -> str:

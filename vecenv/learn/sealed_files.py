@@ -25,7 +25,7 @@ def digest_of(tensors: Mapping[str, Tensor], texts: Mapping[str, str] | None = N
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     for name, text in sorted((texts or {}).items()):
         digest.update(f"{len(name)} {len(text)} {name}{text}".encode())
     return digest.hexdigest()

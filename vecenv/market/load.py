@@ -197,8 +197,8 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
-    read = read_paths if path_files(market) else read_bars
-    bars = read(market, options.symbols, options.start, options.end)
+    chosen = options.symbols, options.start, options.end
+    bars = read_paths(Path(str(market)), *chosen) if path_files(market) else read_bars(market, *chosen)
     if options.context_market is not None:
         bars = with_context(bars, options.context_market, options.context)
     return _with_documents(bars, options) if options.scores else bars

@@ -97,7 +97,7 @@ class Settings:
         check_fields(self)
 
 
-def check_fields(settings: object) -> None:
+def check_fields(settings: Any) -> None:  # noqa: ANN401
     """Check and convert the values of a dataclass in place; ValueError of the first that is wrong."""
     for name, check in _checks(type(settings)).items():
         value = getattr(settings, name)
@@ -195,14 +195,11 @@ def _either(checks: Sequence[Check]) -> Check:
                 return one(value)
             except _Wrong as error:
                 wrong.append(error)
-        for error in wrong:
-            if error.typed or error.choices:
-                raise error
-        raise _Wrong(
-            " or ".join(error.told.removeprefix("be ") if n else error.told for n, error in enumerate(wrong)),
-            value,
-            False,
-        )
+        for one_wrong in wrong:
+            if one_wrong.typed or one_wrong.choices:
+                raise one_wrong
+        told = " or ".join(one_wrong.told.removeprefix("be ") for one_wrong in wrong)
+        raise _Wrong(f"be {told}", value, typed=False)
 
     return check
 
@@ -210,7 +207,7 @@ def _either(checks: Sequence[Check]) -> Check:
 def _number(kind: type, within: Within) -> Check:
     limit, words = (LARGEST_COUNT, "be a whole number") if kind is int else (LARGEST, "be a number")
     limit = within.limit or limit
-    wanted: type = Integral if kind is int else Real  # type: ignore[assignment]
+    wanted: type = Integral if kind is int else Real
 
     def check(value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, bool) or not isinstance(value, wanted):

@@ -9,10 +9,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from vecenv.core.memory import check_memory
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 
 FaultyRows = Literal["refuse", "hole"]
 """What becomes of rows whose book or time cannot be."""
+
+_ROW_BYTES, _LEVEL_BYTES = 280, 120
+"""Bytes that reading takes for a row of the clock and for each of its levels, as measured."""
 
 _OPTION = "; with --env.faulty-rows hole (faulty_rows='hole') such rows are holes, and are counted"
 
@@ -149,3 +153,9 @@ class Snapshots:
 
     def _refuse(self, row: int, column: str, fault: str) -> None:
         raise MarketDataError(f"{self._place()}: row {self.rows[row]}, {column}: {fault}")
+
+
+def check_rows(rows: int, levels: int, what: str) -> None:
+    """Raise TooLittleMemoryError if so many rows do not fit into memory; ``what`` says of what, in the plural."""
+    needed = rows * (_ROW_BYTES + levels * _LEVEL_BYTES)
+    check_memory(needed, "cpu", what, "choose a larger step_gap, fewer levels or fewer hours")
