@@ -67,8 +67,8 @@ class Task:
         numbers: whether an action may be numbers within bounds under a config, as actors with critics of their actions
             need; likewise.
         shortened: returns a config whose episodes fit into a number of days.
-        parted: returns the config of the episodes for ``train``, ``validation`` or ``test``, of a task without a market
-            that reads data of its own; others tell them apart by their random numbers alone.
+        parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
+            a market that reads data of its own; others tell them apart by their random numbers alone.
         blocks: returns the block of time of each episode that an environment is at the start of, shape (N,), int64:
             episodes of one block are not independent. By default all are.
         trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
@@ -101,7 +101,7 @@ class Task:
     one_choice: Callable[[Any], bool] = lambda config: True
     numbers: Callable[[Any], bool] = lambda config: True
     shortened: Callable[[Any, int], Any] = lambda config, days: config
-    parted: Callable[[Any, Split], Any] = lambda config, part: config
+    parted: Callable[[Any, Any], Any] = lambda config, part: config
     blocks: Callable[[VecEnv], Tensor] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None

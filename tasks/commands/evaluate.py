@@ -55,6 +55,7 @@ from vecenv.tasks.commands.simulated import (
     is_simulated,
     show_simulation,
     split_environment,
+    unknown_to,
     without_effect,
 )
 from vecenv.text.recording import write_parquet
@@ -186,7 +187,11 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = asked_combination(settings.combine, settings.sharpe_temperature)
     check_combination(combination, list(checkpoints.values()))
-    env = _simulation(settings, console) if is_simulated(settings.task) else _on_tape(settings, checkpoints, console)
+    env = (
+        _simulation(settings, checkpoints, console)
+        if is_simulated(settings.task)
+        else _on_tape(settings, checkpoints, console)
+    )
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
         evaluation = evaluate(env, agents, settings.seed)
@@ -218,9 +223,13 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def _simulation(settings: EvaluateSettings, console: Console) -> VecEnv:
+def _simulation(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv:
     env = split_environment(settings.task, settings.env, settings.episodes, "test", settings.device)
-    show_simulation(console, {"test": env}, settings.seed)
+    why = ""
+    if unknown_to([read_checkpoint(path)["scenario"] for path in checkpoints.values()], env):
+        env = split_environment(settings.task, settings.env, settings.episodes, "all", settings.device)
+        why = "all of it, as no policy here was trained on this time"
+    show_simulation(console, {"test": env}, settings.seed, why)
     return env
 
 

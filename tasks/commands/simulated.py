@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -42,24 +43,42 @@ def split_environment(
     task: str,
     config: Any,  # noqa: ANN401
     num_episodes: int,
-    split: Split,
+    split: Split | Literal["all"],
     device: str,
     compile: bool = False,
 ) -> VecEnv:
     """Make an environment of episodes, one a row, of the split ``train``, ``validation`` or ``test``.
+
+    Of a task that reads data, ``all`` plays them whole.
 
     Raises:
         ValueError: there is no episode, or more than the numbers suffice for, or the task's data are invalid.
     """
     if not 1 <= num_episodes <= VALIDATION:
         raise ValueError(f"episodes must be in 1 … {VALIDATION:,}, got {num_episodes:,}")
-    ids = FIRST[split] + torch.arange(num_episodes)
+    ids = FIRST["test" if split == "all" else split] + torch.arange(num_episodes)
     own = task_named(task).parted(config, split)
     # Starts are drawn by them too.
     return vecenv.make(task, num_episodes, device=device_named(device), compile=compile, config=own, env_ids=ids)
 
 
-def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed: int) -> None:
+def unknown_to(scenarios: Sequence[Mapping[str, Any]], env: VecEnv) -> bool:
+    """Whether policies, given by the metadata of their trainings, were trained on no time of the data of ``env``.
+
+    False without policies, of tasks without data, and where another share of the test is asked for than they had.
+    """
+    own = json.loads(json.dumps(env.scenario.metadata()))
+    if not scenarios or "part" not in own:
+        return False
+    asked = [
+        name for name in ("test_fraction", "test_hours") if own["config"].get(name) != scenarios[0]["config"].get(name)
+    ]
+    first, last = own["market"]["first"], own["market"]["last"]
+    seen = [one for one in scenarios if one["part"]["first"] <= last and first <= one["part"]["last"]]
+    return not asked and not seen
+
+
+def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed: int, why: str = "") -> None:
     test = environments["test"]
     metadata = test.scenario.metadata()
     if "market" not in metadata:
@@ -70,4 +89,5 @@ def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed
     console.print(f"Task      {test.scenario.name}, seed {seed}", soft_wrap=True)
     console.print(f"Market    {metadata['market']['description']}", soft_wrap=True)
     for split, env in environments.items():
-        console.print(f"{SHOWN[split]:<9} {env.scenario.metadata()['part']['description']}", soft_wrap=True)
+        told = env.scenario.metadata()["part"]["description"] + (f": {why}" if why else "")
+        console.print(f"{SHOWN[split]:<9} {told}", soft_wrap=True)

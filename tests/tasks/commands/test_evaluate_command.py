@@ -18,11 +18,13 @@ from vecenv.language.config import AnswerConfig
 from vecenv.learn import combination, ensemble, evaluation
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import known_days
 from vecenv.tasks.commands import cli, comparison, known_before
 from vecenv.tasks.commands.comparison import comparison_environment, trained_agents, validation_environment
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main
 from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.agents import BuyAndHold
@@ -138,8 +140,29 @@ def test_a_policy_plays_all_days_of_a_market_that_it_never_saw_and_the_test_of_i
         assert ("Left out  volume_of_tweets: columns that no agent sees" in out) == bool(given)
     # What a policy without settings was trained on is not known.
     (tmp_path / "alone.pt").write_bytes((run / "checkpoint.pt").read_bytes())
-    settings = defaults("--checkpoint", tmp_path / "alone.pt", "--market", tmp_path / "new.csv")
-    assert "is not known" in known_before.days_to_play(settings, small_tape(40), settings.checkpoint, None)[1]
+    settings = replace(defaults("--checkpoint", place / "tilts"), market=str(tmp_path / "new.csv"))
+    assert "is not known" in known_before.days_to_play(settings, small_tape(40), [tmp_path / "alone.pt"], None)[1]
+
+
+def test_a_policy_plays_all_of_a_recording_of_another_time(tmp_path, capsys):
+    rules = {"synthetic_hours": 1, "episode_steps": 60, "embargo": 60}
+    env = vecenv.make("crypto_lob", 4, compile=False, config=CryptoLobConfig(**rules, part="train"))
+    state = PPO(env, PPOConfig(num_steps=4, minibatches=1, hidden=(4,))).state_dict()
+    words = [word for name, value in rules.items() for word in (f"--env.{name.replace('_', '-')}", str(value))]
+    for day, more, told in (
+        ("2024", [], "2024-01-01 00:45:00 to 2024-01-01 00:59:59"),
+        ("2023", [], "2024-01-01 00:00:00 to 2024-01-01 00:59:59"),
+        ("2023", ["--env.test-fraction", "0.5"], "2024-01-01 00:30:00 to 2024-01-01 00:59:59"),
+    ):
+        part = {
+            name: text.replace("2024", day) for name, text in state["scenario"]["part"].items() if name != "windows"
+        }
+        save_checkpoint(state | {"scenario": state["scenario"] | {"part": part}}, tmp_path / "run.pt")
+        given = ["evaluate", "--checkpoint", str(tmp_path / "run.pt"), "--agents", "hold", "--episodes", "2"]
+        assert cli.main([*given, *words, *more]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Test "))
+        assert told in line
+        assert line.endswith(": all of it, as no policy here was trained on this time") == (day == "2023" and not more)
 
 
 def test_episodes_fit_into_the_days_of_the_test():
