@@ -117,6 +117,16 @@ class ByDay(ReachZero):
         return (reference.float().unsqueeze(-1),)
 
 
+def scaled(reward: float = 1.0, observation: float | tuple[float, ...] = 1.0, **more: object) -> vecenv.Task:
+    def observed(self, state, *_):
+        return (torch.tensor(observation).reshape(-1) * state.position,)
+
+    def earned(self, state, action, next_state, *_):
+        return -reward * next_state.position.abs()
+
+    return broken(reward=earned, observation=observed, **more)
+
+
 BEYOND = broken(ByDay, reference=lambda self, state: state.day + 21)
 COMPILED = stepping(lambda self: 0.01 if get_proxy_mode() is None else 0.02)
 TWICE_TOLD = replace(REACH_ZERO, outcomes={"distance": "count", "speed": "count"})
@@ -136,6 +146,10 @@ BROKEN = {
     "masks: no choice is left of component 0": broken(Categories),
     "risk levels: risk levels must be finite and positive": broken(risk_level=lambda *given: given[2].position),
     "risk levels: a risk level must be one floating number": broken(risk_level=lambda *_: torch.ones(2)),
+    "scales: the reward has a standard deviation of 2.* on random play": scaled(reward=1e-6),
+    "scales: block 0 of the observation has a root mean square of .*e-05 on": scaled(observation=1e-4),
+    "scales: column 1 of block 0 of the observation has a root mean square of .* on": scaled(observation=(1.0, 1e-4)),
+    "scales: block 0 of the observation has a root mean square of 5.*e.02 on": scaled(observation=1e3),
     "text: parse raises ValueError on": replace(REACH_ZERO, text=Brittle),
     "compiled steps: step 0: state.position differs between a compiled step and an eager one": COMPILED,
     "it cannot be made and stepped once": ALONE,
@@ -148,6 +162,10 @@ BROKEN = {
 def test_a_broken_task_is_told_what_is_broken(message):
     with pytest.raises(TaskFault, match=f"^reach_zero: {message}"):
         check_task(BROKEN[message], compiled="compiled" in message)
+
+
+def test_a_task_may_say_why_it_is_off_scale():
+    check_task(scaled(1e-6, 1e3, off_scale={"reward": "of a purpose", "block 0": "too"}), compiled=False)
 
 
 def test_what_holds_for_one_number_of_rows_and_unknown_fields():

@@ -57,7 +57,7 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
 
 def _trained(rules: TierConfig, tape: MarketTape, preset: str, seed: int) -> list[dict[str, Any]]:
     # At one order a day HOLD is initially as likely as any other choice; the grader counts in presets with a grade.
-    rules = replace(rules, reward=preset, grader="seed", max_orders=1, action="discrete")
+    rules = replace(rules, reward=preset, grader="seed", max_orders=1, action="discrete", observation="raw")
     env = vecenv.make(TASK, NUM_ENVS, market=tape, seed=seed, compile=True, config=rules)
     learner = PPO(env, PPOConfig(num_steps=rules.days, total_frames=UPDATES * rules.days * NUM_ENVS, seed=seed))
     history = []

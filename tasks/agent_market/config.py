@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from vecenv.system.settings import Cash, Count, CountFromZero, Positive, Within
+from vecenv.system.settings import Cash, Count, CountFromZero, Within
 from vecenv.tasks.agent_market.background import NUM_CANDLES, BackgroundConfig
 
 MAX_TICKS = 2**23
@@ -39,10 +39,10 @@ class SeatConfig(BackgroundConfig):
     """Show the public estimate of the fundamental, and what is derived from it."""
     depth: bool = False
     """Show the best ten levels of both sides too."""
+    observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
+    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
     max_orders: Annotated[int, Within(2, MAX_ORDERS)] = 4
     """Orders of a list, such as an answer in text, at most."""
-    reward_scale: Positive = 1e-3
-    """Factor of the reward."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

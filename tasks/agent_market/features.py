@@ -7,6 +7,7 @@ to the newest close first: the difference of two large numbers would lose its di
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -52,54 +53,70 @@ class News(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """A feature's meaning in words, its range, and ``neutral``, its value where it is undefined."""
+    """A feature's meaning in words, its range, and ``neutral``, its value where it is undefined.
+
+    ``scale``, divided by the price with ``of_price``, is about one over its usual size.
+    """
 
     meaning: str
     low: float = -math.inf
     high: float = math.inf
     neutral: float = 0.0
+    scale: float = 1.0
+    of_price: bool = False
 
 
 _PRICE = (0.0, math.inf)
 
 FEATURES: dict[str, Feature] = {
-    "mid": Feature("middle of best bid and ask", *_PRICE),
-    **{f"change_{lag}": Feature(f"change of the mid over {lag} candles, %", -100.0) for lag in LAGS},
-    **{f"log_return_{lag}": Feature(f"log return of the mid over {lag} candles") for lag in LAGS},
-    "sma_8": Feature("mean of 8 closes", *_PRICE),
-    "sma_16": Feature("mean of 16 closes", *_PRICE),
-    "ema_8": Feature("exponential mean of the closes, span 8", *_PRICE),
-    "ema_16": Feature("exponential mean of the closes, span 16", *_PRICE),
-    "rsi_8": Feature("relative strength index, Wilder's mean over 8", 0.0, 100.0, 50.0),
-    "macd": Feature("exponential mean of span 8 less that of span 16"),
-    "macd_signal": Feature("exponential mean of the MACD, span 4"),
-    "macd_histogram": Feature("MACD less its signal"),
-    "bollinger_upper": Feature("mean of 12 closes and two standard deviations"),
-    "bollinger_middle": Feature("mean of 12 closes", *_PRICE),
-    "bollinger_lower": Feature("mean of 12 closes less two standard deviations"),
+    "mid": Feature("middle of best bid and ask", *_PRICE, of_price=True),
+    **{f"change_{lag}": Feature(f"change of the mid over {lag} candles, %", -100.0, scale=2.0**6) for lag in LAGS},
+    **{f"log_return_{lag}": Feature(f"log return of the mid over {lag} candles", scale=2.0**13) for lag in LAGS},
+    "sma_8": Feature("mean of 8 closes", *_PRICE, of_price=True),
+    "sma_16": Feature("mean of 16 closes", *_PRICE, of_price=True),
+    "ema_8": Feature("exponential mean of the closes, span 8", *_PRICE, of_price=True),
+    "ema_16": Feature("exponential mean of the closes, span 16", *_PRICE, of_price=True),
+    "rsi_8": Feature("relative strength index, Wilder's mean over 8", 0.0, 100.0, 50.0, scale=2.0**-6),
+    "macd": Feature("exponential mean of span 8 less that of span 16", scale=1e4, of_price=True),
+    "macd_signal": Feature("exponential mean of the MACD, span 4", scale=1e4, of_price=True),
+    "macd_histogram": Feature("MACD less its signal", scale=1e4, of_price=True),
+    "bollinger_upper": Feature("mean of 12 closes and two standard deviations", of_price=True),
+    "bollinger_middle": Feature("mean of 12 closes", *_PRICE, of_price=True),
+    "bollinger_lower": Feature("mean of 12 closes less two standard deviations", of_price=True),
     "bollinger_position": Feature("place of the close between the bands: 0 lower, 1 upper", neutral=0.5),
-    "atr_8": Feature("average true range, Wilder's mean over 8", *_PRICE),
+    "atr_8": Feature("average true range, Wilder's mean over 8", *_PRICE, scale=1e4, of_price=True),
     "news_active": Feature("1 while there are news", 0.0, 1.0),
     "news_sentiment": Feature("1 for good news, -1 for bad", -1.0, 1.0),
-    "news_magnitude": Feature("shift of the fundamental by the news", *_PRICE),
-    "news_remaining": Feature("ticks that the news last", *_PRICE),
+    "news_magnitude": Feature("shift of the fundamental by the news", *_PRICE, scale=1e4, of_price=True),
+    "news_remaining": Feature("ticks that the news last", *_PRICE, scale=2.0**-6),
     "spread": Feature("spread in basis points of the mid", *_PRICE),
     "imbalance": Feature("bids less asks over both, in shares on ten levels", -1.0, 1.0),
-    "volatility_8": Feature("root mean square of 8 log returns", *_PRICE),
-    "volatility_32": Feature("root mean square of 32 log returns", *_PRICE),
+    "volatility_8": Feature("root mean square of 8 log returns", *_PRICE, scale=2.0**14),
+    "volatility_32": Feature("root mean square of 32 log returns", *_PRICE, scale=2.0**14),
     "volatility_ratio": Feature("volatility over 8 candles by that over 32", 0.0, 2.0, 1.0),
-    "deviation": Feature("mid above the public estimate of the fundamental, %"),
+    "deviation": Feature("mid above the public estimate of the fundamental, %", scale=2.0**4),
     "price_to_fair": Feature("mid by the public estimate of the fundamental", *_PRICE, 1.0),
     "trend_strength": Feature("distance of the exponential means by the average true range", *_PRICE),
-    "rsi_centred": Feature("relative strength index less 50", -50.0, 50.0),
+    "rsi_centred": Feature("relative strength index less 50", -50.0, 50.0, scale=2.0**-5),
     "volume_surge": Feature("volume of the candle by the mean of the 16 before it", *_PRICE, 1.0),
     "trades": Feature("trades of the candle", *_PRICE),
-    "sentiment_deviation": Feature("sentiment of the news times the deviation"),
+    "sentiment_deviation": Feature("sentiment of the news times the deviation", scale=2.0**4),
 }
 """All features in their order."""
 
 OF_FAIR_VALUE = ("deviation", "price_to_fair", "sentiment_deviation")
 """Features that need the public estimate."""
+
+
+def feature_scales(names: Iterable[str], price: float) -> list[float]:
+    """Return factors that make features of order one at prices of this size, in price ticks."""
+    chosen = [FEATURES[name] for name in names]
+    return [power_of_two(feature.scale / (price if feature.of_price else 1.0)) for feature in chosen]
+
+
+def power_of_two(size: float) -> float:
+    """Return the nearest power of two, by which numbers are multiplied and read back exactly."""
+    return 2.0 ** round(math.log2(size))
 
 
 def feature_names(fair_value: bool) -> tuple[str, ...]:

@@ -24,11 +24,17 @@ def shortfall_of_fills(state: SeatState, next_state: SeatState, price_tick: floa
 
 
 def risk_adjusted(
-    state: SeatState, next_state: SeatState, ended: Tensor, weights: tuple[float, float, float], config: SeatConfig
+    state: SeatState,
+    next_state: SeatState,
+    ended: Tensor,
+    weights: tuple[float, float, float],
+    config: SeatConfig,
+    scale: float,
 ) -> Tensor:
     """Return the change of equity less drawdown and traded shares, plus the Sharpe ratio of the steps at the end.
 
-    ``weights`` are of the drawdown, of a share traded, in currency, and of the Sharpe ratio. Shape: (), float32.
+    ``weights`` are of the drawdown, of a share traded, in currency, and of the Sharpe ratio; ``scale`` is of the rest.
+    Shape: (), float32.
     """
     drawdown_weight, cost_per_share, sharpe_weight = weights
     change = equity_change(state, next_state, config.price_tick, 1.0).double()
@@ -40,4 +46,4 @@ def risk_adjusted(
     deviation = (square - mean.square()).clamp(min=0).sqrt()
     sharpe = torch.where(deviation > 0, mean / deviation.clamp(min=1e-12), 0.0)
     bonus = torch.where(ended, sharpe_weight * sharpe, 0.0)
-    return (config.reward_scale * (change - drawdown_weight * drawdown - cost_per_share * shares) + bonus).float()
+    return (scale * (change - drawdown_weight * drawdown - cost_per_share * shares) + bonus).float()

@@ -15,11 +15,11 @@ from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
 
 from vecenv.core.random import EpisodeKey
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Scenario, scaled_blocks
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
-from vecenv.tasks.agent_market.features import average_weights, feature_names
+from vecenv.tasks.agent_market.features import average_weights, feature_names, feature_scales, power_of_two
 from vecenv.tasks.agent_market.market import (
     COUNTS,
     Market,
@@ -56,7 +56,20 @@ class MarketScenario(Scenario[SeatState]):
         self.params = background_parameters(config)
         self.shared = {**tables_of(config), "average_weights": average_weights()}
         self.longest = config.num_steps
-        self.feature_names = (*feature_names(config.fair_value), *ACCOUNT_FEATURES, *self.own_features())
+        market = feature_names(config.fair_value)
+        self.feature_names = (*market, *ACCOUNT_FEATURES, *self.own_features())
+        if config.observation == "scaled":
+            distance = power_of_two(1e4 / config.mean_price)
+            account = {
+                "equity_change": 2.0**11,
+                "drawdown": 2.0**11,
+                "bid_distance": distance,
+                "ask_distance": distance,
+            }
+            scales = [account.get(name, 1.0) for name in self.feature_names[len(market) :]]
+            levels = [distance] * 20 + [1.0] * 20 if config.depth else []
+            scales = [*feature_scales(market, config.mean_price), *scales, *levels]
+            self.shared["column_scale"] = torch.tensor(scales)
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {
@@ -221,7 +234,7 @@ class MarketScenario(Scenario[SeatState]):
             prices, quantities = state.ladder.unbind()
             away = torch.where(prices > 0, prices.float() - mid, 0.0)
             blocks.append(torch.cat([away.flatten(), torch.log1p(quantities.float()).flatten()]))
-        return tuple(blocks)
+        return scaled_blocks(blocks, shared)
 
     def _account(self, state: SeatState, params: Tensors) -> Tensor:
         """Return `ACCOUNT_FEATURES` and the task's own. Shape: (size,), float32."""

@@ -37,6 +37,9 @@ class TradingConfig(SeatConfig):
     reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
     """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
     have cost beyond the mid before the step."""
+    reward_scale: Positive | None = None
+    """Factor of the reward, in currency; by default rewards are in basis points of what max_position shares are worth
+    at mean_price."""
     drawdown_weight: NotNegative = 0.1
     """Weight of the drawdown below the peak equity, of every step."""
     cost_per_share: NotNegative = 0.0
@@ -49,6 +52,13 @@ class TradingConfig(SeatConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_orders("order_size", "max_position")
+
+    @property
+    def scale(self) -> float:
+        """Factor of the reward, per unit of currency."""
+        if self.reward_scale is not None:
+            return self.reward_scale
+        return 1e4 / (self.max_position * self.mean_price * self.price_tick)
 
     def inapplicable(self) -> dict[str, str]:
         names = super().inapplicable()
@@ -115,12 +125,12 @@ class Trading(MarketScenario):
     ) -> Tensor:
         config = self.config
         if config.reward == "equity":
-            return equity_change(state, next_state, config.price_tick, config.reward_scale)
+            return equity_change(state, next_state, config.price_tick, config.scale)
         if config.reward == "shortfall":
-            return shortfall_of_fills(state, next_state, config.price_tick, config.reward_scale)
+            return shortfall_of_fills(state, next_state, config.price_tick, config.scale)
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
         weights = (config.drawdown_weight, config.cost_per_share, config.sharpe_weight)
-        return risk_adjusted(state, next_state, ended, weights, config)
+        return risk_adjusted(state, next_state, ended, weights, config, config.scale)
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()

@@ -20,6 +20,7 @@ from vecenv.learn.policies import load_policy
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named, task_of
 from vecenv.system.preset_files import with_values
+from vecenv.system.settings import with_earlier
 from vecenv.tasks.commands.run_folder import read_checkpoint
 
 TRAINED = "trained"
@@ -55,7 +56,8 @@ def config_of(task: str) -> Any:  # noqa: ANN401
 def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
     """Return the config in a checkpoint's metadata, a ValueError if it is not that of the installed task."""
     values = scenario.get("curriculum", scenario.get("config", {}))
-    return with_values(config_of(scenario["task"]), values, source)
+    config = config_of(scenario["task"])
+    return with_values(config, with_earlier(values, config), source)
 
 
 def compared_config(task: str, config: Any = None) -> Any:  # noqa: ANN401

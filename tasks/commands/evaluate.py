@@ -21,7 +21,7 @@ from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
-from vecenv.system.settings import Count, Positive, Seed
+from vecenv.system.settings import Count, Positive, Seed, with_earlier
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.applicable import named_settings
 from vecenv.tasks.commands.comparison import (
@@ -157,14 +157,14 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
         record = path.parent / SETTINGS
         if not record.is_file():
             return settings
-        known = read_values(record)
+        known, plain = read_values(record), config_of(settings.task)
         if known.get("algorithm") == "exact":
             # Trained under smooth rules, compared under those of its run.
-            own = with_values(config_of(settings.task), known["env"], str(record))
+            own = with_values(plain, with_earlier(known["env"], plain), str(record))
             settings = replace(settings, env=compared_config(settings.task, own))
         if "config" not in scenario:
             # The rules of a task whose scenario does not tell them.
-            settings = replace(settings, env=with_values(config_of(settings.task), known["env"], str(record)))
+            settings = replace(settings, env=with_values(plain, with_earlier(known["env"], plain), str(record)))
         market = {item.name for item in fields(MarketSettings)} - {"device"}
         values = {name: value for name, value in known.items() if name in market}
         asked = {item.name for item in fields(AnswerConfig)}

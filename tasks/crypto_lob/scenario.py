@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,6 +38,9 @@ class CryptoLob(Scenario[LobState]):
 
     name = "crypto_lob"
     version = "1"
+    off_scale = MappingProxyType(
+        dict.fromkeys(("block 1", "block 2"), "random choices close a position at once: its age and profit stay small")
+    )
 
     def __init__(self, config: CryptoLobConfig, tape: BookTape | None = None) -> None:
         tape = tape_of_options(config.options) if tape is None else tape

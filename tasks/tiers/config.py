@@ -66,6 +66,8 @@ class TierConfig(Settings):
     """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
     text_style: Literal["full", "compact"] = "full"
     """Style of the text."""
+    observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
+    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rewards and average prices; cash and shares are exact in both."""
 

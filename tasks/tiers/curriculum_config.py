@@ -22,7 +22,7 @@ one in ten episodes of random orders is graded above 0.4.
 
 _SHARED = (
     *("action", "max_orders", "tilt_gain", "reward", "reward_weights", "grader"),
-    *("context", "currency", "text_style", "dtype"),
+    *("context", "currency", "text_style", "observation", "dtype"),
 )
 """Settings shared by all rules of a batch."""
 
@@ -77,6 +77,8 @@ class CurriculumConfig(Settings):
     """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
     text_style: Literal["full", "compact"] = TierConfig.text_style
     """Style of the text."""
+    observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
+    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
     dtype: Literal["float32", "float64"] = TierConfig.dtype
     """Precision of rewards and average prices; cash and shares are exact in both."""
 

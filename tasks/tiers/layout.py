@@ -75,4 +75,13 @@ class Position(NamedTuple):
     days_held: float
 
 
+ACCOUNT_SCALES = {
+    **{"days_gone": 1 / 16, "num_days": 1 / 32, "total_return": 16.0, "drawdown": 16.0, "mean_change": 64.0},
+    **dict.fromkeys(("commission", "slippage"), 256.0),
+}
+"""Factors of account fields in a scaled observation, powers of two, where they are not 1 or depend on the task."""
+
+POSITION_SCALES = Position(1.0, 32.0, 1 / 8)
+"""Those of position fields; the weight's is the number of symbols too."""
+
 ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE = (len(part._fields) for part in (Account, Quote, Position))

@@ -19,7 +19,7 @@ from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.items import OWN_FEATURES, split_symbols
 from vecenv.tasks.tiers.limit_weights import Market, WeightLimits, limit_weights_to_orders
-from vecenv.tasks.tiers.market import market_tensors, rule_table
+from vecenv.tasks.tiers.market import column_scale, market_tensors, rule_table
 from vecenv.tasks.tiers.order_list import Limits, capacity
 from vecenv.tasks.tiers.order_spaces import FRACTION_BINS, choices_to_orders, weights_to_orders
 from vecenv.tasks.tiers.state import TierState
@@ -70,6 +70,8 @@ class TierRules(Scenario[TierState]):
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64
         self.longest = max(tier.days for tier in self.tiers)
         self.shared = market_tensors(self.tape, config, self.longest)
+        if config.observation == "scaled":
+            self.shared["column_scale"] = column_scale(self.tape, config, richest)
         self.params = rule_table(self.tape, config, self.tiers, self.mixed)
         self.action_spec = self._action_spec()
         self.item_features = (*config.features, *OWN_FEATURES)
@@ -149,7 +151,9 @@ class TierRules(Scenario[TierState]):
         )
 
     def items(self, observation: Tensor) -> Items:
-        return split_symbols(observation, self.config.features, len(self.config.context), self.tape.num_symbols)
+        return split_symbols(
+            self.unscaled(observation), self.config.features, len(self.config.context), self.tape.num_symbols
+        )
 
     def metadata(self) -> dict[str, Any]:
         versions = {name: grader.version for name, grader in GRADERS.items()}

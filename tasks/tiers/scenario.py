@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.scenario import scaled_blocks
 from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
@@ -263,13 +264,13 @@ class TierTrading(TierRules):
             shown = shown * mask
         series = (shared["context"][row],) if self.config.context else ()
         numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
-        return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
+        return scaled_blocks([numbers.to(torch.float32), *series, shown, weight, gain, state.days_held], shared)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return which discrete choices can have an effect, shape (B, sum of the choices); None for other spaces."""
         if self.config.action != "discrete":
             return None
-        num_symbols = self.tape.num_symbols
+        num_symbols, observation = self.tape.num_symbols, self.unscaled(observation)
         start = ACCOUNT_SIZE + len(self.config.context)
         width = 2 + len(self.config.features)
         shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))

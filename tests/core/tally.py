@@ -1,6 +1,7 @@
 """A task with a warm-up and donated fields, written with new tensors and with an operator in place."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ class Tallying(Scenario[Tally]):
     """Posts amounts to a ledger, of which the worth is seen."""
 
     donated = frozenset({"ledger", "trail"})
+    off_scale = MappingProxyType({"reward": "amounts of tens"})
 
     def __init__(self, config: TallyConfig) -> None:
         self.config, self.warm_up = config, config.warm_up

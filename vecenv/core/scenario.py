@@ -94,6 +94,7 @@ class Scenario(ABC, Generic[State]):
             the action have a leading dimension of S, each row holds a part of the donated fields, and the key and the
             parameters are those of the world's first row. All other functions are of one row. The episodes of a world
             end together: where one agent's ends, those of the others are truncated.
+        off_scale: why ``"reward"`` or ``"block N"`` of the observation is far from order one on random play, if it is.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
@@ -116,6 +117,7 @@ class Scenario(ABC, Generic[State]):
     warm_up: int = 0
     donated: frozenset[str] = frozenset()
     num_agents: int = 1
+    off_scale: Mapping[str, str] = MappingProxyType({})
     task: Any = None
     text: Any = None
     outcomes: Mapping[str, str] = MappingProxyType({})
@@ -253,6 +255,11 @@ class Scenario(ABC, Generic[State]):
         """
         return None
 
+    def unscaled(self, observation: Tensor) -> Tensor:
+        """Return observations without the powers of two of ``shared["column_scale"]``, exactly. Shape: (B, D)."""
+        scale = self.shared.get("column_scale")
+        return observation if scale is None else observation / scale
+
     def schedule(self, num_envs: int) -> Schedule | None:
         """Return the curriculum of the parameters of N sub-environments during training; None without one."""
         return None
@@ -265,6 +272,15 @@ class Scenario(ABC, Generic[State]):
     def metadata(self) -> dict[str, Any]:
         """Return JSON-able metadata of results: task, version and what subclasses add."""
         return {"task": self.name, "task_version": self.version}
+
+
+def scaled_blocks(blocks: Sequence[Tensor], shared: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Return blocks of an observation times their parts of ``shared["column_scale"]``, as they are if there is none."""
+    scale = shared.get("column_scale")
+    if scale is None:
+        return tuple(blocks)
+    parts = scale.split([block.shape[-1] for block in blocks])
+    return tuple(block * part for block, part in zip(blocks, parts, strict=True))
 
 
 def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:

@@ -109,6 +109,12 @@ def check_fields(settings: Any) -> None:  # noqa: ANN401
             object.__setattr__(settings, name, kept)
 
 
+def with_earlier(values: Mapping[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return stored values with those of younger settings, whose metadata ``earlier`` says how it was before them."""
+    known = {item.name: item.metadata["earlier"] for item in fields(settings) if "earlier" in item.metadata}
+    return known | dict(values)
+
+
 def refuse_unknown(what: str, names: Iterable[str], known: Sequence[str], source: str = "") -> None:
     """Raise ValueError if some names of ``what`` are not known, with the nearest ones."""
     unknown = [str(name) for name in names if name not in known]

@@ -24,6 +24,14 @@ _FLOAT_TOLERANCE = 1e-5
 """Compiled code may round functions such as a logarithm differently; integers must be equal."""
 
 
+_REWARDS, _BLOCKS, _COLUMNS = (0.003, 3.0), (0.03, 30.0), (0.001, 100.0)
+"""Sizes on random play that learners can use: the standard deviation of a step's reward, root mean squares of blocks of
+the observation, and of those of their columns that vary."""
+
+_PLAYED = 64
+"""Steps, at most, of the play that is measured."""
+
+
 def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
     """Check a task against all conformance rules of learners, collectors and text interface.
 
@@ -55,6 +63,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         ("ends of episodes", lambda: _check_ends(make())),
         ("references", lambda: _check_references(make(), steps)),
         ("masks", lambda: _check_masks(make(), steps)),
+        ("scales", lambda: _check_scales(make())),
         ("risk levels", lambda: _check_risk_levels(make(), steps)),
     ]
     if record.text is not None:
@@ -260,6 +269,31 @@ def _check_masks(env: VecEnv, steps: int) -> None:
             raise TaskFault(f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
         env.advance(_actions(env))
         env.restart(env.rows.done)
+
+
+def _check_scales(env: VecEnv) -> None:
+    """Check the sizes of rewards and observations on random play, except those whose `off_scale` says why."""
+    bound, seen, rewards, excepted = env.engine.bound(), [], [], env.scenario.off_scale
+    for _ in range(min(env.scenario.longest or _PLAYED, _PLAYED)):
+        seen.append([block.double() for block in bound.observe(env.rows)])
+        rewards.append(env.advance(_actions(env)).double())
+        env.restart(env.rows.done)
+    measured = [("reward", "the reward", "a standard deviation", float(torch.stack(rewards).std()), _REWARDS)]
+    for number, steps in enumerate(zip(*seen, strict=True)):
+        block, name = torch.stack(steps).flatten(0, 1), f"block {number}"
+        columns = block.square().mean(0)
+        told = f"{name} of the observation"
+        measured.append((name, told, "a root mean square", float(columns.mean().sqrt()), _BLOCKS))
+        for column in (block != block[0]).any(0).nonzero().flatten().tolist():
+            size = float(columns[column].sqrt())
+            measured.append((name, f"column {column} of {told}", "a root mean square", size, _COLUMNS))
+    for key, told, kind, size, (low, high) in measured:
+        # Nothing at all is no size: rewards that come late, depths that are not shown yet.
+        require(
+            key in excepted or size == 0 or low <= size <= high,
+            f"{told} has {kind} of {size:.2g} on random play: learners need {low:g} to {high:g}, or an entry "
+            f"{key!r} of off_scale that says why",
+        )
 
 
 def _check_risk_levels(env: VecEnv, steps: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
+from vecenv.system.settings import with_earlier
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
 
@@ -113,6 +114,9 @@ class Recording(ABC, Generic[Step, Episode]):
 def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
     if place in unchecked:
         return None
+    # Settings that are younger than a record are as they were before them, see `recorded_config`.
+    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):
+        replayed = {name: value for name, value in replayed.items() if name in recorded}
     if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
         names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)
         pairs = [(name, recorded[name], replayed[name]) for name in names]
@@ -128,7 +132,7 @@ def recorded_config(default: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
     """Return the config of a record's task from JSON values, lists for tuples; ValueError if a rule is invalid."""
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
-        return replace(default, **plain)
+        return replace(default, **with_earlier(plain, default))
     except TypeError as error:
         raise ValueError(f"unknown rules: {error}") from error
 

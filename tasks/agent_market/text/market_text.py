@@ -102,7 +102,7 @@ class MarketText(TaskText):
         ]
         columns = (
             state.tick // config.ticks_per_step,
-            observations[:, : len(names)],
+            self.scenario.unscaled(observations)[:, : len(names)],
             ladder.transpose(-3, -2),
             state.own.transpose(-2, -1),
             state.doubled_mid,

@@ -69,7 +69,7 @@ class TierText(TaskText):
         return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
 
     def render(self, observations: Tensor, state: TierState) -> list[str]:
-        return self.renderer.render(observations.cpu().numpy(), self.symbols(state))
+        return self.renderer.render(self.scenario.unscaled(observations).cpu().numpy(), self.symbols(state))
 
     def instructions(self, state: TierState) -> list[str]:
         days = (state.end_day - state.start_day).tolist()

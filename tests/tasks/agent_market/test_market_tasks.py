@@ -356,12 +356,12 @@ def test_settings_are_these_and_invalid_ones_named():
     # Without options they are these; those of the market are where its numbers are.
     names = BackgroundConfig.__dataclass_fields__.keys()
     common = (1, 1_000_000.0)
-    seat = (100, True, False, 4)
+    seat = (100, True, False, "scaled", 4)
     for kind, own in (
-        (TradingConfig, (10_000, 1, *seat, 1e-3, "discrete", 100, 500, (-1, 0, 1, 2, 5, 10), (0.25, 0.5, 1.0), "equity",
-                         0.1, 0.0, 0.0, 0.01)),
-        (ExecutionConfig, (600, 10, *seat, 0.1, 1_000, "random", (0.0, 0.5, 1.0, 2.0, 4.0), 2.0, 20.0, 2.0)),
-        (MarketMakingConfig, (1_000, 5, *seat, 0.01, 100, 500, (1, 2, 4, 8, 16, 32), 1e-5, 500.0)),
+        (TradingConfig, (10_000, 1, *seat, "discrete", 100, 500, (-1, 0, 1, 2, 5, 10), (0.25, 0.5, 1.0), "equity",
+                         None, 0.1, 0.0, 0.0, 0.01)),
+        (ExecutionConfig, (600, 10, *seat, 1_000, "random", (0.0, 0.5, 1.0, 2.0, 4.0), 2.0, 20.0, 0.1, 2.0)),
+        (MarketMakingConfig, (1_000, 5, *seat, 100, 500, (1, 2, 4, 8, 16, 32), 1e-5, 0.01, 500.0)),
     ):  # fmt: skip
         config = kind()
         assert tuple(getattr(config, name) for name in kind.__dataclass_fields__ if name not in names) == common + own

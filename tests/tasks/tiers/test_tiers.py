@@ -112,6 +112,7 @@ def test_starts_are_on_days_on_which_every_symbol_of_the_tier_has_traded():
     close = tape.price_ticks()[drawn // 25, env.state.day, drawn % 25]
     shown = env.observe_rows(env.rows, torch.arange(2_000))
     assert shown.shape == (2_000, len(Account._fields) + 14 + 3) and bool((close > 0).all())
+    shown = env.scenario.unscaled(shown)
     torch.testing.assert_close(shown[:, len(Account._fields)], close * tape.tick_size / 1024)
     tape.tradable[1, :, 7], tape.tradable[1, :12, 3] = True, False
     state = VecEnv(TierTrading(tape, FULL), 2_000, 3, "cpu", False).state
