@@ -146,7 +146,7 @@ def test_tools_tell_the_state_and_faults():
         assert called(env, ToolCall(name, arguments)) == [told]
     (told,) = called(env, ToolCall("cost", {"side": "buy", "shares": 41}))
     assert told.startswith("40 shares at 1,000.01 on average") and told.endswith("1 you see no orders")
-    (seen,) = env.scenario.unscaled(env.observations()).tolist()
+    seen = env.scenario.unscaled(env.observations())[0].tolist()
     observed = dict(zip(env.scenario.feature_names, seen, strict=False))
     for name in ("macd", "rsi_8", "change_16", "deviation"):
         (told,) = called(env, ToolCall("feature", {"name": name}))
