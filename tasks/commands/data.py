@@ -97,7 +97,10 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
     console = Console()
     low, high = summary["price_range"]
     table = Table(title=str(settings.file), show_header=False)
-    table.add_row("Days", f"{summary['days']:,}, {summary['span'][0]} to {summary['span'][1]}")
+    table.add_row(
+        "Days",
+        f"{summary['days']:,}, {summary['span'][0]} to {summary['span'][1]}; {summary['periods_per_year']:g} a year",
+    )
     if summary["paths"] > 1:
         table.add_row("Paths", f"{summary['paths']:,}; moves and ragged symbols are of the first")
     table.add_row("Symbols", f"{summary['symbols']:,}")

@@ -177,7 +177,7 @@ def test_another_market_or_state_fits_or_nothing_of_it_is_written(env):
 
     before = everything()
     for fault, message in (
-        ({"rows": rows[:-1]}, "state with 16 tensors of rows does not fit 17"),
+        ({"rows": rows[:-1]}, "state with 17 tensors of rows does not fit 18"),
         ({"rows": [*rows[:-1], rows[-1][:2]]}, "state: state.traded must be (4,) int64, got (2,) int64"),
         ({"seed": torch.tensor([1, 2])}, "seed of the state must have shape (), got (2,)"),
         ({"env_ids": None}, "env_ids of the state must have shape (4,), got a NoneType"),

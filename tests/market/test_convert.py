@@ -79,6 +79,7 @@ def test_inspect(long_frame: pd.DataFrame) -> None:
     assert json.loads(json.dumps(summary)) == summary
     assert (summary["source"], summary["span"]) == ("DataFrame", ["2024-01-01", "2024-01-12"])
     assert (summary["days"], summary["symbols"], summary["rows"]) == (10, 3, 25)
+    assert summary["periods_per_year"] == 252
     assert (summary["columns"], summary["context"]) == (["score"], ["vix"])
     assert summary["price_range"] == [frame["low"].min(), frame["high"].max()]
     assert summary["listings"] == {

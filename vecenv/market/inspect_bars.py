@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, Bars
+from vecenv.market.bars import CLOSE, HIGH, LOW, Bars, periods_per_year
 from vecenv.market.long_table import MarketSource
 from vecenv.market.path_folders import path_files, read_paths
 from vecenv.market.sources import read_bars
@@ -20,7 +20,8 @@ def inspect(source: MarketSource) -> dict[str, Any]:
 
     Returns:
         JSON-able dict: ``source``; ``span`` (first and last date); ``paths``, ``days``, ``symbols`` and ``rows``,
-        the numbers of paths, dates, symbols and bars; ``columns`` and ``context``, names; ``price_range``, the
+        the numbers of paths, dates, symbols and bars; ``periods_per_year``, dates of a year;
+        ``columns`` and ``context``, names; ``price_range``, the
         lowest low and the highest high; of the first path ``largest_moves``, the five largest relative moves between
         successive closes of a symbol, largest first; ``listings``, per symbol the first and last date,
         the number of bars and of dates without one between first and last.
@@ -35,6 +36,7 @@ def inspect(source: MarketSource) -> dict[str, Any]:
         "span": [str(bars.dates[0]), str(bars.dates[-1])],
         "paths": len(ohlcv),
         "days": len(bars.dates),
+        "periods_per_year": periods_per_year(bars.dates),
         "symbols": len(bars.symbols),
         "rows": int(bars.listed.sum()),
         "columns": list(bars.columns),
