@@ -149,10 +149,12 @@ def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
             return None
         if text.lower() in QUIT:
             return None
-        if text != HELP and bool(door.parse([text], [0])[1]):
-            return text
         if text != HELP:
-            console.print("These are no valid orders.", style="yellow")
+            _, valid = door.parse([text], [0])
+            if bool(valid):
+                return text
+            (why,) = door.reasons([text], valid, [0])
+            console.print(f"These are no valid orders: {why}.", style="yellow", markup=False, soft_wrap=True)
         console.print(grammar, markup=False, highlight=False)
 
 

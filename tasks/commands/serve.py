@@ -118,7 +118,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
 
         def started() -> None:
             told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
-            console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
+            console.print(f"{told}; play it on {url}/web" if settings.web else told, soft_wrap=True)
 
         pools = row_pools(settings, console)
         service = MarketService(settings.task, pools, settings.num_tasks, settings.seed)

@@ -22,8 +22,9 @@ from torch import Tensor
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.text.parse import orders_tensor, parse_orders
+from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.text.rows import TierText
+from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.money import money
 from vecenv.text.tool_calls import Step, ToolCall
 from vecenv.text.tool_set import CALCULATOR, Tool, ToolFault, ToolSet, told_fault
@@ -165,10 +166,11 @@ class TierTools(ToolSet[_Row]):
     def _orders(self, row: _Row, text: str) -> Tensor:
         """Parse orders into an action. Shape: (M, 3)."""
         most = self.scenario.config.max_orders
-        parsed = parse_orders(text, row.slots, row.only)
-        if parsed is None or len(parsed) > most:
-            raise ToolFault("these are no orders of a day")
-        return orders_tensor([parsed], most)[0][0]
+        try:
+            orders = OrderLanguage(row.slots, row.only, most).read(text)
+        except AnswerFault as fault:
+            raise ToolFault(f"these are no orders of a day: {fault}") from fault
+        return orders_tensor([orders], most)[0][0]
 
     def _what_if(self, after: TierState, rows: Sequence[_Row]) -> list[str]:
         """Return the effect of orders, from the state after a hypothetical step, without the next day's prices."""

@@ -34,7 +34,7 @@ ROWS = SHORT | {"autoreset_mode": "Disabled", "compile": False}
 PLANTED = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"]}
 TAPE = tape_of()
 ANSWERS = (["BUY 0.5"], ["nonsense"], ["SELL 30%"], ["HOLD"])
-WRONG = ([""], [None], [3], ["x" * 10**5], ["<think>BUY"], ["\ud800"])
+WRONG = ([""], [None], [3], ["x" * 49_152], ["<think>BUY"], ["\ud800"])
 
 
 def tilts(rows: int) -> list[list[np.ndarray]]:

@@ -47,14 +47,17 @@ WRONG = {
         *("", "{", "{'type': 'step'}", "[" * 60_000, b"\xff\xfe{}", LONG),
         *(f'{{"type": "step", "data": {{"text": {value}}}}}' for value in ("NaN", "Infinity", '"\\ud800"')),
     ],
-    "MESSAGE_TOO_LARGE": [{"type": "step", "data": {"text": text}} for text in ("x" * 1_000_000, "é" * 33_000)],
+    "MESSAGE_TOO_LARGE": [
+        {"type": "reset", "data": {"episode_id": "x" * 70_000}},
+        *({"type": "step", "data": data} for data in (["x" * 70_000], {"text": "", "more": ["é" * 33_000]})),
+    ],
     "UNKNOWN_TYPE": [{}, {"type": "fly"}, {"type": ["step"]}, {"type": None}],
     "VALIDATION_ERROR": [
         *("[]", "null", '"reset"', "7", DEEP, {"type": "step"}),
         {"type": "step", "data": {"text": "HOLD"}, "more": 1},
         {"type": "reset", "data": 3},
         *({"type": "step", "data": data} for data in (None, [], {}, {"text": 5}, {"text": "HOLD", "more": 1})),
-        {"type": "step", "data": {"text": "x" * 50_000}},
+        {"type": "step", "data": {"text": "x" * 70_000, "more": "x" * 70_000}},
     ],
     "EXECUTION_ERROR": [{"type": "reset", "data": {name: value}} for name, values in BAD.items() for value in values],
 }
@@ -78,6 +81,18 @@ def test_the_session_lives_on_whatever_is_sent(market: Served):
         assert told["done"]
         assert code(step(connection, "BUY")) == "EXECUTION_ERROR"
         assert reset(connection, index=4)["type"] == "observation"
+
+
+@pytest.mark.parametrize("size", [49_153, 60_000, 1_000_000])
+@pytest.mark.parametrize("character", ["x", "é", "BUY 0.5\n"])
+def test_an_endless_answer_is_an_invalid_one(market: Served, size: int, character: str):
+    with market.connected() as connection:
+        reset(connection, index=4)
+        told = step(connection, (character * size)[: size if character != "é" else min(size, 330_000)])
+        assert told["type"] == "observation", told
+        seen = told["data"]["observation"]
+        assert not seen["valid"] and seen["text"].endswith("did nothing: an answer may have 49,152 characters.")
+        assert step(connection, "BUY 0.5" + " " * 40_000)["data"]["observation"]["valid"]
 
 
 def test_depth_size_and_urls_to_the_letter_and_limits_above_zero():

@@ -1,5 +1,7 @@
 """Calls of tools in texts: both forms, what is no call, and that nothing raises."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from vecenv.text.tool_set import calculate
 
 CALL = ToolCall("price_history", {"days": 5})
 POSITION = ToolCall("position")
+FIRST = replace(POSITION, further=1)
 NO_OBJECT = ToolCall("", fault="Action Input must be a JSON object")
 NO_CALL = ToolCall("", fault="a call must be a JSON object")
 LONG = "y" * (LONGEST_CALL - 37)
@@ -22,7 +25,7 @@ LONG = "y" * (LONGEST_CALL - 37)
         ("json", ' \n{"tool": "price_history", "args": {"days": 5}} ', CALL),
         ("json", 'I look. <tool_call>{"name": "price_history", "parameters": {"days": 5}}</tool_call> done', CALL),
         ("json", '<tool_call>\n{"name": "price_history", "arguments": {"days": 5}}', CALL),
-        ("json", '<tool_call>{"name": "position"}</tool_call> <tool_call>{"name": 3}</tool_call>', POSITION),
+        ("json", '<tool_call>{"name": "position"}</tool_call> <tool_call>{"name": 3}</tool_call>', FIRST),
         ("json", '{"name": "position"}', POSITION),
         ("json", '{"name": "position", "arguments": [1]}', ToolCall("", fault="arguments must be a JSON object")),
         ("json", '{"name": 3}', ToolCall("", fault="a call needs the name of a tool")),
@@ -39,7 +42,7 @@ LONG = "y" * (LONGEST_CALL - 37)
         ("json", 'what?</think><tool_call>{"name": "position"}</tool_call>', POSITION),
         ("json", '<think>I could say <tool_call>{"name": "position"}</tool_call></think>BUY', None),
         ("json", '<think>{"name": "position"} <answer>HOLD</answer>', None),
-        ("json", '</thin\u212a>{"name": "position"}', None),
+        ("json", '<thin\u212a>{"name": "moon"}</thin\u212a>', ToolCall("moon")),
         ("react", '<think>\nAction: moon\n</think>\nAction: price_history\nAction Input: {"days": 5}', CALL),
         ("react", "<think>\nAction: moon\n<answer>HOLD</answer>", None),
         # To the letter.

@@ -101,6 +101,8 @@ class GemMarketEnv(gem.Env):
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Answer the day, or call a tool; an unreadable answer is an invalid HOLD.
 
+        The metrics have the grade on the last day only: it looks at the whole episode.
+
         Raises:
             RuntimeError: `reset` was not called, or the episode is over.
         """
@@ -110,14 +112,14 @@ class GemMarketEnv(gem.Env):
         return turn.shown, turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
     def _info(self, turn: TextTurn) -> dict[str, Any]:
-        grade = float(self.env.grade()[0])
         metrics = {
             "action_is_valid": turn.valid,
             "action_is_effective": turn.acted,
             "format_penalty": 0.0 if turn.valid else self.agent.rules.format_penalty,
-            "success": turn.done and grade > SUCCESS,
-            "grade": grade,
+            "success": turn.grade is not None and turn.grade > SUCCESS,
         }
+        if turn.grade is not None:
+            metrics["grade"] = turn.grade
         if "total_return" in self.env.scenario.outcomes:
             metrics["total_return"] = float(self.env.info()["total_return"][0])
         return {"metrics": metrics, "metrics_agg_mode": {name: AGGREGATION[name] for name in metrics}}

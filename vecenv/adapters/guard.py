@@ -43,7 +43,7 @@ class Limits(Settings):
     sessions: Count = 64
     """Concurrent sessions."""
     message_bytes: Count = 65_536
-    """Largest message; a larger one is rejected with an error."""
+    """Largest message; a larger one is rejected with an error, but of an answer's text the end is cut off."""
     request_seconds: Positive = 30.0
     """Time limit for a complete HTTP request, headers and body, and for the first message of a client without a free
     session; then the connection is closed."""
@@ -203,8 +203,13 @@ class GuardedSocket:
             self._heard = True
             if message["type"] != "websocket.receive":
                 return message
+            raw = message.get("text") or message.get("bytes") or b""
             try:
-                value = read_message(message.get("text") or message.get("bytes") or b"", self._limits.message_bytes)
+                try:
+                    value = read_message(raw, self._limits.message_bytes)
+                except MessageFault as fault:
+                    value = _shortened(raw, self._limits.message_bytes, fault)
+                    raw = json.dumps(value)
             except MessageFault as fault:
                 await self._forward({"type": "websocket.send", "text": fault.as_json()})
                 continue
@@ -214,7 +219,7 @@ class GuardedSocket:
                     await self._end("LIMIT_STEPS", f"a session may take {self._limits.session_steps} steps")
                     break
             # Binary messages are forwarded as the text that the routes read.
-            return {"type": "websocket.receive", "text": message.get("text") or message["bytes"].decode()}
+            return {"type": "websocket.receive", "text": raw if isinstance(raw, str) else raw.decode()}
         return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
 
     async def _end(self, code: str, reason: str) -> None:
@@ -239,6 +244,22 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
     if text.count("{") + text.count("[") > DEEPEST and _depth(value) > DEEPEST:
         raise MessageFault("VALIDATION_ERROR", f"a message may be {DEEPEST} levels deep")
     return value
+
+
+def _shortened(raw: str | bytes, most_bytes: int, fault: MessageFault) -> dict[str, Any]:
+    """Return a step that is too large with as many characters of its texts as a message may have bytes.
+
+    So an endless answer reaches the session, to which it is an invalid one. Any other message raises the fault.
+    """
+    if fault.code != "MESSAGE_TOO_LARGE":
+        raise fault
+    value = read_message(raw, len(raw) * 4)
+    data = value.get("data")
+    if value.get("type") != "step" or not isinstance(data, dict):
+        raise fault
+    texts = {name: text[:most_bytes] for name, text in data.items() if isinstance(text, str)}
+    read_message(json.dumps(rest := {**value, "data": {**data, **dict.fromkeys(texts, "")}}), most_bytes)
+    return {**rest, "data": {**data, **texts}}
 
 
 def _split_url(url: str) -> SplitResult:

@@ -108,11 +108,13 @@ class MarketChatEnv(ChatEnv):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
-        orders, _ = self.door.parse(answers, self.ids)
+        orders, valid = self.door.parse(answers, self.ids)
+        faults = self.door.faults(answers, valid, self.ids)
         self._earned += self.worth.steps * self.vec_env.advance(orders).double()
         over = bool(self.vec_env.rows.done.all())
         # Not the full history: a placeholder message would keep TorchRL from reading the next answer.
-        turn = _messages(("assistant", "user"), [answers, self.door.render(self.ids)])
+        days = zip(self.door.render(self.ids), faults, strict=True)
+        turn = _messages(("assistant", "user"), [answers, ["\n".join(filter(None, day)) for day in days]])
         told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
         if over:

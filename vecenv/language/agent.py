@@ -44,6 +44,7 @@ class LanguageAgent:
         self.conversations: list[Conversation] = []
         self.said: list[str] = []
         self.calls = Counter[str]()
+        self._faults: list[str] = []
         self._context: GenerationContext | None = None
         self._tools: tuple[Scenario, Tools] | None = None
 
@@ -60,7 +61,9 @@ class LanguageAgent:
         """
         ids = list(range(env.num_envs)) if self.ids is None else self.ids
         self.said = self.answer(env, ids)
-        return TextDoor(env).parse(self.said, ids)[0]
+        actions, valid = TextDoor(env).parse(self.said, ids)
+        self._faults = TextDoor(env).faults(self.said, valid, ids)
+        return actions
 
     def answer(self, env: VecEnv, ids: Sequence[int]) -> list[str]:
         """Prompt the rows with their day and return the model's answers, empty where an episode is over."""
@@ -71,6 +74,12 @@ class LanguageAgent:
             return said
         self._begin(env, ids, (rows.elapsed == 0).tolist(), tools)
         texts = door.render([ids[place] for place in places])
+        elapsed = rows.elapsed.tolist()
+        for number, place in enumerate(places):
+            # Only where the invalid answer stays in view.
+            if elapsed[place] and self._faults and self._faults[place]:
+                told = f"{texts[number]}\n{self._faults[place]}"
+                texts[number] = told if self.conversations[place].has_room(told) else texts[number]
         self.calls["days"] += len(places)
         for turn in range(self.turns):
             answers = self._say(env, rows, numbers, places, texts, turn)

@@ -58,6 +58,13 @@ class Conversation:
         """Whether a question of a day starts without any earlier turn."""
         return not self._window or (self.config.history_days == 0 and day != self._window[-1].day)
 
+    def has_room(self, text: str) -> bool:
+        """Whether a question fits behind all that was said."""
+        if not self.segments or self.config.history_days == 0:
+            return False
+        size = len(self.segments[-1].tokens) + len(self.chat.followings([text])[0])
+        return size <= self.config.context_tokens - self.config.answer_tokens
+
     def begin(self, day: int, text: str, opening: list[int]) -> None:
         """Start with a first question, given the tokens of instructions and question; ValueError beyond the budget."""
         most = self.config.context_tokens - self.config.answer_tokens

@@ -1,4 +1,4 @@
-r"""Reading of an agent's answer as lines, the same in all languages of orders.
+r"""Reading of an agent's answer as lines, the same in all languages of orders: strict in meaning, lenient in dress.
 
 1.  **Input.** Anything may come in and nothing raises; what is not a ``str`` has no lines. Case does not matter, for
     the 26 ASCII letters alone. A character outside ASCII is part of no order. The time is linear in the text's length.
@@ -15,31 +15,102 @@ r"""Reading of an agent's answer as lines, the same in all languages of orders.
     separator and is dropped. Every other comma becomes a blank.
 5.  **Lines.** The content is split at ``\n``, ``\r`` and ``;``. Blanks are the space and the tab; they are stripped
     from both ends of each line, and empty lines are skipped.
+6.  **Dress.** Only if these lines cannot be read as they stand, they are read by the rules of `vecenv.text.dress` as
+    well: its marks and look-alikes before rule 2, its box after rule 3, its lines after rule 5. Then all of them must
+    be orders; nothing else is passed over.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import ClassVar, Generic, TypeVar
 
+from vecenv.text.dress import bare, boxed, look_alikes, without_marks
 from vecenv.text.reasoning import without_reasoning
+
+Answer = TypeVar("Answer")
+
+ANSWERS_VERSION = 2
+"""Version of the rules by which answers are read, in the records of episodes: 1 knew no dress, and clamped shares."""
 
 _OPEN, _CLOSE = "<ANSWER>", "</ANSWER>"
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 
-def answer_lines(text: object) -> list[str]:
+class AnswerFault(ValueError):
+    """Why an answer is invalid, in words for whoever gave it."""
+
+
+class AnswerLanguage(ABC, Generic[Answer]):
+    """Reads the answers of one language by the rules of this module.
+
+    Attributes:
+        passes_over: whether the grammar passes over what it does not know, so that lines are read without dress only.
+    """
+
+    passes_over: ClassVar[bool] = False
+
+    @abstractmethod
+    def of_lines(self, lines: Sequence[str]) -> Answer:
+        """Return what lines, of which there is at least one, stand for; `AnswerFault` if they are no answer."""
+
+    def read(self, text: object) -> Answer:
+        """Return what an answer stands for.
+
+        Raises:
+            AnswerFault: the answer is invalid.
+        """
+        if not isinstance(text, str):
+            raise AnswerFault("an answer is a text")
+        if not self.passes_over and (lines := answer_lines(text)):
+            with suppress(AnswerFault):
+                return self.of_lines(lines)
+        if not (lines := answer_lines(text, undressed=True)):
+            raise AnswerFault("there is no answer in it, outside of reasoning")
+        return self.of_lines(lines)
+
+    def parse(self, text: object) -> Answer | None:
+        """Return what an answer stands for, None where it is invalid; never raises."""
+        try:
+            return self.read(text)
+        except AnswerFault:
+            return None
+
+    def fault(self, text: object) -> str:
+        """Return why an answer is invalid, empty if it is valid; never raises."""
+        try:
+            self.read(text)
+        except AnswerFault as fault:
+            return str(fault)
+        return ""
+
+
+def shown(line: str) -> str:
+    """Return a line for the words of a fault."""
+    return repr(line if len(line) <= 40 else f"{line[:40]}…")
+
+
+def answer_lines(text: object, undressed: bool = False) -> list[str]:
     """Return the lines of an answer in upper case by the rules of this module; never raises."""
     if not isinstance(text, str):
         return []
+    if undressed:
+        text = look_alikes(without_marks(str(text)))
     if not str.isascii(text):
         # Replace non-ASCII characters by question marks, which no order has, so that upper-casing affects ASCII only.
         text = str.encode(text, "ascii", "replace").decode("ascii")
     text = str.upper(text)
     content = _block(without_reasoning(text) if "THINK>" in text else text)
+    if undressed:
+        content = boxed(content)
     if "," in content:
         content = _THOUSANDS.sub("", content).replace(",", " ")
-    lines = (line.strip(" \t") for line in content.replace("\r", "\n").replace(";", "\n").split("\n"))
-    return [line for line in lines if line]
+    split = (line.strip(" \t") for line in content.replace("\r", "\n").replace(";", "\n").split("\n"))
+    lines = [line for line in split if line]
+    return [own for line in lines if (own := bare(line))] if undressed else lines
 
 
 def _block(text: str) -> str:

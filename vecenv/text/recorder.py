@@ -12,6 +12,7 @@ from torch import Tensor
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
 from vecenv.text.recorded_markets import reproducible
 from vecenv.text.records import EpisodeRecord, StepRecord
@@ -110,6 +111,7 @@ class Recorder(ABC, Generic[Step, Episode]):
         grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
         info = {name: value.tolist() for name, value in bound.info(rows).items()}
         versions = {"vecenv": vecenv.__version__, "task": metadata["task_version"]}
+        versions["answers"] = getattr(env.scenario.text, "answers_version", ANSWERS_VERSION)
         versions |= {"graders": metadata["graders"]} if "graders" in metadata else {}
         columns = (env.start_ids[self._ids], self._start.episode, rows.done)
         identities = zip(*(column.tolist() for column in columns), strict=True)

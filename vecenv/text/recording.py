@@ -14,6 +14,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.system.settings import with_earlier
+from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
 
@@ -89,12 +90,20 @@ class Recording(ABC, Generic[Step, Episode]):
         """Replay the recorded texts from the recorded starts, and record the episodes, in the same order.
 
         The records have `EpisodeRecord.shared` in common; recorded per-row parameters replace those of the scenario.
+        Answers that older rules of reading did not understand stay invalid; those of unknown rules are a ValueError.
         """
         env = recorded_start(records, scenario, device)
+        text = env.scenario.text
+        assert text is not None
+        text.answers_version = version = records[0].versions["answers"]
+        if version not in range(1, ANSWERS_VERSION + 1):
+            raise ValueError(f"answers of version {version!r} are unknown; there are 1 to {ANSWERS_VERSION}")
         recorder, door = self.recorder(env, range(len(records))), TextDoor(env)
         for step in range(len(records[0].steps)):
             texts = [record.steps[step].action for record in records]
-            recorder.step(door.parse(texts, range(len(records)))[0], texts)
+            known = [version == ANSWERS_VERSION or record.steps[step].valid for record in records]
+            read = [text if valid else None for text, valid in zip(texts, known, strict=True)]
+            recorder.step(door.parse(read, range(len(records)))[0], texts)
         return recorder.episodes()
 
     def difference(self, recorded: Episode, replayed: Episode) -> str | None:

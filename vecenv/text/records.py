@@ -27,7 +27,7 @@ class EpisodeRecord:
     """One episode.
 
     Attributes:
-        versions: of the package, the task and what grades it.
+        versions: of the package, the task, what grades it, and the rules by which answers are read (`ANSWERS_VERSION`).
         task: name of the task.
         config: rules of the task, with their action space.
         params: per-row parameters, by name.
@@ -62,7 +62,8 @@ class EpisodeRecord:
         """Return a record from JSON values; ValueError if they are not one."""
         try:
             steps = [cls.step_type(**step) for step in values[cls.steps_field]]
-            record = cls(**{**values, cls.steps_field: steps})
+            versions = {"answers": 1, **values["versions"]}
+            record = cls(**{**values, cls.steps_field: steps, "versions": versions})
             for step in steps:
                 _ = step.action
             return record
@@ -76,7 +77,8 @@ class EpisodeRecord:
     @property
     def shared(self) -> list[Any]:
         """What episodes must have in common to be replayed in one batch, JSON-able."""
-        return [self.task, self.config, self.market, self.seed, sorted(self.params), len(self.steps)]
+        own = [self.task, self.config, self.market, self.seed, sorted(self.params), len(self.steps)]
+        return [*own, self.versions["answers"]]
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(asdict(self), allow_nan=False))

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vecenv.text.answer_lines import ANSWERS_VERSION, AnswerLanguage
 from vecenv.text.tool_calls import Tools
 
 
@@ -16,7 +17,12 @@ class TaskText(ABC):
     """Renders observations and parses actions, for B rows at a time.
 
     States are those of the task's scenario, with batch (B,). Texts may hold only what a tensor agent observes.
+
+    Attributes:
+        answers_version: of the rules by which answers are read; an older one in replays of older records.
     """
+
+    answers_version: int = ANSWERS_VERSION
 
     @abstractmethod
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
@@ -32,6 +38,10 @@ class TaskText(ABC):
 
         Never raises: an invalid text becomes a no-op action.
         """
+
+    def languages(self, state: Any) -> Sequence[AnswerLanguage[Any]]:  # noqa: ANN401
+        """Return the language of each row's answer, which tells why an answer is invalid; none by default."""
+        return ()
 
     def acted(self, state: Any) -> Tensor | None:  # noqa: ANN401
         """Return whether the last step did more than wait, shape (B,), bool; None where every step does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ LONGEST_EXPRESSION = 200
 """Maximum characters of an expression."""
 
 _LARGEST = 1e100
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 _OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -138,16 +140,20 @@ class ToolSet(ABC, Generic[Row]):
         lacking = [name for name in tool.needed if name not in call.arguments]
         if lacking:
             raise ToolFault(f"{call.name} needs {lacking[0]}")
-        # A symbol may be called like a number, and be written as one.
-        given = {
-            name: str(v) if type(v) is int and tool.arguments[name] is str else v for name, v in call.arguments.items()
-        }
+        given = {name: _as_declared(value, tool.arguments[name]) for name, value in call.arguments.items()}
         for name, value in given.items():
             # Python's bool is a subclass of int.
             if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
                 kind = "a whole number" if tool.arguments[name] is int else "a text"
                 raise ToolFault(f"{name} must be {kind}")
         return given
+
+
+def _as_declared(value: object, kind: type) -> object:
+    """Return a whole number written as a text, or a text, such as the name of a symbol, written as one."""
+    if kind is str and type(value) is int:
+        return str(value)
+    return int(value) if kind is int and isinstance(value, str) and _WHOLE.fullmatch(value.strip()) else value
 
 
 def told_fault(fault: ToolFault) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -14,6 +14,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.row_calls import RowCall
 from vecenv.core.rows import Rows
 from vecenv.system.settings import Count, Settings, Within
+from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
@@ -43,7 +44,7 @@ class TextTurn(NamedTuple):
     """Result of one agent's turn.
 
     Attributes:
-        shown: next text for the agent: its next day, or a tool's result.
+        shown: next text for the agent: its next day, after an invalid answer with why it was that, or a tool's result.
         valid: whether the text was valid.
         acted: whether the answer did more than wait.
         outcomes: of the episode so far, by name; None after a tool call.
@@ -132,35 +133,41 @@ class TextRows:
         No text raises: an unreadable answer is an invalid HOLD.
         """
         turns: list[TextTurn | None] = [None] * len(ids)
-        calls = self._calls(ids, texts)
+        calls, late = self._calls(ids, texts)
         if self.tools is not None and calls:
             results = self._door.tool_results(self.tools, list(calls.values()), [ids[place] for place in calls])
             for place, result in zip(calls, results, strict=True):
                 turns[place] = TextTurn(result)
         days = [place for place in range(len(ids)) if place not in calls]
         if days:
-            answered = self._step([ids[place] for place in days], [self._answer(texts[place]) for place in days])
+            answered = self._step([ids[place] for place in days], [self._answer(texts[place]) for place in days], late)
             for place, turn in zip(days, answered, strict=True):
                 turns[place] = turn
         return [turn for turn in turns if turn is not None]
 
-    def _calls(self, ids: Sequence[int], texts: Sequence[object]) -> dict[int, ToolCall]:
-        """Count the turns of some rows and return their tool calls, by position."""
+    def _calls(self, ids: Sequence[int], texts: Sequence[object]) -> tuple[dict[int, ToolCall], dict[int, AnswerFault]]:
+        """Count the turns of some rows; return their tool calls, by position, and what to tell of late ones, by row."""
         calls: dict[int, ToolCall] = {}
+        late: dict[int, AnswerFault] = {}
         for place, (row, text) in enumerate(zip(ids, texts, strict=True)):
             self.turns[row] += 1
-            if self.tools is None or self.turns[row] >= self.rules.turns or not isinstance(text, str):
+            if self.tools is None or not isinstance(text, str):
                 continue
-            if (call := read_call(text, self.rules.tool_form)) is not None:
+            if (call := read_call(text, self.rules.tool_form)) is None:
+                continue
+            if self.turns[row] < self.rules.turns:
                 calls[place] = call
-        return calls
+            else:
+                late[row] = AnswerFault("it calls a tool, but no call was left")
+        return calls, late
 
     def _answer(self, text: object) -> object:
         return text if self.tools is None or not isinstance(text, str) else read_answer(text, self.rules.tool_form)
 
-    def _step(self, ids: Sequence[int], answers: Sequence[object]) -> list[TextTurn]:
+    def _step(self, ids: Sequence[int], answers: Sequence[object], late: Mapping[int, AnswerFault]) -> list[TextTurn]:
         env, rules = self.env, self.rules
         orders, valid = self._door.parse(answers, ids)
+        faults = self._door.faults([late.get(row, text) for row, text in zip(ids, answers, strict=True)], valid, ids)
         rows = torch.tensor(ids, device=env.device)
         action = orders.new_zeros(env.num_envs, *orders.shape[1:])
         action[rows] = orders
@@ -175,9 +182,10 @@ class TextRows:
         acted = torch.ones_like(valid) if acted is None else acted
         columns = (reward, after.terminated[rows], after.truncated[rows], valid, acted, outlook.grade[rows])
         turns = []
-        for (text, outcomes), paid, by_rules, cut_off, readable, executed, outcome in zip(
-            told, *(column.tolist() for column in columns), strict=True
+        for (text, outcomes), fault, paid, by_rules, cut_off, readable, executed, outcome in zip(
+            told, faults, *(column.tolist() for column in columns), strict=True
         ):
+            text = f"{text}\n{fault}" if fault else text
             grade = outcome if by_rules or cut_off else None
             paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
             turns.append(TextTurn(text, paid, by_rules, cut_off, readable, executed, outcomes, grade))

@@ -162,6 +162,9 @@ class MarketText(TaskText):
         orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return orders.to(state.tick.device), valid.to(state.tick.device)
 
+    def languages(self, state: Any) -> list[OrderLanguage]:  # noqa: ANN401
+        return [self.language] * len(state.tick)
+
     def examples(self) -> tuple[str, ...]:
         return "HOLD", "BUY", "SELL", "CANCEL"
 

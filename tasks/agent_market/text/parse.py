@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vecenv.kernels.order_book.messages import MAX_PRICE
 from vecenv.tasks.agent_market.orders import Order
-from vecenv.text.answer_lines import answer_lines
+from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 
 Line = tuple[Order, int, int]
 """An order: kind, price in price ticks (1 where it has none), shares."""
@@ -45,31 +45,35 @@ _PRICE = r"\$?+((?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++))"
 _SHARES = r"([0-9]++)"
 _ENTRY = re.compile(rf"(BUY|SELL)(?:{_BLANKS}{_SHARES})?(?:{_AT}{_PRICE})?")
 _QUOTE = re.compile(rf"(BID|ASK){_BLANKS}{_SHARES}(?:{_AT}{_PRICE})?")
+HOW = (
+    "write HOLD, CANCEL, BUY SHARES, BUY SHARES AT PRICE, BID SHARES AT PRICE or BID 0, SELL for BUY and ASK for BID, "
+    "with whole SHARES from 1 to 999999999 and a PRICE above 0, and nothing else"
+)
+"""How to write an order."""
+
 _AT_MARKET = {"BUY": Order.BUY, "SELL": Order.SELL}
 _LIMITED = {"BUY": Order.BUY_LIMIT, "SELL": Order.SELL_LIMIT}
 _QUOTES = {"BID": Order.BID, "ASK": Order.ASK}
 
 
-class OrderLanguage:
+class OrderLanguage(AnswerLanguage[tuple[Line, ...]]):
     """Parses and formats lists of at most ``max_orders`` orders; ``default``: shares where none are named."""
 
     def __init__(self, price_tick: float, default: int, max_orders: int) -> None:
         self.price_tick, self.default, self.max_orders = Decimal(str(price_tick)), default, max_orders
 
-    def parse(self, text: object) -> tuple[Line, ...] | None:
-        """Return the orders of a text by the rules of this module, none for a hold, or None where it is invalid."""
-        lines = answer_lines(text)
-        if not lines:
-            return None
+    def of_lines(self, lines: Sequence[str]) -> tuple[Line, ...]:
         orders: list[Line] = []
         for line in lines:
             if line == "HOLD":
                 continue
             order = (Order.CANCEL, 1, 0) if line == "CANCEL" else self._entry(line) or self._quote(line)
-            if order is None or len(orders) == self.max_orders:
-                return None
+            if order is None:
+                raise AnswerFault(f"{shown(line)} is no order: {HOW}")
+            if len(orders) == self.max_orders:
+                raise AnswerFault(f"a step has at most {self.max_orders} orders")
             if order[0] in (Order.BID, Order.ASK) and any(order[0] == other for other, _, _ in orders):
-                return None
+                raise AnswerFault(f"there is a second {order[0].name}")
             orders.append(order)
         return tuple(orders)
 

@@ -32,12 +32,16 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.crypto_lob.orders import KEEP, LARGEST_ORDER, Order
-from vecenv.text.answer_lines import answer_lines
+from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 
 Orders = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """Kind and lots of the market order, price in ticks and lots of the bid, and of the ask."""
 
 NUMBER_LENGTH = 24
+
+HOW = "write HOLD, CLOSE, BUY COINS or SELL COINS, with positive COINS of at least a lot"
+HOW_RESTING = "; BID COINS AT PRICE, ASK COINS AT PRICE, BID 0, ASK 0 or CANCEL for orders that wait"
+"""How to write an order, and one that waits."""
 
 _NUMBER = r"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)"
 _MARKET = re.compile(rf"(BUY|SELL)(?:[ \t]++{_NUMBER})?")
@@ -46,16 +50,14 @@ _KEPT, _CANCELLED = (KEEP, 0), (0, 0)
 INVALID: Orders = ((int(Order.INVALID), 0), _KEPT, _KEPT)
 
 
-class LobLanguage:
+class LobLanguage(AnswerLanguage[Orders]):
     """Parses orders; ``unit`` are the lots of one without a number, ``resting`` whether orders may rest."""
 
     def __init__(self, tick: float, lot: float, unit: int, resting: bool) -> None:
         self.tick, self.lot = Decimal(str(tick)).normalize(), Decimal(str(lot)).normalize()
         self.unit, self.resting = unit, resting
 
-    def parse(self, text: object) -> Orders | None:
-        """Return the orders of a text by the rules of this module, or None where it is invalid."""
-        lines = answer_lines(text)
+    def of_lines(self, lines: Sequence[str]) -> Orders:
         market: tuple[int, int] | None = None
         quotes: dict[str, tuple[int, int]] = {}
         for line in lines:
@@ -63,11 +65,11 @@ class LobLanguage:
                 continue
             order = (int(Order.TARGET), 0) if line == "CLOSE" else self._market(line)
             quoted = self._quoted(line) if self.resting else {}
-            if (order is None) == (not quoted) or (order and market) or quotes.keys() & quoted.keys():
-                return None
+            if (order is None) == (not quoted):
+                raise AnswerFault(f"{shown(line)} is no order: {HOW}{HOW_RESTING if self.resting else ''}")
+            if (order and market) or quotes.keys() & quoted.keys():
+                raise AnswerFault(f"{shown(line)} is the second order of its kind")
             market, quotes = order or market, quotes | quoted
-        if not lines:
-            return None
         return market or (int(Order.HOLD), 0), quotes.get("BID", _KEPT), quotes.get("ASK", _KEPT)
 
     def _market(self, line: str) -> tuple[int, int] | None:

@@ -136,6 +136,9 @@ class LobText(TaskText):
         orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return orders.to(state.row.device), valid.to(state.row.device)
 
+    def languages(self, state: Any) -> list[LobLanguage]:  # noqa: ANN401
+        return [self.language] * len(state.row)
+
     def examples(self) -> tuple[str, ...]:
         return "HOLD", "BUY", "SELL", "CLOSE"
 

@@ -8,13 +8,13 @@ Specification of the language:
     ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid. One or more blanks stand between the parts,
     none or more before the percent sign.
 3.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
-    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (without thousands separators) or
-    a float64 value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to
-    [0, 1]. No number means 1.
+    with an optional sign and digits; digits are 0 to 9. A percent sign divides by 100. The result is the share: with
+    more than 32 characters (without thousands separators), or not within [0, 1], the text is invalid: ten shares of a
+    stock are not all the cash. In records of version 1 it is clamped to [0, 1]. No number means 1.
 4.  **SYMBOL.** The name of a known symbol by the rules of `vecenv.text.symbol_names`: the longest that fits, also one
     that reads as a number. Any other makes the text invalid. Without a symbol the order is for the only one; where
     there are several, the text is invalid.
-5.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
+5.  **Count.** ``HOLD`` adds no order. More others than the task allows, eight by default, make the text invalid.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -30,17 +31,19 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
-from vecenv.text.answer_lines import answer_lines
+from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.symbol_names import split_name
 
 MAX_NUMBER_LENGTH = 32
 
 # Possessive quantifiers keep a failing match linear; only of single characters, for those of groups are wrong before
 # CPython 3.11.5 (gh-106052).
-_NUMBER = re.compile(r"([+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?)(%)?")
+_NUMBER = re.compile(r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?%?")
 _ORDER = re.compile(r"(BUY|SELL)(?:[ \t]++(.*))?")
 _BLANKS = re.compile(r"[ \t]++")
 _KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
+HOW = "write HOLD, BUY SYMBOL SHARE or SELL SYMBOL SHARE, and nothing else"
+"""How to write an order."""
 
 
 class Order(NamedTuple):
@@ -56,41 +59,47 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
 
     ``symbols`` is from `slots_by_name`; ``only`` is the slot of orders without a symbol, None if all must name theirs.
     """
-    lines = answer_lines(text)
-    if not lines:
-        return None
-    orders: list[Order] = []
-    for line in lines:
-        if line == Kind.HOLD.name:
-            continue
-        order = _ORDER.fullmatch(line)
-        if order is None:
-            return None
-        side, rest = order.groups("")
-        # A percent sign belongs to the number before it, so that no name ends there.
-        slot, rest = split_name(_BLANKS.sub(" ", rest).replace(" %", "%"), symbols)
-        slot = only if slot is None else slot
-        match = _NUMBER.fullmatch(rest)
-        if match is None and rest:
-            return None
-        number, percent = match.groups() if match else (None, None)
-        fraction = 1.0 if number is None else _fraction(number, percent is not None)
-        if slot is None or fraction is None or len(orders) == MAX_ORDERS:
-            return None
-        orders.append(Order(_KINDS[side], slot, fraction))
-    return tuple(orders)
+    return OrderLanguage(symbols, only).parse(text)
 
 
-def _fraction(number: str, percent: bool) -> float | None:
-    """Return a number clamped to [0, 1], None where it is too long or infinite."""
-    if len(number) > MAX_NUMBER_LENGTH:
-        return None
-    value = float(number) / 100.0 if percent else float(number)
-    if 0.0 < value < 1.0:
-        return value
-    if math.isinf(value):
-        return None
-    return 1.0 if value > 0.0 else 0.0
+@dataclass(frozen=True)
+class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
+    """Reads at most ``most`` orders, see `parse_orders`; shares are ``clamped`` by version 1 of the rules."""
+
+    symbols: Mapping[str, int]
+    only: int | None = None
+    most: int = MAX_ORDERS
+    clamped: bool = False
+
+    def of_lines(self, lines: Sequence[str]) -> tuple[Order, ...]:
+        orders: list[Order] = []
+        for line in lines:
+            if line == Kind.HOLD.name:
+                continue
+            order = _ORDER.fullmatch(line)
+            if order is None:
+                raise AnswerFault(f"{shown(line)} is no order: {HOW}")
+            side, rest = order.groups("")
+            # A percent sign belongs to the number before it, so that no name ends there.
+            slot, rest = split_name(_BLANKS.sub(" ", rest).replace(" %", "%"), self.symbols)
+            slot = self.only if slot is None else slot
+            match = _NUMBER.fullmatch(rest)
+            if match is None and rest:
+                raise AnswerFault(f"{shown(line)} is no order, or of no symbol that there is: {HOW}")
+            if slot is None:
+                raise AnswerFault(f"{shown(line)} must name its symbol")
+            if len(orders) == self.most:
+                raise AnswerFault(f"a day has at most {self.most} orders")
+            orders.append(Order(_KINDS[side], slot, _share(rest, self.clamped) if match else 1.0))
+        return tuple(orders)
+
+
+def _share(number: str, clamped: bool) -> float:
+    digits = number.rstrip("%")
+    value = float(digits if len(digits) <= MAX_NUMBER_LENGTH else "inf") / (100.0 if digits != number else 1.0)
+    if not 0.0 <= value <= 1.0 and (not clamped or math.isinf(value)):
+        raise AnswerFault(f"{shown(number)} is no share: a number is a share from 0 to 1, or from 0% to 100%")
+    return min(max(0.0, value), 1.0)
 
 
 def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:

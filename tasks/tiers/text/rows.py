@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders
+from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.money import sign_of
 from vecenv.text.symbol_names import shown_names, slots_by_name, told_names
@@ -21,6 +21,7 @@ Orders of a day, on one line, separated by ;
   HOLD                 do nothing
   BUY {symbol} 0.5   spend half of the cash; without a number all that the limits allow
   SELL {symbol} 30%  sell 30% of the position; without a number all of it
+A number is a share, from 0 to 1 or from 0% to 100%.
 {naming}
 Symbols: {symbols}"""
 
@@ -94,19 +95,17 @@ class TierText(TaskText):
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
         """Parse each text, an invalid one as an invalid HOLD. Shapes: (B, M, 3), float32, and the validity, (B,)."""
-        parsed = [
-            self._parsed(text, rule, name[0] if self.scenario.config.random_symbol else "")
-            for text, rule, name in zip(texts, state.rule.tolist(), self.symbols(state), strict=True)
-        ]
-        most = self.scenario.config.max_orders
+        languages = zip(self.languages(state), texts, strict=True)
         actions, valid = orders_tensor(
-            [None if orders is None or len(orders) > most else orders for orders in parsed], most
+            [language.parse(text) for language, text in languages], self.scenario.config.max_orders
         )
         return actions.to(state.day.device), valid.to(state.day.device)
 
-    def _parsed(self, text: object, rule: int, drawn: str) -> tuple[Order, ...] | None:
-        slots, only = self.slots_of(rule, drawn)
-        return parse_orders(text, slots, only)
+    def languages(self, state: TierState) -> list[OrderLanguage]:
+        drawn, most = self.scenario.config.random_symbol, self.scenario.config.max_orders
+        rows = zip(state.rule.tolist(), self.symbols(state), strict=True)
+        slots = [self.slots_of(rule, names[0] if drawn else "") for rule, names in rows]
+        return [OrderLanguage(symbols, only, most, self.answers_version < 2) for symbols, only in slots]
 
     def slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
         """Return the slots of the symbols that an order may name, and the default slot."""

@@ -101,6 +101,26 @@ def test_replay_of_a_later_episode_with_parameters_of_its_own_and_of_a_former_ve
     assert replayed(RECORDING.read(line))
 
 
+def test_records_of_older_answers_replay_by_the_rules_of_their_time():
+    """Shares were clamped, and dress made an answer invalid; today ten shares of a symbol are no answer."""
+    said = ("BUY INFY 10; BUY TCS 0.5", "**SELL INFY**", "SELL TCS 150%", "HOLD")
+    old = []
+    for version in (1, 2):
+        env = environment(1)
+        env.scenario.text.answers_version = version
+        recorder = EpisodeRecorder(env, [0], ORIGIN)
+        for text in said:
+            read = None if version == 1 and "*" in text else text
+            recorder.step(TextDoor(env).parse([read], [0])[0], [text])
+        old += [record.to_json() for record in recorder.episodes()]
+    assert [[day["valid"] for day in line["days"]] for line in old] == [[1, 0, 1, 1], [0, 1, 0, 1]]
+    assert old[0]["versions"].pop("answers") == 1 and old[0]["days"][0]["orders"][0]["fraction"] == 1.0
+    assert all(replayed(RECORDING.read(line)) for line in old)
+    old[0]["versions"]["answers"] = 3
+    with pytest.raises(ValueError, match="answers of version 3 are unknown; there are 1 to 2"):
+        replayed(RECORDING.read(old[0]))
+
+
 def test_the_table_has_every_number_of_every_day(records, tmp_path):
     write_parquet(tmp_path / "episodes.parquet", RECORDING, records)
     table = pd.read_parquet(tmp_path / "episodes.parquet")

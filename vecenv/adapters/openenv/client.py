@@ -7,7 +7,7 @@ from typing import Any
 from openenv.core import EnvClient
 from openenv.core.client_types import StepResult
 
-from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
+from vecenv.adapters.openenv.models import LONGEST_TEXT, MarketAction, MarketObservation, MarketState
 
 
 class MarketClient(EnvClient[MarketAction, MarketObservation, MarketState]):
@@ -22,7 +22,8 @@ class MarketClient(EnvClient[MarketAction, MarketObservation, MarketState]):
     """
 
     def _step_payload(self, action: MarketAction) -> dict[str, Any]:
-        return action.model_dump()
+        # The server refuses messages beyond all bounds, and answers that are too long.
+        return {**action.model_dump(), "text": action.text[: LONGEST_TEXT + 1]}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[MarketObservation]:
         reward, done = payload["reward"], payload["done"]

@@ -6,14 +6,13 @@ from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 LONGEST_TEXT = 49_152
-"""Maximum characters of an answer, its reasoning included."""
+"""Maximum characters of an answer, its reasoning included; a longer one is an invalid answer."""
 
 
 class MarketAction(Action):
     """Text of an agent: its orders of the day, or a tool call."""
 
     text: str = Field(
-        max_length=LONGEST_TEXT,
         description="Orders such as 'BUY TCS 0.5; SELL INFY' or 'HOLD', or a call of a tool; what cannot be read is an "
         "invalid HOLD",
     )

@@ -27,7 +27,7 @@ class Answer:
     """Request for a turn in a row."""
 
     row: int
-    text: str
+    text: object
 
 
 class Opened(NamedTuple):
@@ -89,7 +89,7 @@ class RowPool:
     async def open(self, row: int, seed: int, index: int) -> Opened:
         return await self._ask(Opening(row, seed, index))
 
-    async def answer(self, row: int, text: str) -> TextTurn:
+    async def answer(self, row: int, text: object) -> TextTurn:
         return await self._ask(Answer(row, text))
 
     async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401

@@ -15,10 +15,11 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata
 
 import vecenv
-from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
+from vecenv.adapters.openenv.models import LONGEST_TEXT, MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
 from vecenv.adapters.openenv.web import EpisodeDay, episode_html
+from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.turns import TextTurn
 
 LOG = logging.getLogger("vecenv.serve")
@@ -95,7 +96,8 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         if state.done:
             raise SessionError("the episode is over: reset begins the next one")
         with self._turn():
-            turn = await self._pool.answer(self._row, action.text)
+            too_long = AnswerFault(f"an answer may have {LONGEST_TEXT:,} characters")
+            turn = await self._pool.answer(self._row, action.text if len(action.text) <= LONGEST_TEXT else too_long)
             if not math.isfinite(turn.reward):
                 raise ArithmeticError(f"{state.split}, {state.seed}, {state.index}: reward {turn.reward}")
         self._advance(turn, action.text)

@@ -10,8 +10,11 @@ from vecenv.adapters.openenv.models import MarketState
 from vecenv.system.page_figures import page_figure, svg
 from vecenv.text.money import exact_money, sign_of
 
+# OpenEnv's page gives a drawing as much room as it asks for, beside the form: here it takes the row, and no more.
 _STYLE = (
-    "<style>.market pre { white-space: pre-wrap; } .market td, .market th { text-align: right; padding: 2px 8px; }"
+    "<style>.gradio-container .oe-visual { flex: 1 1 100% !important; max-width: 100%; }"
+    " .market pre, .market td { white-space: pre-wrap; overflow-wrap: anywhere; } .market { overflow-x: auto; }"
+    " .market td, .market th { text-align: right; padding: 2px 8px; }"
     " .market td:nth-child(2) { text-align: left; } .market svg { width: 100%; height: auto; }"
     " .market .invalid { color: #b54708; }</style>"
 )

@@ -25,6 +25,9 @@ __all__ = ["ChatHarness", "MarketEnv", "MarketTaskset"]
 INFO = "market"
 """Key of the server's answers in a trace; saved, so that ``vf-replay`` re-weights rewards without a server."""
 
+LONGEST_SENT = 50_000
+"""More characters than the server reads of an answer: a longer one is invalid there."""
+
 
 class MarketData(vf.TaskData):
     """Identifier of an episode. The address is left out: a task is the same on any machine."""
@@ -116,7 +119,7 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
                     if segment.terminated:
                         # The agent's limits ended the episode early.
                         return
-                    answer = await _request(server, "step", {"text": segment.last_reply or ""})
+                    answer = await _request(server, "step", {"text": (segment.last_reply or "")[:LONGEST_SENT]})
                     shown = answer["observation"]
                     played["rewards"].append(answer["reward"])
                     played["days"] = shown["day"]

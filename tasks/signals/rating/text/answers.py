@@ -2,9 +2,8 @@ r"""Reading of signals from text.
 
 Specification of the language:
 
-1.  **Lines.** Those of `vecenv.text.answer_lines`: reasoning, answer blocks, case and splitting are its rules, after
-    every minus sign U+2212 was replaced by ``-``. Then quotation marks, braces, brackets, asterisks and backquotes are
-    blanks, so that a JSON object or a list in Markdown is read as lines are.
+1.  **Lines.** Those of `vecenv.text.answer_lines` without their dress: reasoning, answer blocks, case and splitting are
+    its rules, and a JSON object or a list in Markdown is read as lines are.
 2.  **Grammar.** Blanks are the space and the tab. A signal is ``NAME: NUMBER`` or ``NAME = NUMBER``, blanks around the
     sign or none. NAME is that of a symbol (`vecenv.text.symbol_names`), beside which stands no letter, digit, or
     ``.&^_/-``, of several that fit the longest. NUMBER is an optional ``+`` or ``-`` and ``digits``, ``digits.`` or
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
-from vecenv.text.answer_lines import answer_lines
+from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.symbol_names import shown_names, slots_by_name
 
 NUMBER_LENGTH = 24
@@ -31,12 +30,13 @@ NUMBER_LENGTH = 24
 INVALID = LARGEST_SIGNAL + 1
 """Signal of all symbols that stands for an invalid answer."""
 
-_DRESS = str.maketrans(dict.fromkeys("\"'`*{}[]", " "))
 _BESIDE = r"A-Z0-9.&^_/\-"
 
 
-class SignalLanguage:
+class SignalLanguage(AnswerLanguage[list[int]]):
     """Reads and writes signals of K symbols; ``symbols`` are the names under which they are shown."""
+
+    passes_over = True
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self.symbols, self._place = shown_names(tuple(symbols)), slots_by_name(symbols)
@@ -46,20 +46,21 @@ class SignalLanguage:
             rf"(?<![{_BESIDE}])({names})[ \t]*+[:=][ \t]*+([+-]?[0-9]++(?:\.[0-9]*+)?)(?![A-Z0-9.])"
         )
 
-    def parse(self, text: object) -> list[int] | None:
-        """Return the signal of each symbol by the rules of this module, or None where the text is invalid."""
-        if isinstance(text, str) and "\u2212" in text:
-            text = text.replace("\u2212", "-")
+    def of_lines(self, lines: Sequence[str]) -> list[int]:
         found: dict[int, int] = {}
-        for line in answer_lines(text):
-            for match in self._signal.finditer(line.translate(_DRESS)):
+        for line in lines:
+            for match in self._signal.finditer(line):
                 name, number = match.groups()
                 signal = round(float(number)) if len(number) <= NUMBER_LENGTH else INVALID
                 place = self._place[" ".join(name.split())]
-                if abs(signal) > LARGEST_SIGNAL or found.get(place, signal) != signal:
-                    return None
+                if abs(signal) > LARGEST_SIGNAL:
+                    raise AnswerFault(f"{shown(match[0])} is no signal from -{LARGEST_SIGNAL} to {LARGEST_SIGNAL}")
+                if found.get(place, signal) != signal:
+                    raise AnswerFault(f"{shown(self.symbols[place])} has two different signals")
                 found[place] = signal
-        return [found.get(place, 0) for place in range(len(self.symbols))] if found else None
+        if not found:
+            raise AnswerFault(f"there is no signal in it: write one such as {self.symbols[0]}: +4 on a line")
+        return [found.get(place, 0) for place in range(len(self.symbols))]
 
     def written(self, signals: Sequence[int]) -> str:
         """Return signals as text, a line for each symbol."""

@@ -87,6 +87,9 @@ class RatingText(TaskText):
         actions, valid = self.language.tensor([self.language.parse(text) for text in texts])
         return actions.to(state.day.device), valid.to(state.day.device)
 
+    def languages(self, state: Any) -> list[SignalLanguage]:  # noqa: ANN401
+        return [self.language] * len(state.day)
+
     def examples(self) -> tuple[str, ...]:
         first = self.language.symbols[0]
         return f"{first}: 0", f"{first}: +5", f"{first}: -5"

@@ -37,7 +37,7 @@ NONE = (
     *("BUY 1 AT nan", "BUY 1 AT .", "BUY 1 AT $$1", "BUY 1 AT 10737418.25", "BUY1", "BUY 1AT 2", "BUY 50%"),
     *("BID", "BID 5", "BID AT 100", "BID 0 AT 100", "ASK 5 AT", "HOLD 1", "CANCEL 1", "CANCEL BID", "QUOTE 1"),
     *("BUY; SELL; BUY; SELL; BUY", "BID 1 AT 1; BID 2 AT 1", "BUY 1; nonsense", "BUY 1 AT " + "1" * 25, "ＢＵＹ 1"),
-    *("BUY １", "BUY 1\u00a0AT 2", "\ud800", "BUY 1 AT ٣"),
+    *("BUY １", "\ud800", "BUY 1 AT ٣"),
 )
 
 

@@ -40,19 +40,21 @@ READ = {
     "<answer >BUY INFY</answer>": None,
     "BUY, RELIANCE, 0.5": (buy(0, 0.5),),
     "BUY NIFTY50,0.5": (buy(5, 0.5),),
-    "BUY RELIANCE 1,000.5": (buy(0),),
+    "BUY RELIANCE 1,000.5": None,
     "BUY RELIANCE 0.0,001": (buy(0, 0.0001),),
     "BUY RELIANCE 0,5": None,
     "BUY RELIANCE 1,0000": None,
     "BUY RELIANCE 0.5, SELL INFY": None,
     **{f"BUY INFY {number}": (buy(1, 0.25),) for number in ("0.25", "+.25", "00.25", "25e-2", "2.5E+1%")},
-    **{f"BUY INFY {number}": (buy(1),) for number in ("1.", "7", "200 %", "1e308")},
-    **{f"BUY INFY {number}": (buy(1, 0.0),) for number in ("-0.5", "1e-400", "-1,000,000")},
+    **{f"BUY INFY {number}": (buy(1),) for number in ("1.", "100 %", "1e0", ".")},
+    **dict.fromkeys(("BUY INFY 1e-400", "BUY INFY -0", "BUY INFY -1e-400%"), (buy(1, 0.0),)),
+    # Not a number of stocks: a share above 1 is not all of it.
+    **dict.fromkeys(f"BUY INFY {number}" for number in ("1.01", "7", "10", "101%", "200 %", "1e308", "-0.5", "-1,000")),
     "BUY INFY 0." + "0" * 29 + "1": (buy(1, 1e-30),),
     "BUY INFY 0." + "0" * 30 + "1": None,
-    **dict.fromkeys(f"BUY INFY {bad}" for bad in ("1e309", "-1e999", "nan", "٠.٥", "½", ".", "1e", "1_0", "%", "5 5")),
+    **dict.fromkeys(f"BUY INFY {bad}" for bad in ("1e309", "-1e999", "nan", "٠.٥", "½", "1e", "1_0", "%", "5 5")),
     **dict.fromkeys(("", " \t\n;", "BUY", "BUY 0.5", "BUY TSLA", "BUYINFY", "BUY 0.5 INFY", "HOLD INFY", "So!\nHOLD")),
-    **dict.fromkeys(("BUY\vINFY", "BUY\u00a0INFY", "HOLD\0", "\ufeffHOLD", "ſELL INFY", "BUY \ud800", "BUY ?")),
+    **dict.fromkeys(("BUY\vINFY", "HOLD\0", "ſELL INFY", "BUY \ud800", "BUY ?", "BUY ＩＮＦＹ")),
     "HOLD;" + "BUY INFY;HOLD;" * MAX_ORDERS: (buy(1),) * MAX_ORDERS,
     "BUY INFY;" * (MAX_ORDERS + 1): None,
     # Reasoning: closed, opened by a template, never closed with an answer at the end, or cut off.
@@ -77,8 +79,7 @@ READ = {
     "<think>a</think>SELL INFY<think>b": (sell(1),),
     "HOLD</think><answer>BUY INFY 0.5</answer><think> <answer>x": (buy(1, 0.5),),
     "SELL INFY 00.10;BUY INFY +.5%": (sell(1, 0.1), buy(1, 0.005)),
-    **dict.fromkeys(("BUY INFY 10,00,000", "BUY INFY 1e5.0", "BUY INFY 5%%", "BUY INFY --1", "BUY INFY " + "9" * 33)),
-    **dict.fromkeys(("BUY INFY 1,000%", "BUY INFY 1,234,567.8", "BUY INFY " + "9" * 32), (buy(1),)),
+    **dict.fromkeys(("BUY INFY 10,00,000", "BUY INFY 1e5.0", "BUY INFY 5%%", "BUY INFY --1", "BUY INFY " + "9" * 32)),
 }  # fmt: skip
 
 
