@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from calendar import day_name
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,12 +12,13 @@ from rich.table import Table
 from tyro import conf
 
 from vecenv.system.settings import Count, Settings
+from vecenv.tasks.commands.options import Day, FormSettings
 
 # pandas and torch take seconds to import, so the readers are imported where they run.
 
 
 @dataclass(frozen=True)
-class InspectSettings:
+class InspectSettings(FormSettings):
     """Check a file and summarise what it holds."""
 
     file: conf.Positional[Path]
@@ -28,9 +29,9 @@ class InspectSettings:
 class FetchSettings:
     """Download daily bars from Yahoo Finance, adjusted for splits and dividends."""
 
-    start: date
+    start: Day
     """First day."""
-    end: date
+    end: Day
     """Last day."""
     out: Path
     """Parquet file to write."""
@@ -41,8 +42,8 @@ class FetchSettings:
 
 
 @dataclass(frozen=True)
-class ConvertSettings:
-    """Convert between FinRL's long CSV and Parquet, without loss."""
+class ConvertSettings(FormSettings):
+    """Convert to Parquet or FinRL's long CSV; between the two without loss."""
 
     source: conf.Positional[Path]
     """CSV or Parquet file, folder of CSVs, or npz."""
@@ -93,7 +94,7 @@ def main(settings: DataSettings) -> dict[str, Any]:
 def _inspect(settings: InspectSettings) -> dict[str, Any]:
     from vecenv.market.inspect_bars import inspect
 
-    summary = inspect(settings.file)
+    summary = inspect(settings.file, settings.form())
     console = Console()
     low, high = summary["price_range"]
     table = Table(title=str(settings.file), show_header=False)
@@ -111,9 +112,22 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
     moves = [f"{move['symbol']} {move['move']:+.1%} on {move['date']}" for move in summary["largest_moves"]]
     table.add_row("Largest moves", "\n".join(moves))
     ragged = _ragged(summary)
-    table.add_row("Ragged symbols", "\n".join(ragged) or "none: every symbol has a bar on every day")
+    table.add_row("Ragged symbols", "\n".join(ragged) or "none: every symbol has a bar on every day of the file")
+    table.add_row("Calendar", "\n".join(_calendar(summary["calendar"])))
+    frozen = [f"{run['symbol']}: {run['bars']} bars, {run['first']} to {run['last']}" for run in summary["frozen"]]
+    table.add_row("Frozen prices", "\n".join(frozen) or "none: no ten equal bars in a row")
     console.print(table)
     return summary
+
+
+def _calendar(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return ["bars are further apart than weeks"]
+    names = found["weekdays"]
+    told = "every day" if len(names) == 7 else ", ".join(names)
+    told = "Monday to Friday" if names == list(day_name[:5]) else told
+    runs = [f"{run['first']} to {run['last']}, {run['days']} days" for run in found["runs"] if run["days"] > 1]
+    return [f"{told}; no symbol has a bar on {found['missing']:,} of these {found['days']:,} days", *runs]
 
 
 def _ragged(summary: dict[str, Any]) -> list[str]:
@@ -151,7 +165,7 @@ def _check_target(out: Path) -> None:
 def _convert(settings: ConvertSettings) -> dict[str, Any]:
     from vecenv.market.convert import convert
 
-    rows = convert(settings.source, settings.target)
+    rows = convert(settings.source, settings.target, settings.form())
     Console().print(f"{settings.target}: {rows:,} bars", soft_wrap=True)
     return {"source": str(settings.source), "file": str(settings.target), "rows": rows}
 

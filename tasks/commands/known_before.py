@@ -53,7 +53,8 @@ def _trained_on(place: Path, settings: MarketSettings) -> str:
         )
         if generator_of(trained.market) is not None:
             continue
-        files = {name: getattr(settings, name) for name in ("market", "context_market", "scores", "news", "device")}
+        of_files = ("market", "timezone", "columns", "clip", "context_market", "scores", "news", "device")
+        files = {name: getattr(settings, name) for name in of_files}
         again = replace(trained, **files)
         try:
             days = again.tape(again.with_symbols(again.env)).between(None, known["last_day"])

@@ -16,7 +16,8 @@ from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
-from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Settings, Share
+from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Share
+from vecenv.tasks.commands.options import Day, FormSettings
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -32,12 +33,14 @@ _OF_SOME_GENERATORS = {
 }
 """Settings that only some generators accept, with the name of the generator's argument."""
 
+_OF_FORM = tuple(item.name for item in fields(FormSettings))
+
 _OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
 """Settings of scores and texts from files."""
 
 
 @dataclass(frozen=True)
-class MarketSettings(Settings):
+class MarketSettings(FormSettings):
     """Market, span and split.
 
     A history is split by days, with an embargo between training and test; a generated market, and a folder of paths,
@@ -50,13 +53,13 @@ class MarketSettings(Settings):
     symbols: tuple[str, ...] = ()
     """Symbols to trade, by default all, or the tier's, or as many of the model's own where it lacks one of these; in a
     tier of one symbol also random."""
-    start: date | None = None
+    start: Day | None = None
     """First day used."""
-    end: date | None = None
+    end: Day | None = None
     """Last day used."""
-    train_end: date | None = None
+    train_end: Day | None = None
     """Last day of training; by default the split follows test-start or test-fraction."""
-    test_start: date | None = None
+    test_start: Day | None = None
     """First day of the test; by default the split follows train-end or test-fraction."""
     test_fraction: OpenShare = 0.2
     """Share of the days, or of a generator's paths, for the test, the last ones."""
@@ -87,7 +90,7 @@ class MarketSettings(Settings):
     """Seed of a generator."""
     history: str | None = None
     """File of real bars that a neural market's paths continue; without it they start without history."""
-    history_end: date | None = None
+    history_end: Day | None = None
     """Last day of that history; by default each path continues from a different day."""
     temperature: Positive = 1.0
     """Temperature: factor on the size of a neural market's moves."""
@@ -110,6 +113,7 @@ class MarketSettings(Settings):
         super().__post_init__()
         if self.currency is not None:
             checked_currency(self.currency)
+        self.form()
         MarketClose.parse(self.market_close)
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
         for first, last in spans:
@@ -127,7 +131,7 @@ class MarketSettings(Settings):
                 names["embargo"] = "a split by days"
         else:
             taken = signature(generate).parameters
-            names |= dict.fromkeys(("context_market", *_OF_DOCUMENTS), "a market of data")
+            names |= dict.fromkeys(("context_market", *_OF_FORM, *_OF_DOCUMENTS), "a market of data")
             owners = {"regime": "the neural and the synthetic market"}
             owners |= dict.fromkeys(("planted_kind", "planted_strength"), "the planted market")
             owners |= dict.fromkeys(("news_coverage", "news_accuracy"), "the market of synthetic news")
@@ -170,6 +174,9 @@ class MarketSettings(Settings):
             symbols=getattr(config, "market_symbols", self.symbols) or None,
             features=config.features,
             context=config.context,
+            timezone=self.timezone,
+            columns=self.columns,
+            clip=self.clip,
             context_market=self.context_market,
             num_paths=self.num_paths,
             num_days=self.num_days,
@@ -251,8 +258,8 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
 
 
 def _unusual(settings: MarketSettings) -> dict[str, Any]:
-    """Return the `MarketOptions` of a year, scores and texts that differ from their defaults."""
-    given = {
+    """Return the `MarketOptions` of a year and of bars, scores and texts from files that are not their defaults."""
+    given = {name: getattr(settings, name) for name in _OF_FORM} | {
         "periods_per_year": settings.periods_per_year,
         "score_files": settings.scores,
         "text_file": settings.news,

@@ -4,14 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import date
+from typing import Annotated, TypeVar
 
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
+from vecenv.market.bar_form import BarForm
+from vecenv.market.dates import day_of
 from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.system.settings import Settings as CheckedSettings
 
 Options = TypeVar("Options")
 Settings = TypeVar("Settings")
+
+Day = Annotated[
+    date,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="YYYY-MM-DD",
+        instance_from_str=lambda words: day_of(words[0], "the value").item(),
+        is_instance=lambda value: isinstance(value, date),
+        str_from_instance=lambda day: [day.isoformat()],
+    ),
+]
+"""A day of the command line and of presets, read as the dates of files are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormSettings(CheckedSettings):
+    """How bars of a file are read where it does not tell."""
+
+    timezone: str | None = None
+    """Zone of the market of a file, such as Asia/Kolkata, in which times with an offset have their dates."""
+    columns: tuple[str, ...] = ()
+    """Columns of a file by meaning, where their names do not tell, such as close="Adj Close"."""
+    clip: bool = False
+    """Widen the range of bars whose open or close is outside it by at most 0.1%, and tell their number."""
+
+    def form(self) -> BarForm:
+        return BarForm.of(self.timezone, self.columns, self.clip)
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pandas as pd
 
+from vecenv.market.bar_form import BarForm
 from vecenv.market.long_table import CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import adjust_prices
 from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_ranges, warn_of_splits
 
 
-def convert(source: MarketSource, target_path: str | Path) -> int:
+def convert(source: MarketSource, target_path: str | Path, form: BarForm | None = None) -> int:
     """Write daily bars as FinRL's CSV or as Parquet, by the target's suffix; return the number of rows.
 
     Parquet holds ``date, symbol, open, high, low, close, volume``, the further columns and the context,
     sorted by symbol and date. CSV is FinRL's long format, sorted by date and symbol: an unnamed column
     with the number of the day, ``date, tic, open, high, low, close, volume, day`` (the day of the week,
     Monday 0), the further columns, ``vix`` and ``turbulence``. Both end with the currency, if known. Values are those
-    of the source, before any adjustment, so that a round trip preserves them.
+    of the source, before any adjustment, so that a round trip preserves them. ``form`` is that of `read_bars`, such as
+    the market's zone: what is written needs none.
 
     Raises:
         MarketDataError: for a fault in the source, or an unknown suffix or folder of the target.
@@ -30,7 +32,7 @@ def convert(source: MarketSource, target_path: str | Path) -> int:
         raise MarketDataError(f"{target}: unknown extension {suffix or '(none)'}; known are .csv, .parquet")
     if not target.parent.is_dir():
         raise MarketDataError(f"{target}: there is no folder {target.parent}")
-    table = load_table(source)
+    table = load_table(source, form=form)
     adjusted = adjust_prices(table, name)
     check_ranges(adjusted, name)
     warn_of_splits(adjusted, name)

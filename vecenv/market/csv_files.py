@@ -1,9 +1,12 @@
-"""CSV files in which no field is cut off or shifted."""
+"""CSV files in which no field is cut off or shifted, whatever separates them."""
 
 from __future__ import annotations
 
 import csv
+import re
 import warnings
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,26 +15,41 @@ from vecenv.market.validation import MarketDataError
 if TYPE_CHECKING:
     import pandas as pd
 
+_SEPARATORS = ",;\t|"
+# Rows that tell whether numbers have a decimal comma.
+_SAMPLE = 1000
+
 
 def csv_header(path: Path) -> list[str]:
     """Return the names in the first line, duplicates among them; raises MarketDataError if there is no line."""
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        header = next(csv.reader(lines), None)
-    if header is None:
+    return csv_rows(path, 1)[0]
+
+
+def csv_rows(path: Path, number: int) -> list[list[str]]:
+    """Return the first rows that are not empty, at most so many; raises MarketDataError if there is none."""
+    rows = list(islice(_rows(path), number))
+    if not rows:
         raise MarketDataError(f"{path}: the file is empty, it has no header")
-    return header
+    return rows
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:  # noqa: ANN401
     """Read a file with `pandas.read_csv`; fields beyond the header's must be empty, as where lines end with a comma.
+
+    Fields are separated by commas, semicolons, tabs or bars, by whichever the header has most of. Where it is not the
+    comma, numbers such as 1,5 are read if one of them shows that the comma is no mark of thousands.
 
     Raises:
         MarketDataError: a row has more fields, such as of a number that is written as 1,234; it names the first.
     """
     import pandas as pd
 
+    separator = _separator(path)
+    if separator != "," and _decimal_comma(path):
+        options = {"decimal": ","} | options
+
     def read() -> pd.DataFrame:
-        return pd.read_csv(path, index_col=False, low_memory=False, encoding="utf-8-sig", **options)
+        return pd.read_csv(path, sep=separator, index_col=False, low_memory=False, encoding="utf-8-sig", **options)
 
     with warnings.catch_warnings():
         # What pandas says, without the row, when it drops fields.
@@ -45,13 +63,30 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:  # noqa: ANN401
         return read()
 
 
-def _check_fields(path: Path) -> None:
+def _rows(path: Path) -> Iterator[list[str]]:
+    separator = _separator(path)
     with path.open(newline="", encoding="utf-8-sig") as lines:
-        rows = (row for row in csv.reader(lines) if row)
-        num_fields = len(next(rows))
-        for number, row in enumerate(rows, 1):
-            if any(field.strip() for field in row[num_fields:]):
-                raise MarketDataError(
-                    f"{path}: row {number} has {len(row)} fields, more than the header's {num_fields}: "
-                    f"{','.join(row)[:80]!r}; a number with commas needs quotes"
-                )
+        yield from (row for row in csv.reader(lines, delimiter=separator) if row)
+
+
+def _separator(path: Path) -> str:
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        header = next((line for line in lines if line.strip()), "")
+    return max(_SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
+
+
+def _decimal_comma(path: Path) -> bool:
+    fields = [field.strip() for row in islice(_rows(path), _SAMPLE) for field in row]
+    point, comma = (any(re.fullmatch(rf"-?\d+{mark}\d+", field) for field in fields) for mark in (r"\.", ","))
+    return comma and not point and any(re.fullmatch(r"-?\d+,(\d{1,2}|\d{4,})", field) for field in fields)
+
+
+def _check_fields(path: Path) -> None:
+    rows = _rows(path)
+    num_fields = len(next(rows))
+    for number, row in enumerate(rows, 1):
+        if any(field.strip() for field in row[num_fields:]):
+            raise MarketDataError(
+                f"{path}: row {number} has {len(row)} fields, more than the header's {num_fields}: "
+                f"{','.join(row)[:80]!r}; a number with commas needs quotes, and names of columns the first row"
+            )

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vecenv.market.csv_files import csv_header, read_csv
+from vecenv.market.dates import NOT_A_DATE, Times, read_times
 from vecenv.market.long_table import named_errors, symbol_categories
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import MarketDataError, check_columns
@@ -32,9 +33,6 @@ _TEXTS = ("text", "title", "summary")
 _KEYS = ("date", "symbol", "published_at")
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
-# A time of day, then a zone.
-_ZONED = r"[T ]\d{1,2}:?\d{2}.*?\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
-_ZONE = r"\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
 
 
 def read_news(path: str | Path) -> pd.DataFrame:
@@ -159,37 +157,23 @@ def _refuse(bad: np.ndarray, column: pd.Series, what: str, source: str) -> None:
         )
 
 
-def _written(column: pd.Series, source: str) -> pd.Series:
-    text = column.astype("string").str.strip()
-    _refuse((text.isna() | (text == "")).to_numpy(bool, na_value=True), column, "it is missing", source)
-    return text.astype("object")
+def _read_times(column: pd.Series, what: str, source: str) -> Times:
+    missing = column.isna() | (column.astype("string").str.strip() == "").fillna(True)
+    _refuse(missing.to_numpy(bool), column, "it is missing", source)
+    times = read_times(column)
+    _refuse(np.isnat(times.at), column, what, source)
+    return times
 
 
 def _days(column: pd.Series, source: str) -> np.ndarray:
     """Return the calendar days of a column as they are written. Shape: (rows,), datetime64[s]."""
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
-        column = column.dt.tz_localize(None)
-    text = _written(column, source)
-    style = "%Y%m%d" if text.str.fullmatch(r"\d{8}").all() else "ISO8601"
-    days = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format=style, errors="coerce")
-    _refuse(days.isna().to_numpy(), column, "'{value}' is not a date of the form YYYY-MM-DD", source)
-    return days.to_numpy().astype("datetime64[D]").astype("datetime64[s]")
+    return _read_times(column, f"'{{value}}' {NOT_A_DATE}", source).days().astype("datetime64[s]")
 
 
 def _times(column: pd.Series, source: str) -> tuple[np.ndarray, pd.Series]:
     """Return the days of times in their own zones, datetime64[s], and the times, datetime64[us, UTC]."""
     example = "such as 2024-01-31T09:30:00-05:00"
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
-        _refuse(column.isna().to_numpy(), column, "it is missing", source)
-        days = column.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype("datetime64[s]")
-        return days, column.dt.tz_convert("UTC").dt.as_unit("us")
-    text = _written(column, source)
-    zoned = text.str.contains(_ZONED, regex=True).to_numpy(bool)
-    plain = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format="ISO8601", errors="coerce")
-    _refuse(plain.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
-    _refuse(~zoned, column, f"'{{value}}' has no time zone, {example}", source)
-    exact = text.str.replace(r"\s*(Z|UTC|GMT)$", "+00:00", regex=True)
-    exact = exact.str.replace(r"\s+(?=[+-]\d{2}:?\d{2}$)", "", regex=True)
-    times = pd.to_datetime(exact, format="ISO8601", utc=True, errors="coerce")
-    _refuse(times.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
-    return plain.to_numpy().astype("datetime64[D]").astype("datetime64[s]"), times.dt.as_unit("us")
+    times = _read_times(column, f"'{{value}}' is not a time with a zone, {example}", source)
+    _refuse(np.isnat(times.offset), column, f"'{{value}}' has no time zone, {example}", source)
+    exact = pd.Series(times.at - times.offset).dt.tz_localize("UTC")
+    return times.days().astype("datetime64[s]"), exact

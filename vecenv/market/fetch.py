@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
+from vecenv.market.dates import day_of
+from vecenv.market.dress import undressed
 from vecenv.market.long_table import load_table
-from vecenv.market.validation import OHLCV, PRICES, MarketDataError, check_ranges, warn_of_splits
+from vecenv.market.validation import OHLCV, MarketDataError, MarketDataWarning, check_ranges, warn_of_splits
 
 INTERVALS = ("1d", "1wk", "1mo")
 
@@ -71,14 +75,14 @@ def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d
         import yfinance
     except ImportError as error:
         raise ImportError("fetching needs yfinance: pip install 'vecenv[data]'") from error
-    days = pd.to_datetime(pd.Series([start, end]), format="ISO8601", errors="coerce")
-    if days.isna().any() or days[0] > days[1]:
+    first, last = day_of(start, "start"), day_of(end, "end")
+    if first > last:
         raise MarketDataError(f"no span from {start} to {end}: two dates YYYY-MM-DD in order are needed")
     frame = yfinance.download(
         [symbol + suffix for symbol in symbols],
-        start=str(days[0].date()),
+        start=str(first),
         # Yahoo's end date is exclusive.
-        end=str((days[1] + pd.Timedelta(days=1)).date()),
+        end=str(last + np.timedelta64(1, "D")),
         interval=interval,
         auto_adjust=True,
         progress=False,
@@ -97,14 +101,15 @@ def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str], suffix: 
     """
     # yfinance upper-cases tickers in requests and results.
     given = {f"{symbol}{suffix}".upper(): symbol for symbol in symbols}
-    prices = pd.DataFrame({"ticker": []})
-    if frame is not None and len(frame):
-        rows = frame.rename_axis(index="date").stack("Ticker", future_stack=True).reset_index()
-        prices = rows.rename(columns=str.lower).dropna(subset=PRICES, how="all")
-    absent = [f"{symbol}{suffix}" for ticker, symbol in given.items() if ticker not in set(prices["ticker"])]
+    with warnings.catch_warnings():
+        # Tickers without a price are an error here.
+        warnings.simplefilter("ignore", MarketDataWarning)
+        empty = frame is None or frame.dropna(how="all").empty
+        prices = pd.DataFrame({"symbol": []}) if empty else undressed(frame, {}, _SOURCE)[0]
+    absent = [f"{symbol}{suffix}" for ticker, symbol in given.items() if ticker not in set(prices["symbol"])]
     if absent:
         raise MarketDataError(f"{_SOURCE}: no data for {', '.join(absent)}")
-    table = prices.assign(symbol=prices["ticker"].map(given))[["date", "symbol", *OHLCV]]
+    table = prices.assign(symbol=prices["symbol"].map(given))[["date", "symbol", *OHLCV]]
     table = load_table(table, list(symbols), name=_SOURCE)
     check_ranges(table, _SOURCE)
     warn_of_splits(table, _SOURCE)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import calendar
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, HIGH, LOW, Bars, periods_per_year
 from vecenv.market.long_table import MarketSource
 from vecenv.market.path_folders import path_files, read_paths
 from vecenv.market.sources import read_bars
 
 _LARGEST_MOVES = 5
+_LONGEST_RUNS = 5
+# Fewer unchanged bars are common where little is traded.
+_FROZEN = 10
 
 
-def inspect(source: MarketSource) -> dict[str, Any]:
+def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]:
     """Summarise the bars of a source.
 
     Returns:
@@ -24,12 +29,13 @@ def inspect(source: MarketSource) -> dict[str, Any]:
         ``columns`` and ``context``, names; ``price_range``, the
         lowest low and the highest high; of the first path ``largest_moves``, the five largest relative moves between
         successive closes of a symbol, largest first; ``listings``, per symbol the first and last date,
-        the number of bars and of dates without one between first and last.
+        the number of bars and of dates without one between first and last; ``calendar``, see `_calendar`; ``frozen``,
+        the five longest runs of ten or more bars of a symbol that are equal to the one before.
 
     Raises:
         MarketDataError: for a fault in the source.
     """
-    bars = read_paths(Path(str(source)), None) if path_files(source) else read_bars(source)
+    bars = read_paths(Path(str(source)), None) if path_files(source) else read_bars(source, form=form)
     ohlcv, listed = bars.ohlcv.numpy(), bars.listed[0].numpy()
     return {
         "source": bars.source,
@@ -44,7 +50,49 @@ def inspect(source: MarketSource) -> dict[str, Any]:
         "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],
         "largest_moves": _largest_moves(bars),
         "listings": {symbol: _listing(bars.dates, listed[:, k]) for k, symbol in enumerate(bars.symbols)},
+        "calendar": _calendar(bars.dates),
+        "frozen": _frozen(bars),
     }
+
+
+def _calendar(dates: np.ndarray) -> dict[str, Any] | None:
+    """Return the weekdays on which the data has bars, and the days of them on which no symbol has one.
+
+    A weekday counts that has at least half as many bars as the most frequent one. None for bars that are further apart
+    than weeks. ``days`` is the number of days that should have a bar, ``missing`` that of those without one, ``runs``
+    are the five longest of them: first and last date and number of days.
+    """
+    if len(dates) < 2 or np.median(np.diff(dates).astype(int)) > 7:
+        return None
+    # 1970-01-05 was a Monday.
+    counts = np.bincount((dates.astype(int) - 4) % 7, minlength=7)
+    usual = counts >= counts.max() / 2
+    span = np.arange(dates[0], dates[-1] + 1)
+    span = span[usual[(span.astype(int) - 4) % 7]]
+    missing = ~np.isin(span, dates)
+    runs = [
+        {"first": str(span[low]), "last": str(span[high - 1]), "days": int(high - low)} for low, high in _runs(missing)
+    ]
+    names = [calendar.day_name[k] for k in np.flatnonzero(usual)]
+    longest = sorted(runs, key=lambda run: -run["days"])[:_LONGEST_RUNS]
+    return {"weekdays": names, "days": len(span), "missing": int(missing.sum()), "runs": longest}
+
+
+def _frozen(bars: Bars) -> list[dict[str, Any]]:
+    runs = []
+    for k, symbol in enumerate(bars.symbols):
+        days = np.flatnonzero(bars.listed[0, :, k].numpy())
+        prices = bars.ohlcv[0, days, k, : CLOSE + 1].numpy()
+        for low, high in _runs((prices[1:] == prices[:-1]).all(axis=1)):
+            first, last = (str(bars.dates[days[row]]) for row in (low, high))
+            runs.append({"symbol": symbol, "first": first, "last": last, "bars": int(high - low + 1)})
+    return sorted((run for run in runs if run["bars"] >= _FROZEN), key=lambda run: -run["bars"])[:_LONGEST_RUNS]
+
+
+def _runs(marked: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first positions of runs of marked ones, and the positions after them."""
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]])))
+    return list(zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True))
 
 
 def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:

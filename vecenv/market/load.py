@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import Bars
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.indicators import FINRL_INDICATORS
@@ -99,6 +100,10 @@ class MarketOptions(Settings):
         symbols: symbols to read, all by default; for a generator their names or their number.
         start: first date to read.
         end: last date to read.
+        timezone: zone of the market of the data, such as ``Asia/Kolkata``: the date of a time with an offset is that of
+            this zone, by default that which is written.
+        columns: columns of the data by meaning, such as ``{"close": "Adj Close"}``, where their names do not tell.
+        clip: widen the range of a bar whose open or close is outside it by at most 0.1%, counted in a warning.
         features: columns of the data or indicators shown to the agent.
         context: series of the whole market, such as ``turbulence`` and ``vix``.
         context_market: file of one symbol whose closes become the series in ``context`` that the market lacks, aligned
@@ -119,12 +124,15 @@ class MarketOptions(Settings):
         market_close: time and zone of the close, for publication times, such as ``15:30 Asia/Kolkata``.
 
     Raises:
-        ValueError: ``symbols`` is a string, the year is not positive, or the delay is negative.
+        ValueError: ``symbols`` is a string, the year is not positive, the delay is negative, or there is no such zone.
     """
 
     symbols: int | Sequence[str] | None = None
     start: str | None = None
     end: str | None = None
+    timezone: str | None = None
+    columns: Mapping[str, str] | Sequence[str] = ()
+    clip: bool = False
     features: Sequence[str] = FINRL_INDICATORS
     context: Sequence[str] = ()
     context_market: str | Path | None = None
@@ -146,6 +154,11 @@ class MarketOptions(Settings):
         if isinstance(self.symbols, str):
             raise ValueError(f"symbols must be a sequence of names, got the string {self.symbols!r}")
         super().__post_init__()
+        self.form()
+
+    def form(self) -> BarForm:
+        """Return how bars of data are to be read."""
+        return BarForm.of(self.timezone, self.columns, self.clip)
 
     def updated(self, values: Mapping[str, Any]) -> MarketOptions:
         """Return the options with some of them replaced, by name.
@@ -198,7 +211,8 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     from vecenv.market.sources import read_bars, with_context
 
     chosen = options.symbols, options.start, options.end
-    bars = read_paths(Path(str(market)), *chosen) if path_files(market) else read_bars(market, *chosen)
+    folder = bool(path_files(market))
+    bars = read_paths(Path(str(market)), *chosen) if folder else read_bars(market, *chosen, options.form())
     if options.context_market is not None:
         bars = with_context(bars, options.context_market, options.context)
     return _with_documents(bars, options) if options.scores else bars
@@ -216,8 +230,8 @@ def _with_documents(bars: Bars, options: MarketOptions) -> Bars:
 def _generated(
     market: object, generate: Callable[..., Bars], options: MarketOptions, device: torch.device | str
 ) -> Bars:
-    unused = [name for name in ("start", "end", "context_market", "text_file") if getattr(options, name) is not None]
-    unused += ["score_files"] if options.score_files else []
+    of_data = ("start", "end", "context_market", "text_file", "score_files", "timezone", "columns", "clip")
+    unused = [name for name in of_data if getattr(options, name)]
     if unused:
         raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
     given = {**(options.generator or {}), "num_paths": options.num_paths, "seed": options.seed, "device": device}

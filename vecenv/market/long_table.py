@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,21 +16,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vecenv.market.csv_files import csv_header, read_csv
+from vecenv.market.bar_form import BarForm
+from vecenv.market.csv_files import csv_rows, read_csv
+from vecenv.market.dates import DAYLIGHT_SAVING, market_dates, shown_offset
+from vecenv.market.dress import canonical_names, meanings, undressed
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.path_folders import path_files
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
+    PRICES,
     MarketDataError,
     MarketDataWarning,
-    check_columns,
     check_order,
     check_values,
     checked_currency,
+    clipped,
     has_control_characters,
     known_symbols,
-    local_dates,
     numeric_values,
 )
 
@@ -41,25 +45,9 @@ CLOSE_ONLY_ADJUSTED = "close_only_adjusted"
 CURRENCY = "currency"
 """Text column, DataFrame attribute or Parquet metadata key of the currency code."""
 
-_TIME_ZONE, _CURRENCIES = "time_zone", "currencies"
-ALIASES = {
-    "tic": "symbol",
-    "ticker": "symbol",
-    "instrument": "symbol",
-    "datetime": "date",
-    "timestamp": "date",
-    "vol": "volume",
-    "adj close": "adj_close",
-    "adj. close": "adj_close",
-    "adjclose": "adj_close",
-    "adjusted close": "adj_close",
-    "adjusted_close": "adj_close",
-    "adjcp": "adj_close",
-}
-"""Other usual names of columns, in lower case: those of FinRL, yfinance, Qlib, Alpha Vantage, Nasdaq Data Link and
-Stooq, which puts names in angle brackets."""
+_OFFSETS, _CURRENCIES = "utc_offsets", "currencies"
 # Missing-value markers in a CSV file, except in its symbol column.
-_MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]
+_MISSING = ["", ".", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]
 # ElegantRL's arrays have no dates: business days are counted from this Monday.
 _ORIGIN = "2000-01-03"
 
@@ -69,12 +57,14 @@ def source_name(source: MarketSource) -> str:
     return "DataFrame" if isinstance(source, pd.DataFrame) else str(source)
 
 
-def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None) -> pd.DataFrame:
-    """Load daily bars as a long table; values are checked and not changed.
+def load_table(
+    source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None, form: BarForm | None = None
+) -> pd.DataFrame:
+    """Load daily bars as a long table; values are checked and, unless the form clips them, not changed.
 
-    The layouts are those of ``vecenv.market.sources.read_bars``. Column names are compared without
-    case, and other usual ones are those of `ALIASES`. Unnamed index columns, FinRL's ``day`` (the day of the week) and,
-    with a warning, columns of text are left out.
+    The layouts are those of ``vecenv.market.sources.read_bars``, undressed by ``vecenv.market.dress``. Column names are
+    compared without case. FinRL's ``day`` (the day of the week), unnamed index columns and, with a warning, columns of
+    text and rows without any price are left out. A symbol's days may be the newest first.
 
     Returns:
         Table sorted by symbol and date with the columns ``date`` (datetime64), ``symbol`` (categories
@@ -84,11 +74,11 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     Raises:
         MarketDataError: the source cannot be read or fails a check.
     """
-    name = source_name(source) if name is None else name
+    name, form = source_name(source) if name is None else name, form or BarForm()
     if isinstance(source, pd.DataFrame):
-        table = _canonical(source, name)
+        table = _canonical(source, name, form)
     else:
-        table = _load_path(Path(source), symbols)
+        table = _load_path(Path(source), symbols, form)
     if table.empty:
         raise MarketDataError(f"{name}: the file is empty, it has no rows")
     chosen = known_symbols(symbols, table["symbol"].cat.categories.tolist(), name)
@@ -96,21 +86,33 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     table = table.assign(symbol=table["symbol"].cat.set_categories(chosen))
     # A stable sort by symbol keeps the file's order of dates, for the check.
     order = np.argsort(table["symbol"].cat.codes.to_numpy(), kind="stable")
-    table = table.iloc[order].reset_index(drop=True)
+    table = _oldest_first(table.iloc[order].reset_index(drop=True))
     check_order(table, name)
     check_values(table, name)
+    table = clipped(table, name) if form.clip else table
     currencies = table.attrs.pop(_CURRENCIES, {})
     table.attrs[CURRENCY] = _only_currency({symbol: currencies.get(symbol) for symbol in chosen}, name)
     return table
 
 
-def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
+def _oldest_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Turn the rows of symbols whose every day is before the last one."""
+    days, codes = table["date"].to_numpy(), table["symbol"].cat.codes.to_numpy()
+    turned = np.ones(len(table["symbol"].cat.categories), dtype=bool)
+    turned[codes[1:][(codes[1:] == codes[:-1]) & (days[1:] >= days[:-1])]] = False
+    if not turned[codes].any():
+        return table
+    place = np.arange(len(table))
+    return table.iloc[np.lexsort((np.where(turned[codes], -place, place), codes))].reset_index(drop=True)
+
+
+def _load_path(path: Path, symbols: Sequence[str] | None, form: BarForm) -> pd.DataFrame:
     if not path.exists():
         raise MarketDataError(f"{path}: there is no such file or folder")
     if path_files(path):
         raise MarketDataError(f"{path}: a folder of paths, as a market to trade; here one of its files is needed")
     if path.is_dir():
-        return _load_folder(path, symbols)
+        return _load_folder(path, symbols, form)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise MarketDataError(
@@ -118,7 +120,7 @@ def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
         )
     if suffix == ".npz":
         return _load_npz(path)
-    return _canonical(_read_frame(path), str(path))
+    return _canonical(_read_frame(path, form), str(path), form, path.stem)
 
 
 @contextmanager
@@ -132,44 +134,71 @@ def named_errors(path: Path) -> Iterator[None]:
         raise MarketDataError(f"{path}: cannot be read as {path.suffix.lower()}: {error}") from error
 
 
-def _read_frame(path: Path) -> pd.DataFrame:
+def _read_frame(path: Path, form: BarForm) -> pd.DataFrame:
     with named_errors(path):
         if path.suffix.lower() != ".parquet":
-            return _read_csv(path)
+            return _read_csv(path, form)
         frame, metadata = read_parquet(path), pq.read_schema(path).metadata or {}
         if CURRENCY.encode() in metadata:
             frame.attrs[CURRENCY] = metadata[CURRENCY.encode()].decode()
         return frame
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, form: BarForm) -> pd.DataFrame:
     """Read a CSV file, its symbols as text: a ticker may read ``000001``, ``NA`` or ``TRUE``."""
-    header = csv_header(path)
+    header, *others = csv_rows(path, 3)
+    if levels := _rows_of_names(others):
+        width = len(header)
+        table = read_csv(path, header=None, skiprows=1 + len(levels), names=range(width), na_values=_MISSING)
+        second = (levels[0] + [""] * width)[1:width]
+        return table.set_axis(pd.MultiIndex.from_arrays([["date", *header[1:]], ["", *second]]), axis=1)
+    if not {"date", "symbol", *OHLCV} & {*canonical_names(header)} and all(map(_is_value, header)):
+        raise MarketDataError(
+            f"{path}: the first row holds values, not names of columns: {','.join(header)[:60]!r}; write names above, "
+            "such as open_time,open,high,low,close,volume,close_time for Binance's klines"
+        )
     # pandas would rename duplicates silently.
-    _check_roles(header, str(path))
-    names = _canonical_names(header)
+    names = meanings(header, form.columns, str(path))
     texts = {header[i]: str for i, name in enumerate(names) if name == "symbol"}
     missing = {name: _MISSING for name in header if name and name not in texts}
     return read_csv(path, dtype=texts, na_values=missing, keep_default_na=False)
 
 
-def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
+def _rows_of_names(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return the rows below the first that name levels of columns, of symbols and of the index, as yfinance writes."""
+    levels: list[Sequence[str]] = []
+    for row in rows:
+        first, rest = row[0].strip().lower(), [field.strip() for field in row[1:] if field.strip()]
+        named = first in ("ticker", "price", "symbols", "attributes") or canonical_names([first]) == ["date"]
+        if not (named or (first == "" and rest and not any(map(_is_value, rest)))):
+            break
+        levels.append(row)
+    return levels if levels and any(field.strip() for field in levels[0][1:]) else []
+
+
+def _is_value(field: str) -> bool:
+    return re.fullmatch(r"\s*(-?\d[-\d.,:/ TZ+eE]*)?", field) is not None
+
+
+def _load_folder(folder: Path, symbols: Sequence[str] | None, form: BarForm) -> pd.DataFrame:
     paths = {path.stem: path for path in sorted(folder.glob("*.csv"))}
     if not paths:
         raise MarketDataError(f"{folder}: the folder holds no .csv file")
     tables = {}
     for symbol in known_symbols(symbols, list(paths), str(folder)):
-        table = _canonical(_read_frame(paths[symbol]), str(paths[symbol]), symbol)
+        table = _canonical(_read_frame(paths[symbol], form), str(paths[symbol]), form, symbol, of_name=True)
         if table.empty:
             raise MarketDataError(f"{paths[symbol]}: the file is empty, it has no rows")
         tables[symbol] = table
-    zones = {symbol: table.attrs[_TIME_ZONE] or "no zone" for symbol, table in tables.items()}
-    first = next(iter(zones))
-    for symbol, zone in zones.items():
-        if zone != zones[first]:
+    offsets = {symbol: table.attrs.pop(_OFFSETS) for symbol, table in tables.items()}
+    first = next(iter(offsets))
+    for symbol, those in offsets.items():
+        both = (*those, *offsets[first])
+        if bool(those) != bool(offsets[first]) or (both and max(both) - min(both) > DAYLIGHT_SAVING.astype(int)):
+            zone, other = (shown_offset(each[0] if each else None) for each in (those, offsets[first]))
             raise MarketDataError(
                 f"{paths[symbol]}: symbol {symbol}, column date: mixed time zones, {zone} and "
-                f"{zones[first]} in {paths[first].name}"
+                f"{other} in {paths[first].name}"
             )
     currencies: dict[str, str] = {}
     for table in tables.values():
@@ -223,41 +252,19 @@ def _load_npz(path: Path) -> pd.DataFrame:
     return pd.DataFrame({"date": np.repeat(dates, stocks), "symbol": symbols, **prices, "volume": 0.0, **columns})
 
 
-def _canonical_names(names: Sequence[object]) -> list[str]:
-    lower = [str(name).strip().lower().removeprefix("<").removesuffix(">") for name in names]
-    return ["" if name.startswith("unnamed: ") else ALIASES.get(name, name) for name in lower]
-
-
-def _check_roles(names: Sequence[object], source: str) -> None:
-    roles: dict[str, list[str]] = {}
-    for name, role in zip(names, _canonical_names(names), strict=True):
-        roles.setdefault(role, []).append(str(name).strip())
-    for role, claims in roles.items():
-        if role and len(claims) > 1:
-            raise MarketDataError(f"{source}: duplicate columns {role}: {' and '.join(claims)} are read as one")
-
-
-def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> pd.DataFrame:
-    """Convert a raw frame to the form of ``load_table``; ``symbol`` is that of all rows, if the file names it."""
-    if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index()
-    finrl = "tic" in [str(name).strip().lower() for name in frame.columns]
-    _check_roles(frame.columns, source)
-    names = _canonical_names(frame.columns)
-    keep = [bool(name) and not (finrl and name == "day") for name in names]
-    raw = frame.loc[:, keep].set_axis([name for name, kept in zip(names, keep, strict=True) if kept], axis=1)
-    given = [*raw.columns, "symbol"] if symbol is not None and "symbol" not in raw else list(raw.columns)
-    check_columns(given, ["date", "symbol", *OHLCV], source)
-    if "symbol" not in raw:
-        raw = raw.assign(symbol=symbol)
+def _canonical(
+    frame: pd.DataFrame, source: str, form: BarForm, symbol: str | None = None, of_name: bool = False
+) -> pd.DataFrame:
+    """Convert a raw frame to the form of ``load_table``; without such a column, or ``of_name``, it has one symbol."""
+    raw, adjusted = undressed(frame, form.columns, source, symbol)
     raw = raw.assign(symbol=symbol_categories(raw["symbol"], source))
-    if symbol is not None and any(raw["symbol"].cat.categories != symbol):
+    if of_name and any(raw["symbol"].cat.categories != symbol):
         raise MarketDataError(
             f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says {symbol}"
         )
     currencies = _currencies(raw, frame.attrs.get(CURRENCY), source)
     raw = raw.drop(columns=CURRENCY) if _marked(raw) else raw
-    dates, zone = local_dates(raw, source) if len(raw) else (raw["date"].to_numpy("datetime64[D]"), None)
+    dates, offsets = market_dates(raw, source, form.timezone)
     others = [name for name in raw.columns if name not in ("date", "symbol", *OHLCV, *CONTEXT)]
     contexts = [name for name in CONTEXT if name in raw]
     columns = {name: numeric_values(raw, name, source) for name in [*OHLCV, *others, *contexts]}
@@ -266,10 +273,21 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
         warnings.warn(f"{source}: columns of text are left out: {', '.join(texts)}", MarketDataWarning, stacklevel=4)
     numbers = {name: values for name, values in columns.items() if values is not None}
     keys = {"date": dates.astype("datetime64[s]"), "symbol": raw["symbol"].array}
-    table = pd.DataFrame({**keys, **numbers})
-    adjusted = finrl or bool(frame.attrs.get(CLOSE_ONLY_ADJUSTED))
-    table.attrs = {_TIME_ZONE: zone, CLOSE_ONLY_ADJUSTED: adjusted, _CURRENCIES: currencies}
+    table = _with_prices(pd.DataFrame({**keys, **numbers}), source)
+    adjusted = adjusted or bool(frame.attrs.get(CLOSE_ONLY_ADJUSTED))
+    table.attrs = {_OFFSETS: offsets, CLOSE_ONLY_ADJUSTED: adjusted, _CURRENCIES: currencies}
     return table
+
+
+def _with_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Leave out rows without any price, such as those before a listing."""
+    without = table[PRICES].isna().all(axis=1).to_numpy()
+    if not without.any() or without.all():
+        return table
+    row = table.iloc[int(np.argmax(without))]
+    told = f"{int(without.sum())} rows without any price are left out, the first: symbol {row['symbol']}, date"
+    warnings.warn(f"{source}: {told} {row['date'].date()}", MarketDataWarning, stacklevel=5)
+    return table[~without].reset_index(drop=True)
 
 
 def _marked(raw: pd.DataFrame) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.memory import check_memory
+from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.dates import Day, day_of
 from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.validation import (
     CONTEXT,
@@ -30,22 +31,23 @@ from vecenv.market.validation import (
 _CELL_BYTES = 24
 """Least bytes of a column for each day of each symbol: what is read, and what is made of it."""
 
-Day = str | date | np.datetime64
-
 
 def read_bars(
     source: MarketSource,
     symbols: Sequence[str] | None = None,
     start: Day | None = None,
     end: Day | None = None,
+    form: BarForm | None = None,
 ) -> Bars:
     """Read daily bars, check them and align them by date.
 
     A source is one of:
 
     - a Parquet or CSV file in long format: ``date, symbol, open, high, low, close, volume``, or other usual names
-      of these (`vecenv.market.long_table.ALIASES`), and any numeric columns,
-    - a folder of one such CSV per symbol, named by the file's stem,
+      of these (`vecenv.market.dress.ALIASES` and `FALLBACKS`), and any numeric columns; without a column of symbols the
+      file's stem is that of all rows,
+    - a wide file: columns of fields and symbols, as of yfinance, or a column of closes per symbol,
+    - a folder of one CSV per symbol, named by the file's stem,
     - a DataFrame in that format, FinRL's among them,
     - ElegantRL's npz: ``price_ary`` (or ``close_ary``) of shape (T, K) and ``tech_ary`` of shape
       (T, I·K), all stocks of one indicator before the next. It names neither days nor stocks: the dates
@@ -66,6 +68,7 @@ def read_bars(
         symbols: symbols to keep, in that order; None keeps all, sorted by name.
         start: first day to keep, inclusive; None for no limit.
         end: last day to keep, inclusive; None for no limit.
+        form: what the data does not tell: the market's zone, names of columns, and whether ranges are widened.
 
     Returns:
         Bars of one path: P = 1, T dates on which any of the K symbols has a bar. A symbol without a bar
@@ -75,8 +78,9 @@ def read_bars(
         MarketDataError: naming file, symbol, date and column of the first fault, before anything runs.
     """
     name = source_name(source)
-    first, last = _day(start, "start", name), _day(end, "end", name)
-    loaded = load_table(source, symbols)
+    first = None if start is None else day_of(start, f"{name}: start")
+    last = None if end is None else day_of(end, f"{name}: end")
+    loaded = load_table(source, symbols, form=form)
     table = adjust_prices(loaded, name)
     check_ranges(table, name)
     warn_of_splits(table, name)
@@ -142,15 +146,6 @@ def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
         stacklevel=3,
     )
     return table.assign(**{column: table[column] * factor for column in ("open", "high", "low")})
-
-
-def _day(day: Day | None, argument: str, source: str) -> np.datetime64 | None:
-    if day is None:
-        return None
-    try:
-        return pd.Timestamp(day).to_datetime64().astype("datetime64[D]")
-    except ValueError as error:
-        raise MarketDataError(f"{source}: {argument} {day!r} is not a date of the form YYYY-MM-DD") from error
 
 
 def _align(table: pd.DataFrame, source: str) -> Bars:

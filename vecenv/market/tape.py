@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
 from vecenv.market.bars import CLOSE, VOLUME, Bars, periods_per_year
+from vecenv.market.dates import day_of
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.panels import SCORES, Panels
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
@@ -208,8 +209,8 @@ class MarketTape:
         Raises:
             MarketDataError: no day of the market after its warm-up lies in the span.
         """
-        low = 0 if start is None else int(np.searchsorted(self.dates, np.datetime64(start, "D"), "left"))
-        high = len(self.dates) if end is None else int(np.searchsorted(self.dates, np.datetime64(end, "D"), "right"))
+        low = 0 if start is None else int(np.searchsorted(self.dates, day_of(start, "start"), "left"))
+        high = len(self.dates) if end is None else int(np.searchsorted(self.dates, day_of(end, "end"), "right"))
         if low >= high:
             raise MarketDataError(
                 f"{self.source}: no day between {start} and {end}; "

@@ -21,12 +21,12 @@ CONTEXT = ["vix", "turbulence"]
 
 # Relative rounding error of prices from single precision and adjustment factors.
 ROUNDING = 1e-6
+# Relative distance of an open or close from its bar's range up to which it is no fault of another kind.
+CLIPPED = 1e-3
 # A one-day close move of this size looks like a split that was never adjusted for.
 SPLIT_MOVE = 0.4
 
 _CURRENCY_CODE = re.compile("[A-Za-z]{3,5}")
-# A UTC offset at the end of a text that also holds a time of day.
-_OFFSET = r"[T ]\d.*?(Z|UTC|[+-]\d{2}:?\d{2})$"
 
 
 class MarketDataError(ValueError):
@@ -37,7 +37,7 @@ class MarketDataWarning(UserWarning):
     """Usable but suspicious market data."""
 
 
-def check_columns(names: Sequence[str], required: Sequence[str], source: str) -> None:
+def check_columns(names: Sequence[str], required: Sequence[str], source: str, hint: str = "") -> None:
     """Raise MarketDataError for duplicate and missing columns; names are canonical, in lower case."""
     duplicates = sorted({name for name in names if list(names).count(name) > 1})
     if duplicates:
@@ -46,9 +46,8 @@ def check_columns(names: Sequence[str], required: Sequence[str], source: str) ->
         )
     missing = [name for name in required if name not in names]
     if missing:
-        raise MarketDataError(
-            f"{source}: missing columns {', '.join(missing)}; there are {len(names)}: {_shown(names)}"
-        )
+        told = f"missing columns {', '.join(missing)}; there are {len(names)}: {_shown(names)}"
+        raise MarketDataError(f"{source}: {told}{hint.format(missing[0])}")
 
 
 def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: str) -> list[str]:
@@ -88,7 +87,7 @@ def checked_currency(code: str) -> str:
     return code
 
 
-def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
+def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str, hint: str = "") -> None:
     """Raise MarketDataError if rows are marked; ``{value}`` in ``what`` stands for the first invalid value."""
     if not bad.any():
         return
@@ -99,43 +98,8 @@ def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, so
     day = str(date.date()) if isinstance(date, pd.Timestamp) else str(date)
     raise MarketDataError(
         f"{source}: symbol {row['symbol']}, date {day}, column {column}: "
-        f"{what.format(value=row[column])} ({count} row{'s' if count > 1 else ''} in all)"
+        f"{what.format(value=row[column])} ({count} row{'s' if count > 1 else ''} in all){hint}"
     )
-
-
-def local_dates(table: pd.DataFrame, source: str) -> tuple[np.ndarray, str | None]:
-    """Read the ``date`` column as calendar days, in the written time zone.
-
-    Accepts datetimes, ``datetime.date``, ISO 8601 texts and integers of the form YYYYMMDD. Other
-    texts are refused, because day and month cannot be told apart in 01/02/2020.
-
-    Returns:
-        Days, ``datetime64[D]``, shape (rows,), and the name of their time zone, None for none.
-
-    Raises:
-        MarketDataError: for missing or unparsable dates, and for more than one UTC offset.
-    """
-    import pandas as pd
-
-    codes, unique = pd.factorize(table["date"])
-    refuse_rows(table, codes < 0, "date", "the date is missing", source)
-    if isinstance(unique, pd.DatetimeIndex):
-        zone = None if unique.tz is None else str(unique.tz)
-        return unique.tz_localize(None).to_numpy().astype("datetime64[D]")[codes], zone
-    text = pd.Series(unique).astype(str).str.strip()
-    offset = text.str.extract(_OFFSET, expand=False).replace(["Z", "UTC"], "+00:00").fillna("no zone")
-    other = (offset != offset.iloc[0]).to_numpy()
-    zones = " and ".join(offset.unique()[:2])
-    hint = "write plain dates, or all in one zone without daylight saving"
-    refuse_rows(table, other[codes], "date", f"mixed time zones, {zones}: {hint}", source)
-    zone = None if offset.iloc[0] == "no zone" else offset.iloc[0]
-    if zone is not None:
-        text = text.str.replace(r"\s*(Z|UTC|[+-]\d{2}:?\d{2})$", "", regex=True)
-    style = "%Y%m%d" if pd.api.types.is_integer_dtype(unique.dtype) else "ISO8601"
-    days = pd.to_datetime(text, format=style, errors="coerce")
-    what = "'{value}' is not a date of the form YYYY-MM-DD"
-    refuse_rows(table, days.isna().to_numpy()[codes], "date", what, source)
-    return days.to_numpy().astype("datetime64[D]")[codes], zone
 
 
 def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray | None:
@@ -155,7 +119,7 @@ def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray 
     bad = np.isnan(numbers) & ~missing
     if column not in OHLCV and (bad | missing).all():
         return None
-    refuse_rows(table, bad, column, "'{value}' is not a number", source)
+    refuse_rows(table, bad, column, "'{value}' is not a number, such as 1234.5", source)
     return numbers
 
 
@@ -167,7 +131,8 @@ def check_order(table: pd.DataFrame, source: str) -> None:
     falls[1:] = (np.diff(days) <= 0) & (np.diff(codes) == 0)
     if falls.any():
         duplicate = table.duplicated(["symbol", "date"]).to_numpy()
-        refuse_rows(table, duplicate, "date", "duplicate date (bars are daily, one per symbol)", source)
+        what = "duplicate date: bars are daily, one per symbol, and several symbols need a column that names them"
+        refuse_rows(table, duplicate, "date", what, source)
         refuse_rows(table, falls, "date", "dates are not sorted, this one is before the last", source)
 
 
@@ -181,7 +146,8 @@ def check_values(table: pd.DataFrame, source: str) -> None:
         missing = np.isnan(values)
         if missing.any() and column in (*OHLCV, *CONTEXT, "adj_close"):
             run = _longest_run(missing, table["symbol"].cat.codes.to_numpy())
-            refuse_rows(table, missing, column, f"NaN, longest run {run} bars", source)
+            do = "; fill them in, or leave the rows out"
+            refuse_rows(table, missing, column, f"NaN, longest run {run} bars", source, do)
         refuse_rows(table, np.isinf(values), column, "infinite value {value}", source)
         if column in (*PRICES, "adj_close"):
             refuse_rows(table, values <= 0, column, "non-positive price {value}", source)
@@ -195,24 +161,55 @@ def check_ranges(table: pd.DataFrame, source: str) -> None:
     for column in ("open", "close"):
         price = table[column].to_numpy()
         outside = (price > high) | (price < low)
-        refuse_rows(table, outside, column, f"{column} {{value}} is outside [low, high]", source)
+        what = f"{column} {{value}} is outside [low, high]"
+        refuse_rows(table, outside, column, what, source, f"; up to {CLIPPED:.1%} are mended by clip (--clip)")
+
+
+def clipped(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Widen the ranges of bars that their prices leave by at most `CLIPPED`; warns of their number and the first."""
+    prices = table[PRICES].to_numpy()
+    highest, lowest = prices.max(axis=1), prices.min(axis=1)
+    outside = (highest > prices[:, 1] * (1 + ROUNDING)) | (lowest < prices[:, 2] * (1 - ROUNDING))
+    outside &= (highest <= prices[:, 1] * (1 + CLIPPED)) & (lowest >= prices[:, 2] * (1 - CLIPPED))
+    if not outside.any():
+        return table
+    first = table.iloc[int(np.argmax(outside))]
+    warnings.warn(
+        f"{source}: {int(outside.sum())} bars whose prices leave [low, high] by at most {CLIPPED:.1%} are widened, the "
+        f"first: symbol {first['symbol']}, date {first['date'].date()}",
+        MarketDataWarning,
+        stacklevel=4,
+    )
+    high, low = np.where(outside, highest, prices[:, 1]), np.where(outside, lowest, prices[:, 2])
+    return table.assign(high=high, low=low)
 
 
 def warn_of_splits(table: pd.DataFrame, source: str) -> None:
-    """Warn once of all one-day close moves that look like unadjusted splits."""
+    """Warn once of all one-day close moves that look like unadjusted splits, and of those that a column tells.
+
+    A column of splits has the new shares for an old one, as of yfinance, Alpha Vantage and Tiingo; 0 and 1 are none.
+    """
     close, codes = table["close"].to_numpy(), table["symbol"].cat.codes.to_numpy()
     move = np.zeros(len(table))
     move[1:] = np.where(np.diff(codes) == 0, close[1:] / close[:-1] - 1, 0)
-    large = np.abs(move) >= SPLIT_MOVE * (1 - ROUNDING)
-    if large.any():
-        first = int(np.argmax(large))
-        warnings.warn(
-            f"{source}: {int(large.sum())} one-day close moves of {SPLIT_MOVE:.0%} or more, the first: "
-            f"symbol {table['symbol'].iloc[first]}, date {table['date'].iloc[first].date()}, "
-            f"{move[first]:+.1%}; looks like an unadjusted split",
-            MarketDataWarning,
-            stacklevel=3,
-        )
+    told = np.zeros(len(table), dtype=bool)
+    for name in (name for name in table if "split" in name):
+        ratio = table[name].to_numpy()
+        size = np.log(np.where(ratio > 0, ratio, 1.0))
+        told |= np.abs(np.log1p(move) + size) < np.abs(size) / 2
+    large = (np.abs(move) >= SPLIT_MOVE * (1 - ROUNDING)) & ~told
+    for marked, what, why in (
+        (large, f"one-day close moves of {SPLIT_MOVE:.0%} or more", "looks like an unadjusted split"),
+        (told, "splits that a column tells are not in the prices", "adjust the prices before"),
+    ):
+        if marked.any():
+            first = int(np.argmax(marked))
+            warnings.warn(
+                f"{source}: {int(marked.sum())} {what}, the first: symbol {table['symbol'].iloc[first]}, "
+                f"date {table['date'].iloc[first].date()}, {move[first]:+.1%}; {why}",
+                MarketDataWarning,
+                stacklevel=3,
+            )
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
         ValueError: a key is no field, or one of ``without``, or a value is not of its type or refused by the settings.
     """
     assert is_dataclass(settings) and not isinstance(settings, type)
-    hints = get_type_hints(type(settings))
+    hints = get_type_hints(type(settings), include_extras=True)
     known = [item.name for item in fields(settings) if item.name not in without]
     refuse_unknown("settings", values, known, f"{source}: ")
     changed: dict[str, Any] = {}

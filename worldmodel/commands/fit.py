@@ -15,6 +15,7 @@ from rich.console import Console
 from vecenv.core.device import device_named
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
+from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
 from vecenv.system.interrupts import first_interrupt_asks
 from vecenv.system.write_lock import WriteLock
@@ -226,11 +227,11 @@ def _train(
 def _ends(bars: Bars, settings: FitSettings) -> tuple[str, str]:
     """Return the last dates of training and validation; raise ValueError if a market or symbol has too few days."""
     last = str(bars.dates[-1]) if settings.validation_end is None else settings.validation_end
-    days = int((bars.dates <= np.datetime64(last, "D")).sum())
+    days = int((bars.dates <= day_of(last, "validation_end")).sum())
     validation = max(round(days * VALIDATION_SHARE), LEAST_VALIDATION)
     # With too few days the first one: the split is refused below, with the others.
     first = str(bars.dates[max(days - validation - 1, 0)]) if settings.train_end is None else settings.train_end
-    end = np.datetime64(first, "D")
+    end = day_of(first, "train_end")
     train = int((bars.dates <= end).sum()) - settings.embargo
     if train <= LEAST_DAYS or days - train - settings.embargo < LEAST_VALIDATION:
         raise ValueError(
@@ -304,7 +305,7 @@ def tell_known(
 def tell_seen(console: Console, init: str, initial: Checkpoint, nearest: str, train_end: str) -> None:
     """Tell if the initial weights have learned from days of the validation."""
     last = initial.record.get("sources", {}).get(nearest, {}).get("validation_end")
-    if last is not None and np.datetime64(last) > np.datetime64(train_end):
+    if last is not None and np.datetime64(last) > day_of(train_end, "train_end"):
         console.print(
             f"{init} has learned from days of {nearest} up to {last}, validation begins after {train_end}: zero-shot "
             "is better here than on new days",

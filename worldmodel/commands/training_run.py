@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from vecenv.market.bars import Bars
+from vecenv.market.dates import day_of
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
 from vecenv.worldmodel.training.calibration import Advance
 from vecenv.worldmodel.training.fit import Validation
@@ -46,8 +47,8 @@ def training_market(
         "file": file.name,
         "symbols": list(bars.symbols),
         "first_day": str(bars.dates[0]),
-        "train_end": ends[0],
-        "validation_end": ends[1],
+        "train_end": str(day_of(ends[0], "train_end")),
+        "validation_end": str(day_of(ends[1], "validation_end")),
         "sha256": bars_digest(known),
     }
     if bars.currency is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vecenv.market.dates import day_of
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -41,7 +42,8 @@ def judged_model(
     if "validation_end" not in trained and not train_end:
         raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
     train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
-    if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
+    last = day_of(validation_end, "validation_end")
+    if "validation_end" in trained and last < np.datetime64(trained["validation_end"]):
         raise ValueError(
             f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
         )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
+from vecenv.market.dates import day_of
 from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
@@ -38,7 +39,10 @@ def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embarg
     Raises:
         ValueError: a part would be empty.
     """
-    train, stop = (int(np.searchsorted(dates, np.datetime64(day, "D"), "right")) for day in (train_end, validation_end))
+    train, stop = (
+        int(np.searchsorted(dates, day_of(day, what), "right"))
+        for day, what in ((train_end, "train_end"), (validation_end, "validation_end"))
+    )
     if train - embargo < 1 or stop <= train:
         raise ValueError(
             f"{source}: its days run from {dates[0]} to {dates[-1]}; none are left to train on until {train_end} "

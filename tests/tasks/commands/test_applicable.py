@@ -35,7 +35,7 @@ def owned(**owners: str) -> dict[str, str]:
 
 
 UNREAD = dict.fromkeys(DOCUMENTS, "a task that reads scores, such as signals")
-GENERATED = UNREAD | {"context_market": "a market of data"}
+GENERATED = UNREAD | owned(context_market__timezone__columns__clip="a market of data")
 NO_NEWS = dict.fromkeys(NEWS, "the market of synthetic news")
 NO_PLANT = dict.fromkeys(PLANTED, "the planted market")
 NOT_NEURAL = owned(history__history_end__temperature="the neural market")
