@@ -42,6 +42,9 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
+UNQUOTED = (("ON", True), ("no", False), ("null", None), ("", None))
+
+
 def test_values_become_those_of_the_fields_or_are_refused_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for text, expected in (
@@ -61,6 +64,8 @@ def test_values_become_those_of_the_fields_or_are_refused_by_name(tmp_path, monk
         ("kind: z", "a.yaml: kind: 'z' is not of the type Literal"),
         ("inner: {whole: 3}", "a.yaml: inner: whole: 3 is not of the type bool"),
         ("inner: {rate: 9}", "a.yaml: inner: rate must not be 9"),
+        *((f"name: {word}", f"a.yaml: name: {read} is no text; a name such as ON") for word, read in UNQUOTED),
+        ("names: [A, ON]", "a.yaml: names: True is no text"),
         ("inner: 3", "a.yaml: inner: settings by name are needed, got 3"),
         ("names: [[b]]\ncount: [1, 2]", "a.yaml: count"),
         ("weights: {a: b}", "a.yaml: weights: {'a': 'b'} is not of the type dict[str, float]"),

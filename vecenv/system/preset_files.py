@@ -10,7 +10,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 import yaml
@@ -102,6 +102,10 @@ def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
         items = [part for pair in value.items() for part in pair]
     else:
         items = list(value) if isinstance(value, list | tuple) and not mapping else [value]
+    kinds = (kind, *get_args(kind))
+    unquoted = [item for item in items if isinstance(item, bool) or (item is None and type(None) not in kinds)]
+    if unquoted and not mapping and any(text in kinds for text in (str, Path)):
+        raise ValueError(f"{place}: {unquoted[0]!r} is no text; a name such as ON, NO or null needs quotes in YAML")
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             return tyro.cli(kind, args=[str(item) for item in items])

@@ -112,8 +112,13 @@ def _times(column: pd.Series, source: str, rows: np.ndarray) -> tuple[np.ndarray
 
     Raises MarketDataError naming the first that is no time, or is in another unit than the others.
     """
-    if column.dtype.kind == "M" and column.notna().all():
-        return column.dt.as_unit("ns").astype("int64").to_numpy(), 1_000_000
+    import pandas as pd
+
+    read = column
+    if column.dtype.kind not in "iuf":
+        read = pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601")
+    if read.dtype.kind == "M" and read.notna().all():
+        return read.dt.as_unit("ns").astype("int64").to_numpy(), 1_000_000
     numbers = column_numbers(column, "ts_ms", source, rows)
 
     def refuse(wrong: np.ndarray, fault: str) -> None:

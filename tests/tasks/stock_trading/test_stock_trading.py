@@ -11,6 +11,7 @@ import vecenv
 from tests.small_env import random_actions, small_tape
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
+from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import episode_metrics
@@ -282,3 +283,24 @@ def test_the_defaults_are_those_of_the_contests():
         "cash_penalty_weight": 1.0, "terminal_bonus": 0.0, "cash_scale": None, "price_scale": None,
         "holdings_scale": None, "feature_scale": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["stock_trading", "signals", "news_signals", "single_stock", "portfolio"])
+def test_rows_beyond_32_bits_are_found(task):
+    """A tape of 2^32 equal days, of which one is in memory: the last paths see and earn what the first ones do."""
+    options = {"num_paths": 1, "num_days": 420}
+    scenario = vecenv.make(task, 1, compile=False, market_options=options, seed=0).scenario
+    days = scenario.tape.num_days
+    scenario.shared = {
+        name: tensor[-1:].expand(2**32, *tensor.shape[1:]) if len(tensor) == days else tensor
+        for name, tensor in scenario.shared.items()
+    }
+    env, seen = VecEnv(scenario, 2, compiled=False), []
+    path = torch.tensor([0, 2**32 // days - 1])
+    env.rows = env.rows.replace(state=env.state.replace(path=path))
+    action = scenario.action_spec.rand().expand(2, *scenario.action_spec.shape)
+    for _ in range(3):
+        seen.append(torch.cat([env.observations(), env.advance(action)[:, None]], 1))
+    assert bool((torch.stack(seen)[:, 0] == torch.stack(seen)[:, 1]).all()) and torch.equal(env.state.path, path)
+    if scenario.num_references:
+        assert scenario.reference(env.state)[1] > 2**31
