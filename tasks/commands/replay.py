@@ -53,9 +53,10 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
         recording = recording_of(batch[0])
         try:
             scenario = recording.scenario(batch[0], settings.market, device)
+            again = recording.replay(batch, scenario, device)
         except ValueError as error:
-            raise ValueError(f"{settings.file}: episode {lines[0]}: {error}") from error
-        replayed |= zip(lines, recording.replay(batch, scenario, device), strict=True)
+            raise ValueError(f"{settings.file}: line {lines[0]}: {error}") from error
+        replayed |= zip(lines, again, strict=True)
 
     console, differences = Console(), []
     for line, record in records.items():

@@ -58,6 +58,8 @@ class Within:
             return "not be negative" + (" or infinite" if not finite else "")
         if self.low is not None:
             text = "positive" if self.low == 0 else f"{'above' if self.above else 'at least'} {_shown(self.low)}"
+        elif self.high == math.inf:
+            return "be a number"
         elif self.high is not None:
             text = f"{'below' if self.below else 'at most'} {_shown(self.high)}"
         else:
@@ -70,7 +72,7 @@ class Items:
     """Bounds of the number of items of a sequence, and whether all must be different."""
 
     least: int = 0
-    most: int = 2**12
+    most: int = 2**20
     distinct: bool = False
 
 
@@ -97,9 +99,12 @@ class Settings:
         check_fields(self)
 
 
-def check_fields(settings: Any) -> None:  # noqa: ANN401
-    """Check and convert the values of a dataclass in place; ValueError of the first that is wrong."""
-    for name, check in _checks(type(settings)).items():
+def check_fields(settings: Any, other: Within = Within()) -> None:  # noqa: ANN401
+    """Check and convert the values of a dataclass in place; ValueError of the first that is wrong.
+
+    ``other`` bounds the numbers whose annotations have no bounds.
+    """
+    for name, check in _checks(type(settings), other).items():
         value = getattr(settings, name)
         try:
             kept = check(value)
@@ -146,28 +151,28 @@ Check = Callable[[Any], Any]
 
 
 @cache
-def _checks(kind: Any) -> dict[str, Check]:  # noqa: ANN401
+def _checks(kind: Any, other: Within) -> dict[str, Check]:  # noqa: ANN401
     hints = get_type_hints(kind, include_extras=True)
-    return {item.name: _check(hints[item.name]) for item in fields(kind)}
+    return {item.name: _check(hints[item.name], other) for item in fields(kind)}
 
 
-def _check(annotation: Any, extras: Sequence[object] = ()) -> Check:  # noqa: ANN401
+def _check(annotation: Any, other: Within, extras: Sequence[object] = ()) -> Check:  # noqa: ANN401
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _check(parts[0], (*parts[1:], *extras))
+        return _check(parts[0], other, (*parts[1:], *extras))
     if origin is Literal:
         return _choice(parts)
     if origin in (Union, types.UnionType):
-        return _either([_check(part, extras) for part in parts])
+        return _either([_check(part, other, extras) for part in parts])
     if annotation in (int, float):
-        return _number(annotation, next((extra for extra in extras if isinstance(extra, Within)), Within()))
+        return _number(annotation, next((extra for extra in extras if isinstance(extra, Within)), other))
     if origin in (tuple, list, Sequence) or annotation is tuple:
         items = next((extra for extra in extras if isinstance(extra, Items)), Items())
         return _sequence(
-            origin or tuple, [_check(part) for part in parts if part is not ...], parts[-1:] != (...,), items
+            origin or tuple, [_check(part, other) for part in parts if part is not ...], parts[-1:] != (...,), items
         )
     if origin in (dict, Mapping):
-        return _mapping(_check(parts[0]), _check(parts[1]))
+        return _mapping(_check(parts[0], other), _check(parts[1], other))
     if annotation is Path:
         return lambda value: Path(_of(str, "text", value)) if not isinstance(value, Path) else value
     words = {bool: "True or False", str: "text", type(None): "None", date: "a date"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from html import escape
 from pathlib import Path
 from random import Random
@@ -211,6 +212,15 @@ class _Recorded:
         if self.market is not None:
             changes["another market"] = lambda told: told["market"].update(fingerprint="0")
             changes["a market without a name"] = lambda told: told["market"].pop("origin")
+        # Values of another type, of every field and every rule.
+        named: dict[str, str] = {}
+        for where in ((), ("config",), (steps, 0)):
+            for key, value in _at(line, where).items():
+                for other in (None, 7 if isinstance(value, str) else "7"):
+                    if other != value and key not in ("versions", "task"):
+                        name = f"{'.'.join(map(str, (*where, key)))} {other!r}"
+                        changes[name] = partial(_put, path=(*where, key), value=other)
+                        named[name] = key
         for name, change in changes.items():
             altered = deepcopy(line)
             change(altered)
@@ -220,6 +230,7 @@ class _Recorded:
                 told = self.recording.difference(read, again)
             except ValueError as error:
                 told = str(error)
+                require(named.get(name, "") in told, f"{name}: {told!r} does not name the field")
             except Exception as error:
                 raise TaskFault(f"{name}: {type(error).__name__}: {error}") from error
             require(bool(told), f"{name}: nobody notices")
@@ -292,7 +303,11 @@ def _other(value: Any) -> Any:  # noqa: ANN401
     return value + 1 if isinstance(value, int) else f"{value}x"
 
 
-def _put(values: Any, path: Sequence[Any], value: object) -> None:  # noqa: ANN401
-    for name in path[:-1]:
+def _at(values: Any, path: Sequence[Any]) -> Any:  # noqa: ANN401
+    for name in path:
         values = values[name]
-    values[path[-1]] = value
+    return values
+
+
+def _put(values: Any, path: Sequence[Any], value: object) -> None:  # noqa: ANN401
+    _at(values, path[:-1])[path[-1]] = value

@@ -51,9 +51,9 @@ def recorded_market(
         span = recorded.get("paths")
         # Later checks read it.
         _ = recorded["fingerprint"]
-    except (KeyError, TypeError) as error:
+        return tape.paths(*span) if span else tape
+    except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"the record does not name its market: {error}") from error
-    return tape.paths(*span) if span else tape
 
 
 def check_same_market(tape: MarketTape, recorded: Mapping[str, Any], market: str | None) -> None:

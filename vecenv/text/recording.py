@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, cast
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.system.settings import with_earlier
+from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
@@ -138,21 +138,26 @@ def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: s
 
 
 def recorded_config(default: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the config of a record's task from JSON values, lists for tuples; ValueError if a rule is invalid."""
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    """Return the config of a record's task from JSON values; ValueError if a rule is unknown, missing or invalid."""
+    known, values = [item.name for item in fields(default)], with_earlier(values, default)
+    refuse_unknown("rules", values, known, "config: ")
+    if lacking := [name for name in known if name not in values]:
+        raise ValueError(f"config: {', '.join(lacking)} must be there, as the episode was played under all rules")
     try:
-        return replace(default, **with_earlier(plain, default))
-    except TypeError as error:
-        raise ValueError(f"unknown rules: {error}") from error
+        return replace(default, **values)
+    except ValueError as error:
+        raise ValueError(f"config: {error}") from error
 
 
 def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch.device | str) -> VecEnv:
     """Return an environment whose rows are at the starts of recorded episodes, of the same seed."""
     # Double precision holds parameters of any type.
-    params = {
-        name: torch.tensor([record.params[name] for record in records], dtype=torch.float64)
-        for name in records[0].params
-    }
+    params = {}
+    for name in records[0].params:
+        try:
+            params[name] = torch.tensor([record.params[name] for record in records], dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"params: {name} must be numbers of one shape: {error}") from error
     env_ids = torch.tensor([record.env_id for record in records])
     env = VecEnv(scenario, len(records), records[0].seed, device, compiled=False, params=params, env_ids=env_ids)
     episode = torch.tensor([record.episode for record in records], device=device)

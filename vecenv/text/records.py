@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
+
+from vecenv.system.settings import Seed, Within, check_fields
+
+_FINITE = Within(limit=sys.float_info.max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +19,7 @@ class StepRecord:
     """One step: observation and action as chat messages, whether the action obeyed the format, and the reward."""
 
     messages: list[dict[str, str]]
-    valid: bool
+    valid: bool | float
     reward: float
 
     @property
@@ -45,9 +50,9 @@ class EpisodeRecord:
     config: dict[str, Any]
     params: dict[str, Any]
     market: dict[str, Any]
-    seed: int
-    env_id: int
-    episode: int
+    seed: Seed
+    env_id: Annotated[int, Within(0, 2**32, below=True)]
+    episode: Annotated[int, Within(0, 2**32, below=True)]
     finished: bool
     total_return: float
     grades: dict[str, float]
@@ -59,16 +64,26 @@ class EpisodeRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return a record from JSON values; ValueError if they are not one."""
+        """Return a record from JSON values; ValueError if they are not one, or a field is not of its type."""
+        place = ""
         try:
-            steps = [cls.step_type(**step) for step in values[cls.steps_field]]
+            given = values[cls.steps_field]
+            if not isinstance(given, list) or not all(isinstance(step, dict) for step in given):
+                raise ValueError(f"{cls.steps_field} must be a list of objects")
+            steps = [cls.step_type(**step) for step in given]
             versions = {"answers": 1, **values["versions"]}
             record = cls(**{**values, cls.steps_field: steps, "versions": versions})
-            for step in steps:
+            for number, step in enumerate(steps, 1):
+                place = f"{cls.steps_field} {number}: "
+                check_fields(step, _FINITE)
                 _ = step.action
+            place = ""
+            check_fields(record, _FINITE)
             return record
         except (TypeError, LookupError) as error:
             raise ValueError(f"not the record of an episode: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"not the record of an episode: {place}{error}") from error
 
     @property
     def steps(self) -> Sequence[StepRecord]:
@@ -90,6 +105,10 @@ def write_jsonl(path: Path | str, records: Sequence[EpisodeRecord]) -> None:
     Path(path).write_text("".join(lines))
 
 
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
 def read_lines(path: Path | str) -> list[dict[str, Any]]:
     """Read the JSON values of what `write_jsonl` wrote.
 
@@ -103,8 +122,8 @@ def read_lines(path: Path | str) -> list[dict[str, Any]]:
     values = []
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
-        except ValueError as error:
+            value = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: line {number}: {error}") from error
         if not isinstance(value, dict) or not isinstance(value.get("task"), str):
             raise ValueError(f"{path}: line {number}: not the record of an episode: it names no task")

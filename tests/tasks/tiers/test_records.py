@@ -174,7 +174,7 @@ def test_the_command_replays_a_file(records, tmp_path, capsys):
         ([str(path), "--report", "a.html"], "choose one with --episode"),
         ([str(path), "--episode", "1", "--report", "nowhere/a.html"], "no folder nowhere"),
         ([str(path), "--market", str(tmp_path / "none.csv")], "none.csv"),
-        ([str(path), "--market", "synthetic"], "episode 1: synthetic is another market"),
+        ([str(path), "--market", "synthetic"], "line 1: synthetic is another market"),
     ):
         assert cli.main(["replay", *args]) == 2
         assert words in " ".join(capsys.readouterr().err.split())
