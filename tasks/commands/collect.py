@@ -14,7 +14,7 @@ from rich.table import Table
 
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
-from vecenv.system.settings import Count, Seed, Share
+from vecenv.system.settings import Count, NotNegative, Seed
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     baseline_agents,
@@ -49,7 +49,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Seed of the episodes."""
     conversation: Literal["episode", "day"] = "episode"
     """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
-    min_grade: Share = 0.0
+    min_grade: NotNegative = 0.0
     """Lowest grade of the episodes that are kept."""
     env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
