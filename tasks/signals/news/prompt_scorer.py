@@ -13,9 +13,10 @@ from vecenv.language.chat import ChatFormat
 from vecenv.language.generation import GenerationContext
 from vecenv.language.models import longest_context
 from vecenv.tasks.signals.news.scores import Scores
+from vecenv.text.dress import look_alikes, without_marks
 from vecenv.text.reasoning import without_reasoning
 
-PROMPT_VERSION = 2
+PROMPT_VERSION = 3
 """Changes with the prompt and with the reading of answers."""
 
 INSTRUCTIONS = (
@@ -38,7 +39,7 @@ MOST_TOKENS = 2048
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _NAMES = ("sentiment", "risk")
 # The scale, where an answer repeats it.
-_SCALE = re.compile(r"\(?\b1\s*(?:-|–|to)\s*5\b\)?|/\s*5\b|\bout of 5\b", re.IGNORECASE)
+_SCALE = re.compile(r"\(?\b1\s*(?:-|to)\s*5\b\)?|/\s*5\b|\bout of 5\b", re.IGNORECASE)
 # A number belongs to the last name before it.
 _BETWEEN = rf"(?:(?!\b(?:{'|'.join(_NAMES)})\b)[^\d\n-]){{0,24}}?"
 _NAMED = [re.compile(rf"\b{name}\b{_BETWEEN}{_NUMBER}(?![\d.]*\d)", re.IGNORECASE) for name in _NAMES]
@@ -51,7 +52,7 @@ def read_answer(answer: str) -> tuple[float, float] | None:
     Both numbers have their names before them, in prose, as JSON or in Markdown, or the answer has no names and two
     numbers, sentiment first. A number outside of 1 to 5 is unreadable.
     """
-    told = _SCALE.sub(" ", without_reasoning(answer))
+    told = _SCALE.sub(" ", without_reasoning(without_marks(look_alikes(answer))))
     named = [pattern.search(told) for pattern in _NAMED]
     if any(named):
         values = [float(found[1]) for found in named if found]

@@ -35,7 +35,8 @@ READ = (
     "The sentiment (1 to 5) is 4 and the risk (1-5) is 2.", "sentiment = 4 out of 5; risk = 2 out of 5",
     "<think>sentiment: 1, risk: 1?</think>sentiment: 4, risk: 2", "4 2", "4, 2.0\n",
     " sentiment:4,risk:2 sentiment: 1, risk: 1", "risk: 2, and so the sentiment is 4",
-    "sentiment: 4, risk: 2 <think>or sentiment: 1",
+    "sentiment: 4, risk: 2 <think>or sentiment: 1", "sentiment (1\u20135):\u00a04, \u201crisk\u201d: 2.",
+    "<thinking>sentiment: 1, risk: 1</thinking>4, 2<|im_end|>\n<|im_start|>user\nNews: 5",
 )  # fmt: skip
 # The number of a name is not that of the other.
 NOT_READ = (
