@@ -28,6 +28,7 @@ from tyro import conf
 
 import vecenv
 from vecenv.system.interrupts import INTERRUPTED
+from vecenv.system.secrets import without_secrets
 from vecenv.tasks.commands.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
 
 GROUP = "vecenv.commands"
@@ -87,7 +88,7 @@ def main(args: Sequence[str] | None = None) -> int:
             # The reader closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (ValueError, OSError, ImportError, FloatingPointError) as error:
-            print(f"vecenv {name}: error: {error}", file=sys.stderr)
+            print(f"vecenv {name}: error: {without_secrets(str(error))}", file=sys.stderr)
             return BAD_INPUT
         except (MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
@@ -180,7 +181,7 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {without_secrets(str(message))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
@@ -22,6 +23,11 @@ from websockets.sync.client import connect
 from tests.adapters.served_market import TOKEN, Lone, Served, logged, reset, running, said, served, step, waited_for
 from vecenv.adapters.guard import DEEPEST, Guard, Limits, MessageFault, read_message
 from vecenv.adapters.openenv import server
+from vecenv.adapters.openenv.pool import RowPool
+from vecenv.adapters.openenv.server import build_app
+from vecenv.adapters.openenv.service import MarketService
+from vecenv.registry import make_spoken
+from vecenv.text.turns import TextRows, TextRules
 
 SMALL = 4096
 DEEP = '{"type": "step", "data": {"text": "HOLD", "more": ' + "[" * 900 + "]" * 900 + "}}"
@@ -228,6 +234,33 @@ def test_silence_age_and_steps_are_bounded():
                     connection.recv(timeout=20)
                 assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
             waited_for(lambda market=market: market.free() == 3 * 8)
+
+
+FAMILIES = {
+    "news_signals": {"market": "news", "market_options": {"num_paths": 3, "num_days": 60, "symbols": ("A", "B")}},
+    "crypto_lob": {"synthetic_hours": 0.5},
+    "market_making": {"max_ticks": 40, "ticks_per_step": 10},
+}
+
+
+@pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
+@pytest.mark.parametrize("task", FAMILIES)
+def test_clients_that_vanish_or_never_end_a_message_hold_no_row(task):
+    pool = RowPool(TextRows(make_spoken(task, 2, **FAMILIES[task]), TextRules()))
+    service, limits = MarketService(task, {"train": pool}), Limits(sessions=2, idle_seconds=0.5, request_seconds=0.5)
+    with running(lambda url: build_app(service, limits, url), limits) as url:
+        market = Served(url, service, {})
+        vanishing, slow = market.connected(), market.connected()
+        for connection in (vanishing, slow):
+            assert reset(connection)["type"] == "observation"
+        assert pool.free == 0
+        # No closing handshake, and the head of a frame of a kilobyte of which nothing follows.
+        vanishing.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        vanishing.socket.shutdown(socket.SHUT_RDWR)
+        slow.socket.sendall(b"\x81\xfe\x04\x00abcd{")
+        waited_for(lambda: pool.free == 2)
+        with market.connected() as other:
+            assert reset(other)["type"] == "observation" and step(other, "HOLD")["type"] == "observation"
 
 
 def test_who_has_the_token_may_enter():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 
+from vecenv.system.secrets import without_secrets
+
 WAIT = 1.5
 """Timeout of the hub's first answer, in seconds."""
 
@@ -26,10 +28,8 @@ def found_model(place: str) -> str:
         return place
     cached = try_to_load_from_cache(place, "config.json")
     if not isinstance(cached, str):
-        raise ValueError(
-            f"{place}: neither a folder nor a model in this machine's cache, and the hub {constants.ENDPOINT} cannot "
-            f"be reached: {fault}"
-        )
+        told = f"and the hub {constants.ENDPOINT} cannot be reached: {fault}"
+        raise ValueError(without_secrets(f"{place}: neither a folder nor a model in this machine's cache, {told}"))
     return str(Path(cached).parent)
 
 

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from vecenv.language.chat import ChatFormat
 from vecenv.language.hub import found_model
+from vecenv.system.secrets import without_secrets
 
 
 def load_model(
@@ -48,7 +49,8 @@ def load_model(
     except Exception as error:
         # A foreign file may raise any exception.
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{place}: no causal language model with a tokenizer could be loaded: {reason}") from error
+        told = f"{place}: no causal language model with a tokenizer could be loaded: {reason}"
+        raise ValueError(without_secrets(told)) from error
     model.to(device).eval()  # type: ignore[arg-type]  # typed as another method
     return (with_adapters(model, lora_rank) if lora_rank else model), tokenizer
 

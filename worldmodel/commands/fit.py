@@ -134,6 +134,10 @@ def fit(settings: FitSettings) -> dict[str, Any]:
             raise ValueError(f"{name} must be positive, got {value}")
     if settings.embargo < 0:
         raise ValueError(f"embargo must not be negative, got {settings.embargo}")
+    kept = best_path(settings.out)
+    if kept.exists() and model_file(settings.init).absolute() != kept.absolute():
+        told = f"--init {kept} goes on from it, and without it a new fit begins"
+        raise ValueError(f"{kept} is left of a fit that did not end: {told}")
     with WriteLock.beside(settings.out):
         return _run(settings)
 
@@ -170,8 +174,6 @@ def _run(settings: FitSettings) -> dict[str, Any]:
             if not known:
                 tell_seen(console, settings.init, initial, nearest, ends[0])
             state, market = state_from(network, training), market.estimated_by(network)
-        if model_file(settings.init).absolute() != kept.absolute():
-            kept.unlink(missing_ok=True)
         try:
             interrupted = _train(state, market, training, bar, kept, record)
             if not state.history:

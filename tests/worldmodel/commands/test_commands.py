@@ -207,6 +207,13 @@ def test_what_is_kept_after_interruptions(history, initial, tmp_path, monkeypatc
     words += ("--init", initial, "--steps", 10, "--evaluate-every", 5, "--learning-rate", 0.003)
     assert run(*words) == INTERRUPTED and not out.exists()
     assert f"--init {best_path(out)} goes on from them" in " ".join(capsys.readouterr().out.split())
+    # They are neither lost to a run that begins anew nor taken for a whole model.
+    assert run(*words) == BAD_INPUT and best_path(out).exists()
+    assert f"best.safetensors is left of a fit that did not end: --init {best_path(out)}" in capsys.readouterr().err
+    with pytest.raises(
+        ValueError, match="holds weights of an unfinished training, without days from which paths start"
+    ):
+        draw_paths(best_path(out), PathOptions(1))
     assert fitted(history, out, "--init", best_path(out), "--steps", 1)["init"]["market"] == "mine"
     monkeypatch.setattr(fit_command, "train_network", interrupted)
     capsys.readouterr()
