@@ -182,4 +182,4 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
     assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"
     shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
     assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
-    assert lines[-1] == "Training  100% 1,234 samples/s · return +3.0% · grade 0.50 · after 0 s"
+    assert lines[-1] == "Training  100% 1,234 samples/s · training return +3.0% · grade 0.50 · after 0 s"
