@@ -211,10 +211,11 @@ def _written(text: str) -> Moment | None:
     year, month, day = (part[name] or part[f"{name}2"] or part[f"{name}3"] for name in "ymd")
     if part["mark"] == "" and len(month + day) < 4:
         return None
-    clock = [int(part[name] or 0) for name in ("hour", "minute", "second")]
+    hour, minute, second = (int(part[name] or 0) for name in ("hour", "minute", "second"))
+    micros = int((part["fraction"] or "0")[:6].ljust(6, "0"))
     try:
         number = int(month) if month.isdigit() else _MONTHS[month.lower()]
-        at = datetime(int(year), number, int(day), *clock, int((part["fraction"] or "0")[:6].ljust(6, "0")))
+        at = datetime(int(year), number, int(day), hour, minute, second, micros)
     except (ValueError, KeyError):
         return None
     if part["zone"] is None:

@@ -70,16 +70,16 @@ def _calendar(dates: np.ndarray) -> dict[str, Any] | None:
     span = np.arange(dates[0], dates[-1] + 1)
     span = span[usual[(span.astype(int) - 4) % 7]]
     missing = ~np.isin(span, dates)
-    runs = [
+    runs: list[dict[str, Any]] = [
         {"first": str(span[low]), "last": str(span[high - 1]), "days": int(high - low)} for low, high in _runs(missing)
     ]
-    names = [calendar.day_name[k] for k in np.flatnonzero(usual)]
+    names = [calendar.day_name[int(k)] for k in np.flatnonzero(usual)]
     longest = sorted(runs, key=lambda run: -run["days"])[:_LONGEST_RUNS]
     return {"weekdays": names, "days": len(span), "missing": int(missing.sum()), "runs": longest}
 
 
 def _frozen(bars: Bars) -> list[dict[str, Any]]:
-    runs = []
+    runs: list[dict[str, Any]] = []
     for k, symbol in enumerate(bars.symbols):
         days = np.flatnonzero(bars.listed[0, :, k].numpy())
         prices = bars.ohlcv[0, days, k, : CLOSE + 1].numpy()

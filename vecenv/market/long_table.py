@@ -150,7 +150,7 @@ def _read_csv(path: Path, form: BarForm) -> pd.DataFrame:
     if levels := _rows_of_names(others):
         width = len(header)
         table = read_csv(path, header=None, skiprows=1 + len(levels), names=range(width), na_values=_MISSING)
-        second = (levels[0] + [""] * width)[1:width]
+        second = [*levels[0], *[""] * width][1:width]
         return table.set_axis(pd.MultiIndex.from_arrays([["date", *header[1:]], ["", *second]]), axis=1)
     if not {"date", "symbol", *OHLCV} & {*canonical_names(header)} and all(map(_is_value, header)):
         raise MarketDataError(
