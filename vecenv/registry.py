@@ -111,6 +111,14 @@ class Task:
     figures: Callable[[VecEnv, Mapping[str, Any], int], Mapping[str, Any]] | None = None
     recording: Recording[Any, Any] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a task that has a name by it, since its functions may have none."""
+        try:
+            known = task_named(self.name) is self
+        except ValueError:
+            known = False
+        return (task_named, (self.name,)) if known else super().__reduce_ex__(2)  # type: ignore[return-value]
+
     def check_recording(self) -> Recording[Any, Any]:
         """Return the recording of the task's episodes; ValueError if they are not recorded."""
         if self.recording is None:

@@ -15,6 +15,7 @@ from vecenv.core.row_calls import RowCalls
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
 from vecenv.core.scenario import Scenario, Schedule
 from vecenv.core.tensor_checks import ActionCheck, check_same_forms, checked_integers, checked_mask
+from vecenv.core.worker_seeds import remember, warn_of_copies
 
 
 class VecEnv(EpisodeRows):
@@ -57,7 +58,25 @@ class VecEnv(EpisodeRows):
         specs = scenario.understood_actions()
         self.checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
         self._make_specs()
+        self._make_calls()
+        if not isinstance(seed, Tensor):
+            remember(self, seed)
+
+    def _make_calls(self) -> None:
         self._calls = RowCalls(self.engine, self.checked_action.types, lambda: self.compiled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process steps on from; compiled functions are made again there.
+
+        Rows that a collector holds come back here first.
+        """
+        own = {**self.__dict__, "_rows": self.rows, "_holder": None, "_fetch": None}
+        del own["_calls"]
+        return own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_calls()
 
     def _make_specs(self) -> None:
         blocks = self._bound.observe(self.rows)
@@ -112,6 +131,7 @@ class VecEnv(EpisodeRows):
         return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
+        warn_of_copies(self)
         mask = None if tensordict is None else tensordict.get("_reset", None)
         fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self.restart(fresh if mask is None else mask.reshape(-1))

@@ -16,6 +16,7 @@ from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.scenario import Scenario
 from vecenv.core.tensor_checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
+from vecenv.core.worker_seeds import forget
 
 _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
 """Seed and ids of a saved state with their widths in bits; all are non-negative integers."""
@@ -160,6 +161,7 @@ class EpisodeRows(EnvBase):
         if seed is None or not 0 <= seed < 1 << 63:
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
+        forget(self)
         self._start_first()
 
     def _start_first(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -81,7 +81,18 @@ class Lookout:
 
     def __init__(self, env: VecEnv, outcomes: Sequence[str]) -> None:
         self._env, self._outcomes = env, tuple(outcomes)
-        self._look = RowCall(env.engine, self._looked, lambda: env.compiled)
+        self._make_call()
+
+    def _make_call(self) -> None:
+        self._look = RowCall(self._env.engine, self._looked, lambda: self._env.compiled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the compiled function, which a copy makes anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_look"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_call()
 
     def _looked(self, bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
         info = bound.info(rows) if self._outcomes else {}

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+import vecenv
 from tests.small_env import assert_same_bits, same_bits
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
+from vecenv.core.random_actions import random_action
 from vecenv.core.scenario import Items
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
+from vecenv.tasks.commands.comparison import trained_config
 from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, TierConfig, tier_config
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.items import OWN_FEATURES, SHARED_FEATURES
@@ -26,6 +29,7 @@ from vecenv.tasks.tiers.market import RSI, market_breadth
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tasks import CURRICULUM, SINGLE_STOCK
+from vecenv.text.recording import recorded_config
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
 
@@ -266,3 +270,21 @@ def test_a_tier_in_a_mixed_batch_shows_the_symbols_that_it_shows_alone():
     torch.testing.assert_close(padded.features[:, 3:], mean.expand(-1, 22, -1))
     others = [place for place, name in enumerate(SHARED_FEATURES) if name not in ("share_down", "mean_change")]
     torch.testing.assert_close(padded.shared[:, others], own.shared[:, others])
+
+
+@pytest.mark.parametrize("task", ["multi_stock_3", "agent_market"])
+def test_scaled_observations_are_the_raw_ones_to_the_bit_when_read_back(task):
+    """So texts, items and masks are the same; what was stored before there was a choice is raw."""
+    own = {"market_options": {"num_paths": 1, "num_days": 260}} if task == "multi_stock_3" else {"depth": True}
+    scaled, raw = (vecenv.make(task, 3, compile=False, observation=name, **own) for name in ("scaled", "raw"))
+    for _ in range(3):
+        seen, plain = scaled.observations(), raw.observations()
+        assert not torch.equal(seen, plain) and torch.equal(scaled.scenario.unscaled(seen), plain)
+        assert scaled.scenario.text.render(seen, scaled.state) == raw.scenario.text.render(plain, raw.state)
+        if task == "multi_stock_3":
+            assert torch.equal(scaled.scenario.action_mask(seen), raw.scenario.action_mask(plain))
+            assert all(map(torch.equal, scaled.scenario.items(seen), raw.scenario.items(plain)))
+        for env in (scaled, raw):
+            env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
+    assert trained_config({"task": task, "config": {}}, "old.pt").observation == "raw"
+    assert recorded_config(scaled.scenario.task.config(), {}).observation == "raw"

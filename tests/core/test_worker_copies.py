@@ -1,0 +1,115 @@
+"""Environments that are copied to other processes, and those that other libraries make side by side."""
+
+import multiprocessing
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torchrl.envs import SerialEnv
+
+import vecenv
+from vecenv.adapters.torchrl import MarketChatEnv
+from vecenv.core.random_actions import random_action
+
+MARKET = {"market": "synthetic", "market_options": {"num_paths": 1, "num_days": 100, "symbols": 2}}
+SMALL = MARKET | {"features": ("daily_change",), "episode_length": 10, "compile": False}
+TIER = {"market_options": {"num_paths": 1, "num_days": 260}}
+
+
+def env(num_envs=2, seed=0, **options):
+    return vecenv.make("stock_trading", num_envs, seed=seed, **(SMALL | options))
+
+
+def stepped(one, steps=3):
+    """Step an environment with auto-reset; return observations and rewards."""
+    seen = []
+    for _ in range(steps):
+        reward = one.advance(random_action(one.scenario.action_spec, one.episode_keys, one.rows.elapsed))
+        one.restart(one.rows.done)
+        seen.append(torch.cat([one.observations(), reward.unsqueeze(-1)], -1))
+    return torch.stack(seen)
+
+
+def copied(one):
+    return pickle.loads(pickle.dumps(one))
+
+
+def test_a_copy_steps_on_as_the_original_would_also_from_within_a_collector():
+    one, seeded = env(), env(seed=torch.tensor([3, 4]), params={"commission": torch.tensor([0.0, 0.01])})
+    vecenv.FusedCollector(one, num_steps=4).rollout()
+    for original in (one, seeded, vecenv.make("single_stock", 2, compile=False, **TIER)):
+        stepped(original)
+        copy = copied(original)
+        assert torch.equal(stepped(copy, 12), stepped(original, 12))
+        assert copy.scenario.task is original.scenario.task
+
+
+@pytest.mark.assembly
+def test_a_compiled_environment_s_copy_compiles_anew_in_a_fresh_process():
+    one = env(compile=True)
+    stepped(one)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        there = pool.apply(stepped, (one,))
+    assert torch.equal(there, stepped(one))
+
+
+def test_copies_of_the_doors_step_as_they_do():
+    gymnasium = pytest.importorskip("gymnasium")
+    from vecenv.adapters.gymnasium_env import GymnasiumEnv
+
+    chosen = {name: value for name, value in SMALL.items() if name != "compile"}
+    vector = "vecenv.adapters.gymnasium:vecenv/stock_trading"
+    for one in (GymnasiumEnv("stock_trading", seed=3, **chosen), gymnasium.make_vec(vector, 3, seed=3, **SMALL)):
+        one.reset()
+        copy, action = copied(one), one.action_space.sample()
+        for mine, its in zip(one.step(action)[:4], copy.step(action)[:4], strict=True):
+            assert np.array_equal(mine, its)
+    chat = MarketChatEnv("single_stock", 2, 1, **TIER)
+    one, copy = (each.reset()["history"].prompt for each in (chat, copied(chat)))
+    assert one.content == copy.content
+
+
+def test_a_copied_gem_environment_answers_the_same():
+    pytest.importorskip("gem")
+    from vecenv.adapters.gem_env import gem_market_env
+
+    one = gem_market_env(task="single_stock", seed=2, **TIER)
+    one.reset()
+    assert copied(one).step("BUY 0.5") == one.step("BUY 0.5")
+
+
+def warned(act) -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        act()
+    return [str(one.message) for one in told if "play the same episodes" in str(one.message)]
+
+
+def test_workers_of_one_seed_are_warned_of_until_they_are_seeded():
+    for factories, seeded, told in (
+        ([lambda: env(seed=5)] * 3, False, 1),
+        ([lambda: env(seed=5)] * 2, True, 0),
+        ([lambda: env(seed=5), lambda: env(seed=6)], False, 0),
+    ):
+        workers = SerialEnv(len(factories), factories)
+        if seeded:
+            workers.set_seed(3)
+        messages = warned(lambda workers=workers: (workers.reset(), workers.reset()))
+        assert len(messages) == told and all("workers of this SerialEnv were made with seed 5" in m for m in messages)
+    assert warned(lambda: [env(seed=5).reset() for _ in range(2)]) == []
+
+
+def test_gymnasium_s_workers_differ_by_default_and_are_warned_of_with_one_seed():
+    gymnasium = pytest.importorskip("gymnasium")
+    from gymnasium.vector import SyncVectorEnv
+
+    def made(seed):
+        return gymnasium.make("vecenv.adapters.gymnasium:vecenv/stock_trading", seed=seed, **SMALL)
+
+    workers = SyncVectorEnv([lambda: made(None)] * 2)
+    assert warned(workers.reset) == []
+    assert len({int(one.unwrapped.rows.env.seed_tensor) for one in workers.envs}) == 2
+    assert len(warned(SyncVectorEnv([lambda: made(4)] * 2).reset)) == 1
+    assert warned(lambda: SyncVectorEnv([lambda: made(4)] * 2).reset(seed=1)) == []
