@@ -104,7 +104,8 @@ def check_fields(settings: Any, other: Within = Within()) -> None:  # noqa: ANN4
 
     ``other`` bounds the numbers whose annotations have no bounds.
     """
-    for name, check in _checks(type(settings), other).items():
+    kind: Any = type(settings)
+    for name, check in _checks(kind, other).items():
         value = getattr(settings, name)
         try:
             kept = check(value)
