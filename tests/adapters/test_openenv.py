@@ -254,6 +254,8 @@ def test_what_is_drawn_of_an_episode():
     session.step(MarketAction(text="BUY 0.5"))
     last = session.step(MarketAction(text="<script>alert(1)</script>" + "x" * 100))
     html = session.render_web(last.model_dump())
+    # OpenEnv's page would give the drawing all the width that it asks for.
+    assert ".gradio-container .oe-visual { flex: 1 1 100% !important; max-width: 100%; }" in html
     assert html.count("<svg") == 1 and "<script" not in html and "&lt;script&gt;" in html and "…" in html
     assert "task 3, day 2" in html and html.count("<tr>") == 3 and 'class="invalid"' in html
     assert session.state.currency == "INR" and f"<td>Rs{last.outcomes['portfolio_value']:,.2f}</td>" in html

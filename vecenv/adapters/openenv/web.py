@@ -13,9 +13,9 @@ from vecenv.text.money import exact_money, sign_of
 # OpenEnv's page gives a drawing as much room as it asks for, beside the form: here it takes the row, and no more.
 _STYLE = (
     "<style>.gradio-container .oe-visual { flex: 1 1 100% !important; max-width: 100%; }"
-    " .market pre, .market td { white-space: pre-wrap; overflow-wrap: anywhere; } .market { overflow-x: auto; }"
+    " .market { overflow-x: auto; } .market pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
     " .market td, .market th { text-align: right; padding: 2px 8px; }"
-    " .market td:nth-child(2) { text-align: left; } .market svg { width: 100%; height: auto; }"
+    " .market td:nth-child(2) { text-align: left; overflow-wrap: anywhere; } .market svg { width: 100%; height: auto; }"
     " .market .invalid { color: #b54708; }</style>"
 )
 
