@@ -20,6 +20,7 @@ from torchrl.data import TensorSpec
 from vecenv.core.random import EpisodeKey
 from vecenv.core.rows import Rows
 from vecenv.core.tensor_checks import form, keeps_meaning
+from vecenv.system.settings import check_parameter
 
 State = TypeVar("State", bound=TensorClass)
 
@@ -144,7 +145,11 @@ class Scenario(ABC, Generic[State]):
                     f"parameter {name!r} must have shape {(num_envs, *shared.shape)}, one row per "
                     f"sub-environment, got {got}"
                 )
-            replaced[name] = _as_parameter(name, value, shared)
+            replaced[name] = own = _as_parameter(name, value, shared)
+            if own.numel():
+                check_parameter(
+                    getattr(self, "config", None), name, shared.flatten().tolist(), [own.min().item(), own.max().item()]
+                )
         self.params, self.varied = replaced, frozenset(params)
 
     def understood_actions(self) -> Sequence[TensorSpec]:
@@ -286,7 +291,9 @@ def scaled_blocks(blocks: Sequence[Tensor], shared: Mapping[str, Tensor]) -> tup
 def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:
     """Convert values to a parameter's dtype and device, contiguous; integers must be whole."""
     whole = value.is_floating_point() and not shared.is_floating_point() and shared.dtype != torch.bool
-    if whole and not bool(((value == value.round()) & value.isfinite()).all()):
+    if value.is_floating_point() and bool(value.isnan().any()):
+        raise ValueError(f"parameter {name!r} must be numbers, got nan")
+    if whole and not bool(((value == value.round()) & (value.abs() < 2**63)).all()):
         raise ValueError(f"parameter {name!r} must be whole numbers, got {value.flatten()[:8].tolist()}")
     if not whole and not keeps_meaning(value.dtype, shared.dtype):
         raise ValueError(f"parameter {name!r} must be {shared.dtype}, and {value.dtype} cannot be turned into it")

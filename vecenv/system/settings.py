@@ -115,6 +115,23 @@ def check_fields(settings: Any, other: Within = Within()) -> None:  # noqa: ANN4
             object.__setattr__(settings, name, kept)
 
 
+def check_parameter(settings: object, name: str, shared: Sequence[float], extremes: Sequence[float]) -> None:
+    """Raise ValueError of values of a parameter, given its extremes, that the setting of its name may not have.
+
+    ``shared`` are the values without differences by row: if they are not the setting's, the units are others.
+    """
+    value = getattr(settings, name, None)
+    own = value if isinstance(value, tuple) else [value] * len(shared)
+    if any(type(one) not in (int, float) for one in own) or len(own) != len(shared):
+        return
+    if all(math.isclose(one, other, rel_tol=1e-6) for one, other in zip(own, shared, strict=True)):
+        for extreme in extremes:
+            try:
+                _checks(type(settings), Within())[name](int(extreme) if extreme % 1 == 0 else extreme)
+            except _Wrong as wrong:
+                raise ValueError(wrong.sentence(name)) from None
+
+
 def with_earlier(values: Mapping[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return stored values with those of younger settings, whose metadata ``earlier`` says how it was before them."""
     known = {item.name: item.metadata["earlier"] for item in fields(settings) if "earlier" in item.metadata}

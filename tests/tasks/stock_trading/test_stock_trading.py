@@ -1,5 +1,6 @@
 """The stock-trading task: conservation of money, grades, observations by symbol, and refused settings."""
 
+import math
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.registry import make
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
@@ -156,6 +158,17 @@ def test_settings_that_cannot_be_are_refused_and_those_at_their_bounds_are_not()
     cash = (MAX_CASH_TICKS - 1) * 1e-4
     bound = bound_for(small_tape(), 1, episode_length=39, initial_cash=cash, benchmark_cash=0.5, commission=0.0)
     assert start(bound, 1).state.cash.item() == int(np.floor(cash / 1e-4))
+
+
+def test_parameters_of_rows_have_the_bounds_of_their_settings():
+    for name, value, told in (
+        ("initial_cash", -1.0, "initial_cash must be positive, got -1"),
+        ("commission", math.inf, r"commission must be in \[0, 1\), got inf"),
+        ("hmax", math.nan, "parameter 'hmax' must be numbers, got nan"),
+        ("episode_length", 0, "episode_length must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            make("stock_trading", 2, compile=False, params={name: torch.tensor([value, value])})
 
 
 def test_settings_without_effect_are_told_with_what_they_need():
