@@ -115,7 +115,7 @@ def check_fields(settings: Any, other: Within = Within()) -> None:  # noqa: ANN4
             object.__setattr__(settings, name, kept)
 
 
-def check_parameter(settings: object, name: str, shared: Sequence[float], extremes: Sequence[float]) -> None:
+def check_parameter(settings: Any, name: str, shared: Sequence[float], extremes: Sequence[float]) -> None:  # noqa: ANN401
     """Raise ValueError of values of a parameter, given its extremes, that the setting of its name may not have.
 
     ``shared`` are the values without differences by row: if they are not the setting's, the units are others.
@@ -124,10 +124,11 @@ def check_parameter(settings: object, name: str, shared: Sequence[float], extrem
     own = value if isinstance(value, tuple) else [value] * len(shared)
     if any(type(one) not in (int, float) for one in own) or len(own) != len(shared):
         return
+    kind: Any = type(settings)
     if all(math.isclose(one, other, rel_tol=1e-6) for one, other in zip(own, shared, strict=True)):
         for extreme in extremes:
             try:
-                _checks(type(settings), Within())[name](int(extreme) if extreme % 1 == 0 else extreme)
+                _checks(kind, Within())[name](int(extreme) if extreme % 1 == 0 else extreme)
             except _Wrong as wrong:
                 raise ValueError(wrong.sentence(name)) from None
 

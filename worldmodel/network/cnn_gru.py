@@ -6,18 +6,19 @@ The unit is that of Cho et al., "Learning phrase representations using RNN encod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vecenv.system.settings import Count, Fraction, Settings
 from vecenv.worldmodel.network.trunk import Trunk
 
 
 @dataclass(frozen=True)
-class CnnGruSettings:
+class CnnGruSettings(Settings):
     """Sizes of the network.
 
     Attributes:
@@ -32,19 +33,12 @@ class CnnGruSettings:
         ValueError: a size is below one, or the dropout not in [0, 1).
     """
 
-    layers: int = 2
-    channels: int = 64
-    kernel: int = 4
-    width: int = 128
-    reach: int = 240
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.name != "dropout" and getattr(self, each.name) < 1:
-                raise ValueError(f"{each.name} must be at least 1, got {getattr(self, each.name)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+    layers: Count = 2
+    channels: Count = 64
+    kernel: Count = 4
+    width: Count = 128
+    reach: Count = 240
+    dropout: Fraction = 0.1
 
 
 class CnnGruCache(NamedTuple):
