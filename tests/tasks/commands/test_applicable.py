@@ -87,7 +87,7 @@ RISKY = SignalsConfig(risk_strength=0.1, risk_form="trajectory")
 FORM = {"env.risk_form": "--algorithm cppo with --cppo.weigh-risk where it is trajectory"}
 TO_MARKET = owned(context_market__scores__news__score_delay__market_close="a market of data")
 NO_MODEL, NO_WEIGHTS = {"language": "--model"}, {"sharpe_temperature": "--combine weighted"}
-NO_CHECKPOINT = owned(combine="--checkpoint")
+NO_CHECKPOINT, UNPARTED = owned(combine="--checkpoint"), owned(part="a market of data")
 OF_SIGNALS = dict.fromkeys(DOCUMENTS) | NO_WEIGHTS | NO_CHECKPOINT
 UNSPLIT = dict.fromkeys(("train_end", "test_start", "test_fraction", "embargo"), "commands that split the days")
 TOOLLESS = owned(validation_fraction="the splits train and validation")
@@ -110,10 +110,10 @@ def test_what_a_command_adds_to_those_of_its_market():
         (TrainSettings, {"resume": Path("run")}, PPO | owned(preset__task_preset__folder="a new run")),
         (TrainSettings, {"task": "execution"}, BOOKS | PPO),
         (TrainSettings, SIGNALS, PPO | TO_MARKET | FORM),
-        (EvaluateSettings, {}, NO_MODEL | NO_WEIGHTS | NO_CHECKPOINT),
-        (EvaluateSettings, {"checkpoint": (Path("a"),), "combine": "weighted"}, NO_MODEL),
-        (EvaluateSettings, {"model": "m"}, NO_WEIGHTS | NO_CHECKPOINT),
-        (EvaluateSettings, {"task": "execution"}, SIMULATED | NO_MODEL | NO_WEIGHTS | NO_CHECKPOINT),
+        (EvaluateSettings, {}, UNPARTED | NO_MODEL | NO_WEIGHTS | NO_CHECKPOINT),
+        (EvaluateSettings, {"checkpoint": (Path("a"),), "combine": "weighted"}, UNPARTED | NO_MODEL),
+        (EvaluateSettings, {"model": "m"}, UNPARTED | NO_WEIGHTS | NO_CHECKPOINT),
+        (EvaluateSettings, {"task": "execution"}, SIMULATED | UNPARTED | NO_MODEL | NO_WEIGHTS | NO_CHECKPOINT),
         (EvaluateSettings, SIGNALS | {"market": "a.csv", "model": "m"}, OF_SIGNALS),
         (play.PlaySettings, {"task": "single_stock"}, UNSPLIT),
         (play.PlaySettings, {"task": "execution"}, SIMULATED),
