@@ -143,7 +143,7 @@ def test_what_a_command_adds_to_those_of_its_market():
     for rules, settings, expected in (
         (RISKY, cppo, {}),
         (SignalsConfig(), cppo, needs),
-        (replace(RISKY, risk_form="step"), cppo, needs),
+        (replace(RISKY, risk_form="reward"), cppo, needs),
         (SignalsConfig(), TRAIN.cppo, {}),
         (RISKY, TRAIN.cppo, FORM),
         (RULES, cppo, {}),
