@@ -35,7 +35,11 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
     Raises:
         MarketDataError: for a fault in the source.
     """
-    bars = read_paths(Path(str(source)), None) if path_files(source) else read_bars(source, form=form)
+
+    def read(file: MarketSource) -> Bars:
+        return read_bars(file, form=form)
+
+    bars = read_paths(Path(str(source)), read) if path_files(source) else read(source)
     ohlcv, listed = bars.ohlcv.numpy(), bars.listed[0].numpy()
     return {
         "source": bars.source,

@@ -210,9 +210,10 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
-    chosen = options.symbols, options.start, options.end
-    folder = bool(path_files(market))
-    bars = read_paths(Path(str(market)), *chosen) if folder else read_bars(market, *chosen, options.form())
+    def read(source: str | Path | pd.DataFrame) -> Bars:
+        return read_bars(source, options.symbols, options.start, options.end, options.form())
+
+    bars = read_paths(Path(str(market)), read) if path_files(market) else read(market)
     if options.context_market is not None:
         bars = with_context(bars, options.context_market, options.context)
     return _with_documents(bars, options) if options.scores else bars

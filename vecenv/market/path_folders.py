@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,15 @@ def path_record(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def read_paths(folder: Path, symbols: Sequence[str] | None, start: Any = None, end: Any = None) -> Bars:  # noqa: ANN401
+def read_paths(folder: Path, read: Callable[[Path], Bars]) -> Bars:
     """Read a folder of paths as bars of P paths; the days before the drawn ones are warm-up, without trading.
 
+    ``read`` reads one of its files, as `vecenv.market.sources.read_bars` does.
+
     Raises:
-        MarketDataError: as of `vecenv.market.sources.read_bars`; the files are not of the same symbols, days and
+        MarketDataError: as of ``read``; the files are not of the same symbols, days and
             columns; or the weights are not equal, or not those of the files.
     """
-    from vecenv.market.sources import read_bars
-
     files, record = path_files(folder), path_record(folder, RECORD)
     if record.get("paths") != len(files):
         told = f"{len(files)} paths, and {record.get('paths', 'none')} in {RECORD}"
@@ -61,7 +61,7 @@ def read_paths(folder: Path, symbols: Sequence[str] | None, start: Any = None, e
     with warnings.catch_warnings():
         # A drawn day may move as a split does.
         warnings.filterwarnings("ignore", ".*looks like an unadjusted split", MarketDataWarning)
-        parts = [read_bars(file, symbols, start, end) for file in files]
+        parts = [read(file) for file in files]
     first = parts[0]
     for file, bars in zip(files, parts, strict=True):
         same = bars.symbols == first.symbols and np.array_equal(bars.dates, first.dates)
