@@ -205,13 +205,14 @@ def load_market(
 def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     if options.generator:
         raise ValueError(f"a market of data takes no {', '.join(options.generator)}: only generators do")
-    if isinstance(options.symbols, int):
-        raise ValueError(f"a market of data takes names of symbols, not their number {options.symbols}")
+    symbols = options.symbols
+    if isinstance(symbols, int):
+        raise ValueError(f"a market of data takes names of symbols, not their number {symbols}")
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
     def read(source: str | Path | pd.DataFrame) -> Bars:
-        return read_bars(source, options.symbols, options.start, options.end, options.form())
+        return read_bars(source, symbols, options.start, options.end, options.form())
 
     bars = read_paths(Path(str(market)), read) if path_files(market) else read(market)
     if options.context_market is not None:
