@@ -39,6 +39,7 @@ DRESSES = {
     "end of a turn, and the next": "{}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nnonsense",
     "end of a text": "<|im_start|>assistant\n{}</s>",
     "thought": "<thinking>HOLD? AAA: 9</thinking>\n{}",
+    "channels": "<|channel|>analysis<|message|>HOLD?<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
     "answer": "So be it. <Answer>\n{}\n</answer> Good luck!",
     "box": "The answer is \\boxed{{{}}}.",
     "all": lambda line: f"> 1) **{line}**.",
@@ -74,7 +75,14 @@ def test_every_dress_is_the_bare_answer_and_near_misses_stay_invalid(family):
             text = dressed(dress, near)
             assert language.parse(text) is None, text
             assert language.fault(text) and "\n" not in language.fault(text)
-    for endless in ("x" * 60_000, "BUY AAA\n" * 7_500, "- " * 10**5, "<eos>" * 10**5, "\u201c" * 10**6):
+    for endless in (
+        "x" * 60_000,
+        "BUY AAA\n" * 7_500,
+        "<|channel|>" * 10**5,
+        "- " * 10**5,
+        "<eos>" * 10**5,
+        "\u201c" * 10**6,
+    ):
         assert language.parse(endless) is None and len(language.fault(endless)) < 300
 
 
@@ -83,6 +91,15 @@ OBJECT = json.dumps({"name": "price_history", "arguments": ARGUMENTS})
 TEXT = json.dumps({"name": "price_history", "arguments": json.dumps(ARGUMENTS)})
 FUNCTION = json.dumps({"name": "price_history", "parameters": ARGUMENTS})
 OPENAI = json.dumps({"tool_calls": [{"id": "1", "type": "function", "function": json.loads(TEXT)}]})
+GLM = "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>"
+DEEPSEEK = "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
+DEEPSEEK_END = (
+    "<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c><\uff5cend\u2581of\u2581sentence\uff5c>"
+)
+INVOKE = (
+    '<function_calls>\n<invoke name="price_history">\n<parameter name="symbol">AAA</parameter>\n'
+    '<parameter name="days">3</parameter>\n</invoke>\n</function_calls>'
+)
 CALLS = (
     *(OBJECT, TEXT, FUNCTION, OPENAI, f"[{OBJECT}]", json.dumps({"type": "function", "function": json.loads(OBJECT)})),
     *(f"```json\n{OBJECT}\n```", f"Let me look.\n\n{OBJECT}\nThen I decide.", f"{OBJECT}<|im_end|>", f"**{OBJECT}**"),
@@ -91,6 +108,20 @@ CALLS = (
     *(f"<function=price_history>{json.dumps(ARGUMENTS)}</function>", f"<|python_tag|>{FUNCTION}<|eom_id|>"),
     "<tool_call>\n<function=price_history>\n<parameter=symbol>\nAAA\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
     "</function>\n</tool_call>",
+    # GLM, DeepSeek (three), Kimi, Claude and MiniMax, gpt-oss, LFM2, Cohere.
+    f"<tool_call>price_history\n{GLM.format('symbol', 'AAA')}\n{GLM.format('days', 3)}\n</tool_call>",
+    f"{DEEPSEEK}function<\uff5ctool\u2581sep\uff5c>price_history\n```json\n{json.dumps(ARGUMENTS)}\n```{DEEPSEEK_END}",
+    f"{DEEPSEEK}price_history<\uff5ctool\u2581sep\uff5c>{json.dumps(ARGUMENTS)}{DEEPSEEK_END}",
+    INVOKE.replace("<", "<\uff5cDSML\uff5c")
+    .replace("<\uff5cDSML\uff5c/", "</\uff5cDSML\uff5c")
+    .replace('l">', 'l" string="true">'),
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.price_history:0<|tool_call_argument_begin|>"
+    f"{json.dumps(ARGUMENTS)}<|tool_call_end|><|tool_calls_section_end|>",
+    *(INVOKE, INVOKE.replace("function_calls", "minimax:tool_call")),
+    "<|channel|>analysis<|message|>Well?<|end|><|start|>assistant<|channel|>commentary to=functions.price_history "
+    f"<|constrain|>json<|message|>{json.dumps(ARGUMENTS)}<|call|>",
+    '<|tool_call_start|>[price_history(symbol="AAA", days=3)]<|tool_call_end|>',
+    f"<|START_ACTION|>[{OBJECT.replace('name', 'tool_name', 1)}]<|END_ACTION|>",
     *("price_history(symbol='AAA', days=3)", '```python\nprice_history(symbol="AAA", days=3)\n```'),
     *('[price_history(symbol="AAA", days=3)]', OBJECT.replace('"', "\u201c", 1).replace('"', "\u201d", 1)),
     *(
@@ -118,6 +149,7 @@ def test_every_notation_is_the_same_call(form):
             text
         )
         assert call.further == 0 and not call.fault
+    assert read_call("<tool_call>position</tool_call>", form) == ToolCall("position")
     for text, fault in FAULTS.items():
         assert fault in read_call(text, form).fault
     for answer in (

@@ -1,8 +1,9 @@
 r"""What language models wrap around an answer or a call, taken off the same way for all of them.
 
-1.  **Marks.** ``<think>`` may also be called ``<thinking>``, ``<thought>``, ``<reasoning>`` or ``[THINK]``. A mark that
-    ends a turn, such as ``<|im_end|>``, ``<|eot_id|>`` or ``</s>``, ends the text, unless nothing stands before it;
-    one that begins a turn, such as ``<|im_start|>assistant``, is a blank.
+1.  **Marks.** ``<think>`` may also be called ``<thinking>``, ``<thought>``, ``<reasoning>`` or ``[THINK]``, and what
+    gpt-oss says before its last message is reasoning. A mark that ends a turn, such as ``<|im_end|>``, ``<|eot_id|>``
+    or ``</s>``, ends the text, unless nothing stands before it; one that begins a turn, such as
+    ``<|im_start|>assistant``, is a blank.
 2.  **Look-alikes.** Blanks, dashes, quotation marks, bullets and punctuation outside of ASCII become the ASCII ones;
     characters without width are dropped. Letters and digits of other alphabets stay what they are.
 3.  **Box.** The last ``\boxed{…}`` in what is left is the content.
@@ -27,6 +28,11 @@ _LOOKS = str.maketrans(
     }
 )
 _THOUGHT = re.compile(r"[<\[](/?)(?:think|thinking|thought|reasoning)[>\]]", _FLAGS)
+_HARMONY = re.compile(
+    r"(<\|channel\|>\s*+analysis\s*+<\|message\|>)|(<\|end\|>\s*+<\|start\|>\s*+assistant(?=\s*+(?:<\|channel\|>|to=)))"
+    r"|<\|channel\|>\s*+(?:final|commentary)\s*+<\|message\|>",
+    _FLAGS,
+)
 _BEGUN = re.compile(
     r"<\|(?:im_start|start)\|>\s*assistant|<\|start_header_id\|>\s*assistant\s*<\|end_header_id\|>"
     r"|<start_of_turn>\s*model|<s>|<bos>|<\|begin_of_text\|>",
@@ -51,6 +57,7 @@ _FRONT = re.compile(
 def without_marks(text: str) -> str:
     """Return a text without the marks of turns, and with all marks of reasoning alike."""
     if "<" in text or "[" in text:
+        text = _HARMONY.sub(lambda mark: "<think>" if mark[1] else "</think>" if mark[2] else " ", text)
         text = _BEGUN.sub(" ", _THOUGHT.sub(r"<\1think>", text)).lstrip()
         for _ in range(4):
             ended = _ENDED.search(text)

@@ -10,7 +10,8 @@ Whichever it is, a call is read in all of these forms, since models keep the one
 
 1.  **Marked.** Behind ``<tool_call>`` (Hermes, Qwen), ``<|tool_call|>`` (Granite, Phi), ``[TOOL_CALLS]`` (Mistral) or
     ``<|python_tag|>`` (Llama): an object, a list of them, ``name{...}`` or ``name(argument=value)``. Behind
-    ``<function=name>`` (Llama, Qwen coders): an object, or ``<parameter=argument>value</parameter>``.
+    ``<function=name>`` (Llama, Qwen coders): an object, or ``<parameter=argument>value</parameter>``. The spellings of
+    GLM, DeepSeek, Kimi, gpt-oss, LFM2, Cohere, and ``<invoke name="name">`` (Claude, MiniMax) become these.
 2.  **ReAct**, with ``json`` only if there is an ``Action Input``.
 3.  **Alone**, also behind other words or in a code fence: an object or a list of objects, or a line
     ``name(argument=value)``.
@@ -47,7 +48,7 @@ FAULT = "Error: "
 LONGEST_CALL = 4_096
 """Maximum characters of a call; a longer one is invalid."""
 
-_NAMES = ("name", "tool", "action", "function")
+_NAMES = ("name", "tool", "tool_name", "action", "function")
 _ARGUMENTS = ("arguments", "args", "parameters", "input", "action_input")
 _FLAGS = re.ASCII | re.IGNORECASE | re.MULTILINE
 _STEP = re.compile(r"^[ \t>*#-]*+(Action|Final Answer)[ \t*]*+:", _FLAGS)
@@ -60,6 +61,34 @@ _KNOWN = re.compile(rf'\[?\s*\{{\s*"(?:{"|".join(_NAMES)}|function_call|tool_cal
 _NAMED = re.compile(r"([a-z_][\w.]*+)\s*+(?:\[ARGS\]\s*+)?(?=\{)", _FLAGS)
 _PYTHON = re.compile(r"^[ \t>*`-]*+(\[?[a-z_]\w*+\(.*\)\]?)[ \t`.]*$", re.ASCII | re.MULTILINE)
 _FENCE = re.compile(r"\A\s*+```\w*+", _FLAGS)
+_BAR, _GAP = "[|\uff5c]", "[_\u2581]"
+_SPELLINGS = tuple(
+    (re.compile(spelling.replace("%", _BAR).replace("~", _GAP), _FLAGS), known)
+    for spelling, known in (
+        (r"<(/?)%DSML%", r"<\1"),
+        (r"<(?:minimax:tool_call|function_calls|%tool~calls~(?:section~)?begin%)>", "<tool_calls>"),
+        (
+            r"</(?:minimax:tool_call|function_calls|invoke)>|<%tool~calls?~(?:section~)?end%>|<%END_ACTION%>|<%call%>",
+            "</tool_call>",
+        ),
+        (r"<%(?:tool_call_start|START_ACTION)%>", "<tool_call>"),
+        (
+            r"<%tool~call~begin%>(?:\s*+function<%tool~sep%>)?\s*+(?:functions\.)?([\w.-]{1,64})(?::\d++)?",
+            r"<function=\1>",
+        ),
+        (
+            r"(?:<%channel%>\w{1,16}\s++)?to=functions\.([\w.-]{1,64})[^<]{0,16}+(?:<%constrain%>\s*+json\s*+)?<%message%>",
+            r"<function=\1>",
+        ),
+        (r"<%tool~sep%>|<%tool_call_argument_begin%>", ""),
+        (r"<invoke name=\"([\w.-]{1,64})\">", r"<function=\1>"),
+        (r"<parameter name=\"([\w.-]{1,64})\"(?: string=\"\w{1,5}\")?>", r"<parameter=\1>"),
+        (r"<arg_key>\s*+([\w.-]{1,64})\s*+</arg_key>\s*+<arg_value>", r"<parameter=\1>"),
+        (r"</arg_value>", "</parameter>"),
+        (r"<tool_call>\s*+([a-z_][\w.-]{0,63}+)\s*+(?=<parameter=|</tool_call>)", r"<function=\1>"),
+    )
+)
+"""What families write for the marks of a call, and the known mark of each."""
 _BETWEEN = re.compile(r"[\s,;]*+")
 _FINAL = "FINAL ANSWER"
 
@@ -98,6 +127,9 @@ class Tools(Protocol):
 def read_call(text: str, form: Form) -> ToolCall | None:
     """Return the first tool call in a text, or None for an answer."""
     text = without_reasoning(without_marks(text))
+    if "<" in text:
+        for spelling, known in _SPELLINGS:
+            text = spelling.sub(known, text)
     call = None
     for said in dict.fromkeys((text, look_alikes(text))):
         call = _first(said, form)
@@ -136,9 +168,8 @@ def _marked(text: str, _: Form) -> tuple[list[ToolCall], str]:
         if mark[1]:
             calls.append(_function(mark[1], block.strip()))
         elif block.strip():
-            calls += (
-                _objects(_FENCE.sub("", block, count=1).strip())[0] or _python(block) or [ToolCall("", fault=NO_CALL)]
-            )
+            known = [] if _PYTHON.match(block) else _objects(_FENCE.sub("", block, count=1).strip())[0]
+            calls += known or _python(block) or [ToolCall("", fault=NO_CALL)]
     return calls or [ToolCall("", fault=NO_CALL)], " ".join(beside)
 
 
@@ -219,7 +250,7 @@ def _of(value: object) -> list[ToolCall]:
 def _function(name: str, block: str) -> ToolCall:
     """Return the call of a block ``<function=name>``."""
     given = {key: value.strip() for key, value in _PARAMETER.findall(block)}
-    return _checked(name, given if given or not block else _decoded(block)[0])
+    return _checked(name, given if given or not block else _decoded(_FENCE.sub("", block, count=1).strip())[0])
 
 
 def _python(text: str) -> list[ToolCall]:
