@@ -30,7 +30,7 @@ from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.language_training import check_language
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
-from vecenv.tasks.commands.run_folder import SETTINGS
+from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path
 from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
 
 DEFAULT_PRESET, DATA_PRESET = "default", "data"
@@ -276,7 +276,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if options.resume is not None:
             path = options.resume / SETTINGS
             if not path.is_file():
-                raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}")
+                # A run that was killed while its first checkpoint was written has none.
+                anew = "; begin anew in another --folder" if checkpoint_path(options.resume).is_file() else ""
+                raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}{anew}")
             task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)

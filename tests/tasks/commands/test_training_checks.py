@@ -189,7 +189,8 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
     assert given.num_training_paths() == 6 and replace(given, validation_fraction=0.0).num_training_paths() == 9
     assert replace(given, num_paths=2).num_training_paths() == 1
     # What does not fit is named with its file.
-    file = tmp_path / "own.yaml"
+    file, killed = tmp_path / "own.yaml", tmp_path / "killed"
+    killed.mkdir(), (killed / "checkpoint.pt").touch()
     for words, text, told in (
         (
             "--preset FILE",
@@ -200,6 +201,11 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
         ("--preset FILE", "env: {commission: 2}", "FILE: env: commission must be in [0, 1), got 2"),
         ("--task-preset FILE", "hmax: 0", "FILE: hmax must be positive"),
         ("--resume nowhere", "", "nowhere: not the folder of a run, it has no settings.yaml"),
+        (
+            f"--resume {killed}",
+            "",
+            f"{killed}: not the folder of a run, it has no settings.yaml; begin anew in another",
+        ),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=re.escape(told.replace("FILE", str(file)))):
