@@ -96,6 +96,9 @@ def test_seeds_and_tensors_go_through():
     named.step(named.action_space.sample())
     assert np.array_equal(first, rows(4).reset(seed=1)[0])
     assert not np.array_equal(*drawn) and not np.array_equal(named.reset()[0], first)
+    # Episodes that were not played are left out, and the first of a seed is the same however often it is asked for.
+    assert len({named.reset()[0].tobytes() for _ in range(4)}) == 4
+    assert len({named.reset(seed=1)[0].tobytes() for _ in range(2)} | {first.tobytes()}) == 1
     # Tensors go through without a copy, and results keep theirs.
     env = rows(5, output="torch", seed=0, autoreset_mode="Disabled")
     plain = vecenv.make("stock_trading", 5, compile=False, **SHORT)

@@ -211,6 +211,17 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(text, what, tmp_path):
         read_bars(path)
 
 
+def test_dividends_of_a_column_that_the_adjusted_close_lacks_are_told():
+    frame = pd.DataFrame({"date": pd.bdate_range("2024-01-01", periods=6), "symbol": "A", "volume": 1.0})
+    frame = frame.assign(**dict.fromkeys(("open", "high", "low", "close"), 100.0), Dividends=[0, 0, 2, 0, 0.1, 0])
+    told = "1 dividends that a column tells are not in Adj Close, the first: symbol A, date 2024-01-03, 2;"
+    for before, expected in ((100.0, [told]), (98.0, [])):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read_bars(frame.assign(**{"Adj Close": [before] * 2 + [100.0] * 4}))
+        assert [str(one.message).split(": ", 1)[1][: len(told)] for one in caught] == expected
+
+
 def test_inspect_tells_of_days_without_a_bar_frozen_prices_and_splits_of_a_column(tmp_path, capsys):
     days = pd.bdate_range("2024-01-01", "2024-12-31")
     close = 100 + np.arange(len(days)) % 7 * 0.1

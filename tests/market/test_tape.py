@@ -72,6 +72,8 @@ def test_a_gap_carries_the_last_close_and_a_column_its_last_value():
     bars = flat_bars([[1.0]] * 4, context={"vix": torch.tensor([[NAN, 20.0, NAN, 21.0]])})
     with pytest.warns(MarketDataWarning, match="vix is unknown on the first 1 days, and shown as 0"):
         assert MarketTape.from_bars(bars, (), ("vix",)).context[0, :, 0].tolist() == [0.0, 20.0, 20.0, 21.0]
+    with pytest.warns(MarketDataWarning, match="turbulence is unknown on the first 4 days, and shown as 0"):
+        assert not MarketTape.from_bars(bars, (), ("turbulence",)).context.any()
     assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
     bars = walk_bars(num_symbols=2)
     bars.ohlcv[:, :30, 1] = NAN

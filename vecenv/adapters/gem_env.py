@@ -92,7 +92,7 @@ class GemMarketEnv(gem.Env):
         if seed is not None:
             self.env.set_seed(seed, static_seed=True)
         else:
-            self.env.restart(torch.ones(1, dtype=torch.bool, device=self.env.device))
+            self.env.restart(torch.ones(1, dtype=torch.bool, device=self.env.device), unplayed=self._begun)
         self._begun = True
         (instructions,) = self.agent.instructions([0])
         ((shown, _),) = self.agent.begin([0])

@@ -74,7 +74,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._named, self._begun = seed is not None, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start the next episodes, or the first ones of a seed.
+        """Start the next episodes, whether or not the present ones were played, or the first ones of a seed.
 
         Args:
             seed: in [0, 2^63).
@@ -92,15 +92,15 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             seed = int(self.np_random.integers(2**63 - 1))
         if seed is not None:
             self.env.set_seed(seed, static_seed=True)
-        elif mask is None:
-            self.env.reset()
         else:
-            chosen = torch.as_tensor(np.asarray(mask), device=self.env.device)
+            chosen = torch.ones(self.num_envs, dtype=torch.bool, device=self.env.device)
+            if mask is not None:
+                chosen = torch.as_tensor(np.asarray(mask), device=self.env.device)
             if chosen.shape != (self.num_envs,) or chosen.dtype != torch.bool:
                 raise ValueError(
                     f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {tuple(chosen.shape)}"
                 )
-            self.env.restart(chosen)
+            self.env.restart(chosen, unplayed=self._begun)
         self._begun = True
         return self._out(self.env.observations()), {}
 

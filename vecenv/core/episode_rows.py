@@ -168,8 +168,12 @@ class EpisodeRows(EnvBase):
         self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
         self._holder = self._fetch = None
 
-    def restart(self, chosen: Tensor) -> None:
-        """Reset masked rows to the start of their next episode; rows at a start stay. Shape: (N,), bool.
+    def restart(self, chosen: Tensor, unplayed: bool = False) -> None:
+        """Reset masked rows to the start of their next episode; rows at a start stay unless ``unplayed``.
+
+        Args:
+            chosen: rows to reset. Shape: (N,), bool.
+            unplayed: leave out the episodes that rows are at the start of.
 
         Raises:
             ValueError: the mask is not one boolean per row, or not the same for the agents of a world.
@@ -177,7 +181,7 @@ class EpisodeRows(EnvBase):
         chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
         self._check_worlds(chosen, "whether they are reset")
         # A row without steps is already at the start of its next episode.
-        episode = self.rows.episode + (self.rows.elapsed > 0)
+        episode = self.rows.episode + ((self.rows.elapsed > 0) | unplayed)
         if self.scenario.warm_up:
             # Only the rows that need it: a warm-up may cost more than an episode.
             ids = chosen.nonzero()[:, 0]

@@ -87,18 +87,19 @@ def context_series(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, 
         if name in bars.context:
             values = bars.context[name].double()
             values = _forward_filled(values[..., None], torch.isfinite(values)[..., None])[..., 0]
-            unknown = int(values.isnan().sum(1).max())
-            if unknown:
-                what = f"{name} is unknown on the first {unknown:,} days, and shown as 0"
-                warnings.warn(f"{bars.source}: {what}", MarketDataWarning, stacklevel=2)
-            series.append(values.nan_to_num(0.0))
+            unknown = values.isnan()
         elif name == "turbulence":
-            series.append(turbulence(ohlcv[..., CLOSE], listed))
+            values = turbulence(ohlcv[..., CLOSE], listed)
+            unknown = values.cummax(1).values == 0
         else:
             raise MarketDataError(
                 f"{bars.source}: unknown market series {name!r}; it has {sorted(bars.context)}, "
                 "and turbulence can be computed"
             )
+        if days := int(unknown.sum(1).max()):
+            what = f"{name} is unknown on the first {days:,} days, and shown as 0"
+            warnings.warn(f"{bars.source}: {what}", MarketDataWarning, stacklevel=2)
+        series.append(values.nan_to_num(0.0))
         refuse_overflow(bars, name, series[-1])
     if not series:
         return ohlcv.new_zeros((*ohlcv.shape[:2], 0), dtype=torch.float32)

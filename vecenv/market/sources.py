@@ -25,6 +25,7 @@ from vecenv.market.validation import (
     MarketDataWarning,
     check_ranges,
     refuse_rows,
+    warn_of_dividends,
     warn_of_splits,
 )
 
@@ -129,6 +130,7 @@ def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
     """
     if "adj_close" in table:
         factor = (table["adj_close"] / table["close"]).to_numpy()
+        warn_of_dividends(table, factor, source)
         prices = {column: table[column] * factor for column in PRICES}
         return table.drop(columns="adj_close").assign(**prices)
     outside = (table["close"] > table["high"]) | (table["close"] < table["low"])

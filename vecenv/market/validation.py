@@ -23,6 +23,9 @@ CONTEXT = ["vix", "turbulence"]
 ROUNDING = 1e-6
 # Relative distance of an open or close from its bar's range up to which it is no fault of another kind.
 CLIPPED = 1e-3
+# A dividend below this share of the close may be lost in the rounding of an adjusted close.
+LEAST_DIVIDEND = 0.002
+
 # A one-day close move of this size looks like a split that was never adjusted for.
 SPLIT_MOVE = 0.4
 
@@ -209,6 +212,22 @@ def warn_of_splits(table: pd.DataFrame, source: str) -> None:
                 f"date {table['date'].iloc[first].date()}, {move[first]:+.1%}; {why}",
                 MarketDataWarning,
                 stacklevel=3,
+            )
+
+
+def warn_of_dividends(table: pd.DataFrame, factor: np.ndarray, source: str) -> None:
+    """Warn once of dividends that a column tells and the factors of an adjusted close do not have. Shape: (rows,)."""
+    close, codes = table["close"].to_numpy(), table["symbol"].cat.codes.to_numpy()
+    for name in (name for name in table if "dividend" in name):
+        paid = table[name].to_numpy()[1:] / close[:-1]
+        marked = (np.diff(codes) == 0) & (paid >= LEAST_DIVIDEND) & (np.log(factor[1:] / factor[:-1]) < paid / 2)
+        if marked.any():
+            first = table.iloc[int(np.argmax(marked)) + 1]
+            warnings.warn(
+                f"{source}: {int(marked.sum())} dividends that a column tells are not in Adj Close, the first: symbol "
+                f"{first['symbol']}, date {first['date'].date()}, {first[name]:g}; adjust the prices before",
+                MarketDataWarning,
+                stacklevel=4,
             )
 
 
