@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,9 @@ RATE_UNITS = 10**9
 
 MARGIN_UNITS = 10**4
 """A maintenance margin of one is so many units."""
+
+LEAST_MONEY = 20
+"""Least money of a fee on a unit that rounding up raises by less than 5%."""
 
 _MOST = 2**62
 
@@ -44,6 +49,20 @@ def whole_money(cash: float, size: float, source: str) -> int:
             f"unit, lot_size or tick_size, or more initial_cash"
         )
     return money
+
+
+def warn_of_rounding(config: CryptoLobConfig, doubled_mid: int, unit: int, money_size: float, source: str) -> None:
+    """Warn of rates whose amounts of a unit are rounded up by 5% or more; arguments as of `check_fits`."""
+    for name in ("taker_fee", "maker_fee", "slippage"):
+        points = getattr(config, name)
+        exact = points * BASIS_POINT * doubled_mid * unit
+        if 0 < abs(exact) < LEAST_MONEY:
+            warnings.warn(
+                f"{source}: a {name} of {points:g} points on a unit is {exact * money_size:.3g}, and rounded up to "
+                f"whole money, {money_size:g} (half a tick times a lot): use a smaller lot_size or tick_size, or a "
+                "larger unit",
+                stacklevel=3,
+            )
 
 
 def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: int, source: str) -> None:

@@ -21,7 +21,15 @@ from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
 from vecenv.tasks.crypto_lob.observation import feature_names, observed, outcomes
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
-from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors, whole_money
+from vecenv.tasks.crypto_lob.rates import (
+    MARGIN_UNITS,
+    RATE_UNITS,
+    check_fits,
+    part_up,
+    rate_tensors,
+    warn_of_rounding,
+    whole_money,
+)
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
 from vecenv.tasks.crypto_lob.sources.lobster import messages_of
 from vecenv.tasks.crypto_lob.state import Account, LobState, after_fill
@@ -48,7 +56,9 @@ class CryptoLob(Scenario[LobState]):
         self.files = (str(messages_of(Path(config.book))),)
         self._starts = starts = episode_starts(tape, config)
         self.initial = whole_money(config.initial_cash, tape.money_size, tape.source)
-        check_fits(config, int(tape.doubled_mid.max()), tape.unit, self.initial, tape.source)
+        highest = int(tape.doubled_mid.max())
+        check_fits(config, highest, tape.unit, self.initial, tape.source)
+        warn_of_rounding(config, highest, tape.unit, tape.money_size, tape.source)
         self.most = config.max_position * tape.unit
         # The mid of a hole has a minus, so that one number tells both.
         mid = torch.where(tape.open, tape.doubled_mid, -tape.doubled_mid)

@@ -150,7 +150,9 @@ class ToolSet(ABC, Generic[Row]):
 
 
 def _as_declared(value: object, kind: type) -> object:
-    """Return a whole number written as a text, or a text, such as the name of a symbol, written as one."""
+    """Return a whole number written as a text or as 5.0, or a text, such as the name of a symbol, written as one."""
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
     if kind is str and type(value) is int:
         return str(value)
     return int(value) if kind is int and isinstance(value, str) and _WHOLE.fullmatch(value.strip()) else value

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from contest_record import RECORD, ROWS, STARTS, TOLD_EVERY, choices, mids
-from random_books import random_tape
+from random_books import book_table, random_tape
 from torch import Tensor
 
 import vecenv
@@ -265,6 +265,18 @@ WRONG = [
     ({"factors": ("spread", "gold")}, "unknown factors gold; there are microprice"),
     ({"factors": ("spread", "spread")}, "named twice"),
 ]
+
+
+def test_fees_that_rounding_raises_are_warned_of(recwarn):
+    """A fee of 2 points on a unit at about 1,000 is 0.2: a thousandth of a coin has whole money of 0.00025 for it."""
+    rules = {"maker_fee": -1.0, "step_gap": 0.5, "tick_size": 0.5, "levels": 3, "factors": (), "episode_steps": 9}
+    table = book_table(**{f"{side}_qty_{level}": 1.0 for side in ("bid", "ask") for level in range(3)})
+    for lot, warned in ((1.0, ["taker_fee", "maker_fee"]), (1e-3, [])):
+        config = CryptoLobConfig(**rules, unit=1.0, lot_size=lot)
+        recwarn.clear()
+        CryptoLob(config, tape_of_snapshots(snapshots_of_table(table, "b"), config))
+        told = [str(one.message) for one in recwarn.list if "rounded up" in str(one.message)]
+        assert [text.split(" a ")[1].split()[0] for text in told] == warned
 
 
 def test_settings_are_these_and_wrong_ones_named():
