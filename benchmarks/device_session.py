@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import vecenv
 from vecenv.benchmarks.result_files import markdown, write_text
+from vecenv.system.settings import Positive, Settings
 
 
 class Part(NamedTuple):
@@ -76,12 +77,12 @@ BAD_INPUT, FAILED, SIGNALLED = 2, 1, 128
 
 
 @dataclass(frozen=True)
-class DeviceSessionConfig:
+class DeviceSessionConfig(Settings):
     """Measure a device within a time limit."""
 
     out: Path
     """Folder for summary.json, points.jsonl and log.txt."""
-    minutes: float = 9.0
+    minutes: Positive = 9.0
     """Time limit of the session."""
     device: str = "auto"
     """Device: cpu, cuda, one GPU such as cuda:1, or auto for cuda if available."""
@@ -93,8 +94,7 @@ class DeviceSessionConfig:
     """Resume the session in the folder: measure what has no result."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.minutes < float("inf"):
-            raise ValueError(f"minutes must be positive, got {self.minutes}")
+        super().__post_init__()
         known = [part.name for part in PARTS]
         if unknown := sorted(set(self.parts) - set(known)):
             raise ValueError(f"unknown parts {', '.join(unknown)}; there are {', '.join(known)}")

@@ -7,7 +7,7 @@ import os
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from vecenv.benchmarks.studies.book_sessions import Recorded, lobster_events, si
 from vecenv.benchmarks.studies.book_statistics import STATISTICS, Statistic
 from vecenv.benchmarks.studies.zero_intelligence import zero_intelligence_sessions
 from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.system.settings import Settings, Within
 from vecenv.tasks.agent_market.trading import TradingConfig
 
 GROUPS, STUDENT = 8, 2.365
@@ -29,10 +30,10 @@ SPEED = 10.0
 
 
 @dataclass(frozen=True)
-class RealismConfig:
+class RealismConfig(Settings):
     """Settings of the realism table."""
 
-    sessions: int = 64
+    sessions: Annotated[int, Within(8)] = 64
     """Sessions of each simulated market; at least 8."""
     data: Path = Path(os.environ.get("VECENV_DATA", "data"))
     """Folder of real books, which are shown if they are there."""

@@ -23,6 +23,7 @@ from vecenv.core.random_actions import random_action
 from vecenv.learn.agents import Agent
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.system.settings import Count, Settings
 from vecenv.tasks.crypto_lob.agents import Imbalance
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.forecasts.command import rows_of
@@ -62,14 +63,14 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ContestRulesConfig:
+class ContestRulesConfig(Settings):
     """Settings of the comparison of rules."""
 
     book: str = str(Path(os.environ.get("VECENV_DATA", "data")) / "standx_btcusd_500ms.parquet")
     """File of order books."""
     factors: Path | None = None
     """Folder of ``vecenv factors train`` on the book, to tell what forecasts lose that are paired as the contest's."""
-    episode_steps: int = 1770
+    episode_steps: Count = 1770
     """Steps of an episode, of 2 s."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""

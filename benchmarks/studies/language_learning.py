@@ -23,6 +23,7 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import independent_groups
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.registry import task_of
+from vecenv.system.settings import Count, Settings
 from vecenv.tasks.commands.comparison import compared_config, comparison_environment
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
@@ -35,14 +36,14 @@ MARKET = ("--num-paths", "32", "--num-days", "1500", "--device", "cpu")
 
 
 @dataclass(frozen=True)
-class LanguageLearningConfig:
+class LanguageLearningConfig(Settings):
     """Measure the gain of GRPO over supervised fine-tuning on the market with a planted signal."""
 
-    num_seeds: int = 3
+    num_seeds: Count = 3
     """Number of runs, each with different episodes, weights and shuffling."""
-    updates: int = 12
+    updates: Count = 12
     """Updates of GRPO, of 64 episodes of 20 days each."""
-    episodes: int = 256
+    episodes: Count = 256
     """Test episodes, and of each of the two imitated baselines."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""

@@ -22,6 +22,7 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_of
+from vecenv.system.settings import Count, Seed, Settings
 from vecenv.tasks.commands.comparison import compared_config, comparison_environment
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
@@ -39,16 +40,16 @@ PATHS = ("--num-paths", "40", "--num-days", "1000", "--device", "cpu")
 
 
 @dataclass(frozen=True)
-class NewsLanguageConfig:
+class NewsLanguageConfig(Settings):
     """Measure how much of the attainable information coefficient a tiny language model reaches."""
 
-    num_seeds: int = 3
+    num_seeds: Count = 3
     """Number of runs, each with other episodes, weights and shuffling, and another market."""
-    first_seed: int = 0
+    first_seed: Seed = 0
     """Seed of the first run, which also learns from shuffled news."""
-    updates: int = 28
+    updates: Count = 28
     """Updates of GRPO."""
-    episodes: int = 256
+    episodes: Count = 256
     """Test episodes."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""

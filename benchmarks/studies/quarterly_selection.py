@@ -32,6 +32,7 @@ from vecenv.learn.quarters import Quarter, QuarterConfig, Span, quarters, turbul
 from vecenv.learn.runs import run
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.system.settings import Count, Settings
 from vecenv.tasks.commands.comparison import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -41,18 +42,18 @@ SELECTED, MEAN, HELD = "selected", "mean", "buy_and_hold"
 
 
 @dataclass(frozen=True)
-class QuarterlySelectionConfig:
+class QuarterlySelectionConfig(Settings):
     """Train, validate and trade quarter by quarter."""
 
     market: str = "synthetic"
     """Path of a market, or a generator's name, of which one path of ten symbols is drawn."""
-    num_days: int = 1250
+    num_days: Count = 1250
     """Days of a generated market."""
     learners: tuple[str, ...] = ("ppo", "a2c", "ddpg")
     """Candidates, of `CANDIDATES`."""
-    num_envs: int = 256
+    num_envs: Count = 256
     """Sub-environments of a training."""
-    total_frames: int = 200_000
+    total_frames: Count = 200_000
     """Steps of a training."""
     compile: bool = True
     """Compile steps and updates."""

@@ -20,6 +20,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.system.settings import Count, Settings
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.reward_components import COMPONENTS
@@ -31,10 +32,10 @@ NUM_ENVS, UPDATES = 512, 50
 
 
 @dataclass(frozen=True)
-class RewardPresetsConfig:
+class RewardPresetsConfig(Settings):
     """Compare presets of the reward on the synthetic market, at one order a day."""
 
-    num_seeds: int = 2
+    num_seeds: Count = 2
     """Runs per preset, with different episodes and initial weights."""
     output: Path | None = RESULTS
     """Folder for the JSON; none are written without it."""

@@ -33,6 +33,7 @@ from vecenv.market.bars import CLOSE
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.system.settings import NotNegative, Settings
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
@@ -107,7 +108,7 @@ FOLLOWERS: Mapping[Score, str] = {"sentiment": "follow_sentiment", "risk": "avoi
 
 
 @dataclass(frozen=True)
-class StudyConfig:
+class StudyConfig(Settings):
     """Train and compare with and without scores of news."""
 
     market: Path
@@ -120,7 +121,7 @@ class StudyConfig:
     """What the score is made of: documents, or prices: fifths of the symbols of a day. Sentiment goes by the mean
     return of the month before or, in hindsight, by the return of the day ahead; risk by the volatility of the month
     before or ahead."""
-    benchmark_kl: float = 0.0
+    benchmark_kl: NotNegative = 0.0
     """Weight of the divergence from the benchmark's portfolio; 0 lets policies go."""
     output: Path | None = RESULTS
     """Folder for the JSON and the page; none are written without it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from tyro.conf import Positional
@@ -15,6 +15,7 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, run
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.core.device import device_named
+from vecenv.system.settings import Count, Settings, Within
 
 Size = TypeVar("Size")
 
@@ -33,16 +34,16 @@ CASES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class CaseConfig:
+class CaseConfig(Settings):
     """Settings of a case."""
 
     name: Positional[str] = ""
     """Name of the case."""
     device: str = "cpu"
     """cpu, cuda or auto."""
-    threads: int = 1
+    threads: Count = 1
     """CPU threads."""
-    rounds: int = 15
+    rounds: Annotated[int, Within(3)] = 15
     """Timed rounds; medians count."""
     size: Literal["small", "published", "gpu"] = "published"
     """small takes seconds, published made the figures of the pages, gpu fills one."""
@@ -52,10 +53,9 @@ class CaseConfig:
     """Folder for the JSON; none is written without it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.name not in CASES:
             raise ValueError(f"unknown case {self.name!r}; there are {', '.join(CASES)}")
-        if self.rounds < 3:
-            raise ValueError(f"rounds must be at least 3, got {self.rounds}")
 
     def sized(self, small: Size, published: Size, gpu: Size | None = None) -> Size:
         """Return the value of the size that is asked for; a GPU's by default the published one."""

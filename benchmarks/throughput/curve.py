@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -36,6 +36,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
 from vecenv.tasks.commands.simulated import is_simulated
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -55,26 +56,26 @@ CURVES = {
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class BenchConfig(Settings):
     """Settings of the throughput benchmark."""
 
     task: str = STOCK_TRADING
     """Installed task."""
-    num_envs: tuple[int, ...] = (*(4**k for k in range(10)), 2048)
+    num_envs: tuple[Count, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
     columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
     """Columns measured at every count; text, for tasks with text, only at text_envs."""
     modes: tuple[Mode, ...] = ("eager", "compiled", "cuda_graph")
     """Execution modes at 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
-    largest_training: int = 262_144
+    largest_training: CountFromZero = 262_144
     """Environment count above which training is skipped: an update of a million samples takes a CPU half a minute."""
-    text_envs: int = 65_536
+    text_envs: Count = 65_536
     """Number of sub-environments in the text benchmarks."""
-    text_rows: tuple[int, ...] = (64, 2048)
+    text_rows: tuple[Count, ...] = (64, 2048)
     """Numbers of sub-environments rendered per call."""
-    num_steps: int = 64
+    num_steps: Count = 64
     """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
-    repeats: int = 7
+    repeats: Annotated[int, Within(5)] = 7
     """Timed rollouts per figure; the median counts."""
     market: str | None = None
     """Path of a market, or a generator's name, by default that of the task."""
@@ -82,17 +83,17 @@ class BenchConfig:
     """First day of the market."""
     end: str | None = None
     """Last day of the market."""
-    num_days: int = 3000
+    num_days: Count = 3000
     """Days of a generated market."""
     rationing: Literal["pro_rata", "by_size"] = "pro_rata"
     """Rationing rule of stock_trading for insufficient cash."""
-    episode_length: int = 250
+    episode_length: Count = 250
     """Longest episode of stock_trading; lengths are drawn from half of it up, so that rows end at different times."""
-    threads: int = 1
+    threads: Count = 1
     """CPU threads."""
     device: str = "cpu"
     """Device."""
-    max_buffer_gb: float = 4.0
+    max_buffer_gb: Positive = 4.0
     """Memory limit of one rollout."""
     bf16: bool = False
     """Policy in bfloat16."""
@@ -102,8 +103,7 @@ class BenchConfig:
     """figure3: the paper's curve, N = 1, 2, 4 ... 2,048 with a PPO agent, Dow 2020-01 to 2021-12."""
 
     def __post_init__(self) -> None:
-        if self.repeats < 5:
-            raise ValueError(f"repeats must be at least 5, got {self.repeats}")
+        super().__post_init__()
         for name in ("rationing", "episode_length", "preset"):
             if self.task != STOCK_TRADING and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of {STOCK_TRADING}, not of {self.task}")

@@ -26,7 +26,7 @@ class InspectSettings(FormSettings):
 
 
 @dataclass(frozen=True)
-class FetchSettings:
+class FetchSettings(Settings):
     """Download daily bars from Yahoo Finance, adjusted for splits and dividends."""
 
     start: Day

@@ -14,17 +14,18 @@ from tyro import conf
 
 from vecenv.core.device import device_named
 from vecenv.registry import task_named
+from vecenv.system.settings import Count, Settings
 from vecenv.text.recording import Recording, recorded_start, write_report
 from vecenv.text.records import EpisodeRecord, read_lines
 
 
 @dataclass(frozen=True)
-class ReplaySettings:
+class ReplaySettings(Settings):
     """Settings of ``vecenv replay``."""
 
     file: conf.Positional[Path]
     """JSONL file of recorded episodes."""
-    episode: int | None = None
+    episode: Count | None = None
     """Line number of a single episode to replay, from 1; all by default."""
     market: str | None = None
     """File or generator to use instead of the recorded one, of tasks on bars; it must be the same market."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from vecenv.system.settings import Settings
+
 if TYPE_CHECKING:
     from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarForm:
+class BarForm(Settings):
     """How bars are to be read where the data does not tell.
 
     Attributes:

@@ -18,6 +18,7 @@ from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
 from vecenv.system.interrupts import first_interrupt_asks
+from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
@@ -73,7 +74,7 @@ FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class FitSettings(Settings):
     """Fit a neural market to daily bars of your own, from the weights that are shipped."""
 
     market: Path
@@ -88,17 +89,17 @@ class FitSettings:
     """Last date of training, by default that before the last 15% of the days, at least 60."""
     validation_end: str | None = None
     """Last date of validation, by default the last one; later days are not read. No days are kept for a test."""
-    embargo: int = 20
+    embargo: CountFromZero = 20
     """Embargo: last training days that are left out, so that training and validation share no days."""
-    steps: int | None = None
+    steps: Count | None = None
     """Maximum number of updates, by default 480, and 300 from nothing."""
-    learning_rate: float | None = None
+    learning_rate: Positive | None = None
     """Peak learning rate, by default 5e-5, and 1e-3 from nothing."""
-    evaluate_every: int = 40
+    evaluate_every: Count = 40
     """Updates between validations."""
-    patience: int = 8
+    patience: Count = 8
     """Validations without improvement before training stops."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the draws, and of random weights."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
@@ -128,12 +129,6 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     check_out(settings.out)
     if not settings.market.exists():
         raise FileNotFoundError(f"{settings.market}: there is no such file or folder")
-    for name in ("steps", "learning_rate", "evaluate_every", "patience"):
-        value = getattr(settings, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    if settings.embargo < 0:
-        raise ValueError(f"embargo must not be negative, got {settings.embargo}")
     kept = best_path(settings.out)
     if kept.exists() and model_file(settings.init).absolute() != kept.absolute():
         told = f"--init {kept} goes on from it, and without it a new fit begins"

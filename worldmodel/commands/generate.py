@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.atomic_files import replacing
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
@@ -32,7 +33,7 @@ FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
 
 
 @dataclass(frozen=True)
-class GenerateSettings:
+class GenerateSettings(Settings):
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
@@ -47,19 +48,19 @@ class GenerateSettings:
     """Symbols to draw jointly, by default all of the history, or all known to the model."""
     start: str | None = None
     """Last used date of the history, by default its last."""
-    paths: int = 4
+    paths: Count = 4
     """Number of paths."""
-    days: int = 250
+    days: Count = 250
     """Days drawn per path."""
-    keep: int = 250
+    keep: CountFromZero = 250
     """Days written before the drawn ones, as warm-up of indicators; without history at most 252."""
     drawdown: str | None = None
     """Draw only paths on which the equal-weight market falls as far from its peak, such as 30%, with their weights."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Temperature: factor on the size of every move; 1 draws from the model."""
     bf16: bool = False
     """Multiply in bfloat16 in the trunk, for CPUs with AVX512-BF16 or AMX, and GPUs; other paths than in float32."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, 2**64, below=True)] = 0
     """Seed of the draws."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
@@ -74,11 +75,6 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
     """
     if settings.out.suffix.lower() in FILE_SUFFIXES:
         raise ValueError(f"out is a folder, for a Parquet file of each path; {settings.out} names a file")
-    for name in ("paths", "days"):
-        if getattr(settings, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
-    if settings.keep < 0 or settings.temperature <= 0:
-        raise ValueError("keep must not be negative, and temperature must be positive")
     if settings.history is None and settings.start is not None:
         raise ValueError("start is the last date of a history, and none is given")
     if settings.drawdown is not None:

@@ -18,6 +18,7 @@ from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
+from vecenv.system.settings import CountFromZero, Items, Settings
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
@@ -44,10 +45,10 @@ TRAINING, VALIDATION = 0.7, 0.1
 
 
 @dataclass(frozen=True)
-class TrainSettings:
+class TrainSettings(Settings):
     """Train a neural market on daily bars."""
 
-    market: tuple[Path, ...]
+    market: Annotated[tuple[Path, ...], Items(1)]
     """Files of bars, one named market each, all trained in one network."""
     out: Path
     """File to write, ending in .safetensors; the state for resuming is kept beside it."""
@@ -57,7 +58,7 @@ class TrainSettings:
     """Last date of training of each market, by default after 70% of its days."""
     validation_end: tuple[str, ...] = ()
     """Last date of validation of each market, by default after 80% of its days; later days are not read."""
-    embargo: int = 20
+    embargo: CountFromZero = 20
     """Embargo: last training days that are left out, so that training and validation share no days."""
     resume: bool = False
     """Resume an interrupted run with the same settings."""
@@ -163,8 +164,6 @@ def _train_bars(
 
 
 def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
-    if not settings.market:
-        raise ValueError("no market to train on")
     given = {"names": names, "train_end": settings.train_end, "validation_end": settings.validation_end}
     for option, values in given.items():
         if values and len(values) != len(settings.market):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from vecenv.core.device import device_named
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
+from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings, Within
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
@@ -57,9 +58,12 @@ BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
 )
 """Fit functions of the baselines."""
 
+LEAST_DRAWS = math.ceil(1 / TAILS[-1]) - 1
+"""The ends of the widest interval are quantiles of draws."""
+
 
 @dataclass(frozen=True)
-class ValidateSettings:
+class ValidateSettings(Settings):
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen."""
 
     history: Path
@@ -81,31 +85,31 @@ class ValidateSettings:
     """Last date of the test, by default the file's."""
     symbols: tuple[str, ...] = ()
     """Symbols, by default all with a bar on every test day."""
-    max_symbols: int | None = None
+    max_symbols: Annotated[int, Within(2)] | None = None
     """Maximum number of symbols, the first ones, for a quick run."""
-    every: int = 20
+    every: Count = 20
     """Test days between origins of paths."""
-    paths: int = 128
+    paths: Annotated[int, Within(2)] = 128
     """Paths per origin: the Monte-Carlo error of FHS' energy score on 46 origins is 0.004, with 32 paths 0.007."""
-    forecast_every: int = 10
+    forecast_every: Count = 10
     """Test days between origins of one-day forecasts; 1 scores every day."""
-    draws: int = 1000
+    draws: Annotated[int, Within(LEAST_DRAWS)] = 1000
     """Draws per one-day forecast: the Monte-Carlo error of FHS' CRPS on 50 days is 0.08, with 200 draws 0.22."""
-    long_days: int = 0
+    long_days: CountFromZero = 0
     """Days of longer paths for the figures from day 41 on, such as 250; 0 for none."""
-    long_paths: int = 16
+    long_paths: Count = 16
     """Longer paths per origin."""
-    memory: int = 1000
+    memory: Annotated[int, Within(LAST_YEAR + 1)] = 1000
     """Days before the test that models read, besides the test days up to an origin; older ones have no influence."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Temperature: factor on the size of the model's moves; 1 draws from the model."""
-    temperatures: tuple[float, ...] = ()
+    temperatures: tuple[Positive, ...] = ()
     """Further temperatures to measure, such as 0.1 0.4 0.7 0.9 1 1.1 1.3 1.5."""
-    discriminator_seeds: int = 5
+    discriminator_seeds: CountFromZero = 5
     """Discriminators of each kind, which classify generated and real days; 0 for none. Needs scikit-learn."""
-    seeds: int = 1
+    seeds: Count = 1
     """Number of runs with different draws, whose figures are averaged."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the first run."""
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto for cuda if available. Baselines run on the CPU."""
@@ -206,24 +210,6 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
 
 
 def _check(settings: ValidateSettings) -> None:
-    # The energy score needs several paths, the widest interval's ends are quantiles of draws, and a bootstrap of the
-    # last year needs its returns.
-    least = {
-        "paths": 2,
-        "draws": math.ceil(1 / TAILS[-1]) - 1,
-        "long_paths": 1,
-        "discriminator_seeds": 0,
-        "seeds": 1,
-        "memory": LAST_YEAR + 1,
-    }
-    for name, number in least.items():
-        if getattr(settings, name) < number:
-            raise ValueError(f"{name} must be at least {number}, got {getattr(settings, name)}")
-    if settings.max_symbols is not None and settings.max_symbols < 2:
-        raise ValueError(f"max_symbols must be at least 2, got {settings.max_symbols}")
-    for temperature in (settings.temperature, *settings.temperatures):
-        if temperature <= 0:
-            raise ValueError(f"temperature must be positive, got {temperature}")
     if settings.temperatures and not settings.model:
         raise ValueError("temperatures are of a model, and none is given")
     # The autocorrelation of a single day does not exist.

@@ -114,10 +114,8 @@ def _settings(path: Path, values: dict[str, Any], layers: int) -> NetworkSetting
     try:
         settings = NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
         check_same_form(asdict(settings), asdict(NetworkSettings(TRUNKS[kind](), markets=settings.markets)), "settings")
-        # The sizes of the weights do not tell these.
-        reach, dropout = settings.trunk.reach, settings.trunk.dropout
-        if not (settings.trunk.layers <= layers and isinstance(reach, int) and reach > 0 and 0 <= dropout < 1):
-            raise ValueError(f"layers, window or dropout out of range: {settings.trunk}")
+        if settings.trunk.layers > layers:
+            raise ValueError(f"layers must be at most {layers}, got {settings.trunk.layers}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: its settings cannot be read ({error})") from error
     return settings

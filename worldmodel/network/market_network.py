@@ -6,11 +6,12 @@ import copy
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from vecenv.system.settings import Count, Settings
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
@@ -27,7 +28,7 @@ DRIFT_SIZES = (1, 5, 25, 100)
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
+class NetworkSettings(Settings):
     """Settings of the network.
 
     Attributes:
@@ -39,19 +40,14 @@ class NetworkSettings:
         density: distribution family of the components of returns.
 
     Raises:
-        ValueError: there is no such joint distribution or density.
+        ValueError: a size is below one, or there is no such joint distribution or density.
     """
 
     trunk: TransformerSettings | CnnGruSettings = field(default_factory=TransformerSettings)
-    head: int = 128
+    head: Count = 128
     markets: tuple[str, ...] = ("india", "us")
     joint: Joint = "correlations"
     density: Density = "student-t"
-
-    def __post_init__(self) -> None:
-        for name, kind in (("joint", Joint), ("density", Density)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(get_args(kind))}")
 
 
 class DayLogProb(NamedTuple):

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vecenv.system.settings import Count, Fraction, Settings
 from vecenv.worldmodel.network.trunk import Trunk
 
 ROTARY_BASE = 1000.0
 
 
 @dataclass(frozen=True)
-class TransformerSettings:
+class TransformerSettings(Settings):
     """Sizes of the network.
 
     Attributes:
@@ -34,12 +35,17 @@ class TransformerSettings:
         dropout: share of a layer's output dropped in training, with one mask for all days of a symbol.
     """
 
-    layers: int = 4
-    width: int = 192
-    heads: int = 4
-    hidden: int = 384
-    window: int = 60
-    dropout: float = 0.1
+    layers: Count = 4
+    width: Count = 192
+    heads: Count = 4
+    hidden: Count = 384
+    window: Count = 60
+    dropout: Fraction = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of {2 * self.heads}, twice the heads, got {self.width}")
 
     @property
     def reach(self) -> int:

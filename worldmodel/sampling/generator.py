@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from vecenv.core.random import episode_key
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
+from vecenv.system.settings import Count, Positive, Settings, Within
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
 from vecenv.worldmodel.network.named_weights import is_named, weights_named
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
@@ -55,7 +56,7 @@ REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class PathOptions:
+class PathOptions(Settings):
     """What is drawn from a neural market.
 
     Attributes:
@@ -77,23 +78,20 @@ class PathOptions:
         ValueError: a number is out of range, the regime is unknown, or there is an end of no history.
     """
 
-    num_paths: int = 8
-    num_days: int = WARM_UP + EPISODE
+    num_paths: Count = 8
+    num_days: Annotated[int, Within(WARM_UP, above=True)] = WARM_UP + EPISODE
     symbols: int | Sequence[str] | None = None
-    seed: int = 0
+    seed: Annotated[int, Within(0, 2**64, below=True)] = 0
     device: torch.device | str = "cpu"
     history: str | Path | None = None
     history_end: str | None = None
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     regime: str | None = None
     market: str | None = None
     bf16: bool = False
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
-        if self.num_days <= WARM_UP:
-            raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {self.num_days}")
+        super().__post_init__()
         if self.history is None and self.history_end is not None:
             raise ValueError("history_end is the last day of a history, and none is given")
         if self.regime is not None and self.regime not in REGIMES:

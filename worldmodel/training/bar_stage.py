@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training.fit import VALIDATION_DAYS, cosine_rate, drawn_symbols, market_weights
@@ -42,7 +43,7 @@ AVERAGE_DECAY = 0.995
 
 
 @dataclass(frozen=True)
-class BarStageSettings:
+class BarStageSettings(Settings):
     """Settings of the second stage, of gap, wicks and volume alone.
 
     Attributes:
@@ -52,17 +53,10 @@ class BarStageSettings:
         evaluate_every: updates between validations, the best of which is kept.
     """
 
-    steps: int = 4000
-    learning_rate: float = 2e-3
-    stock_days: int = 1200
-    evaluate_every: int = 500
-
-    def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("stock_days", 1), ("evaluate_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"bars.{name} must be at least {least}, got {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise ValueError(f"bars.learning_rate must be positive, got {self.learning_rate}")
+    steps: CountFromZero = 4000
+    learning_rate: Positive = 2e-3
+    stock_days: Count = 1200
+    evaluate_every: Count = 500
 
 
 def train_bars(

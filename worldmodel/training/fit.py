@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.system.settings import Count, NotNegative, Positive, Seed, Settings, Share
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
@@ -32,7 +33,7 @@ VALIDATION_DAYS = 128
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """Settings of the optimisation.
 
     Attributes:
@@ -50,17 +51,17 @@ class TrainingSettings:
         bf16: bfloat16 products in the trunk during training; by default on a GPU only. Validation is in float32.
     """
 
-    steps: int = 1500
-    days: int = 128
-    learning_rate: float = 1e-3
-    warm_up: float = 0.1
-    weight_decay: float = 0.05
-    alone_weight: float = 0.5
-    shape_weight: float = 0.3
-    average_decay: float = 0.99
-    evaluate_every: int = 100
-    patience: int = 5
-    seed: int = 0
+    steps: Count = 1500
+    days: Count = 128
+    learning_rate: Positive = 1e-3
+    warm_up: Share = 0.1
+    weight_decay: NotNegative = 0.05
+    alone_weight: NotNegative = 0.5
+    shape_weight: NotNegative = 0.3
+    average_decay: Share = 0.99
+    evaluate_every: Count = 100
+    patience: Count = 5
+    seed: Seed = 0
     bf16: bool | None = None
 
     def on(self, device: torch.device) -> TrainingSettings:

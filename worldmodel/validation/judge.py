@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
+from vecenv.system.settings import Count, Settings, Within
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
@@ -28,7 +30,7 @@ SEED_STRIDE = 1 << 32
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Trial(Settings):
     """Real days for the evaluation of models.
 
     Attributes:
@@ -47,14 +49,12 @@ class Trial:
     bars: Bars
     train_stop: int
     first: int
-    every: int = 20
-    forecast_every: int = 10
-    memory: int = 1000
+    every: Count = 20
+    forecast_every: Count = 10
+    memory: Annotated[int, Within(CONTEXT)] = 1000
 
     def __post_init__(self) -> None:
-        for name, least in (("every", 1), ("forecast_every", 1), ("memory", CONTEXT)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        super().__post_init__()
         if len(self.bars.dates) - self.first < HORIZON:
             raise ValueError(
                 f"{self.bars.source}: {len(self.bars.dates) - self.first} test days after "

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from vecenv.core.memory import check_memory
+from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold
 from vecenv.tasks.crypto_lob.forecasts.linear import Regression, chosen_ridge, deviations, least_squares
@@ -28,37 +29,27 @@ FLOW_FACTORS = ("flow_10", "flow_30", "flow_60", "flow_300")
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class FitSettings(Settings):
     """Network and its training."""
 
     network: Kind = "gru"
     """A gated recurrent unit, or causal convolutions."""
-    hidden: int = 32
+    hidden: Count = 32
     """Width of the network."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share of numbers that are dropped in training."""
-    epochs: int = 20
+    epochs: CountFromZero = 20
     """Passes over the rows at most."""
-    patience: int = 3
+    patience: Count = 3
     """Passes without a better error on the rows to judge by, after which training ends."""
-    batch: int = 32
+    batch: Count = 32
     """Windows of 256 rows of an update."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of AdamW."""
-    weight_decay: float = 0.01
+    weight_decay: NotNegative = 0.01
     """Weight decay of AdamW."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, windows and dropout."""
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "patience", "batch", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("epochs", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
 
 def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> ForecastNetwork:

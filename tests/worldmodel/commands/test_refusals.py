@@ -40,10 +40,11 @@ def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
     ("run", "changes", "told"),
     [
         (fit, {"out": Path("m.pt")}, r"m\.pt: a file that ends in \.safetensors, in a folder that exists, is needed"),
-        (fit, {"steps": 0}, "steps must be positive, got 0"),
+        (fit, {"steps": 0}, "steps must be at least 1, got 0"),
+        (fit, {"learning_rate": float("inf")}, "learning_rate must be positive and finite, got inf"),
         (fit, {"embargo": -1}, "embargo must not be negative, got -1"),
         (fit, {"embargo": 350}, "prices.parquet: 390 days, 0 to train on"),
-        (train, {"market": ()}, "no market to train on"),
+        (train, {"market": ()}, "market must have at least 1, got"),
         (train, {"market": (Path("x/a"), Path("a"))}, "two markets have the same name: a, a"),
         (train, {"train_end": ("2011-01-03",)}, "give both train_end and validation_end, or neither"),
         (train, {"train_end": ("2011",) * 2, "validation_end": ("2011",)}, "train_end has 2 entries for 1"),
@@ -54,16 +55,16 @@ def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
         (generate, {"drawdown": "30%", "paths": 19}, "paths must be at least 20 with a drawdown, got 19"),
         (generate, {"drawdown": "99%", "paths": 20, "days": 2}, "no path comes to a drawdown of 99% within 2 days"),
         (generate, {"market": None}, "knows the markets one, two; choose one with --market"),
-        (generate, {"keep": -1}, "keep must not be negative, and temperature must be positive"),
-        (generate, {"temperature": 0.0}, "keep must not be negative, and temperature must be positive"),
+        (generate, {"keep": -1}, "keep must not be negative, got -1"),
+        (generate, {"temperature": float("nan")}, "temperature must be positive and finite, got nan"),
         (generate, {"history": None, "start": "2010-12-31"}, "start is the last date of a history, and none is given"),
         (validate, {"draws": 198}, "draws must be at least 199, got 198"),
         (validate, {"long_paths": 0}, "long_paths must be at least 1, got 0"),
-        (validate, {"discriminator_seeds": -1}, "discriminator_seeds must be at least 0, got -1"),
+        (validate, {"discriminator_seeds": -1}, "discriminator_seeds must not be negative, got -1"),
         (validate, {"seeds": 0}, "seeds must be at least 1, got 0"),
         (validate, {"memory": 250}, "memory must be at least 251, got 250"),
         (validate, {"max_symbols": 1}, "max_symbols must be at least 2, got 1"),
-        (validate, {"temperatures": (1.0, -1.0)}, "temperature must be positive, got -1.0"),
+        (validate, {"temperatures": (1.0, -1.0)}, r"temperatures\[1\] must be positive, got -1.0"),
         (validate, {"temperatures": (0.5,)}, "temperatures are of a model, and none is given"),
         (validate, {"long_days": 41}, "long_days must be 0 or at least 42, got 41"),
         (validate, {"long_days": 111}, "110 test days, long_days=111"),
@@ -156,11 +157,11 @@ def test_models_of_a_validation(ends, tmp_path):
         ("fit --market x.parquet --out m.safetensors", "x.parquet: there is no such file"),
         ("generate --out paths --paths 0", "paths must be at least 1, got 0"),
         ("validate --history x.parquet --out out --paths 1", "paths must be at least 2, got 1"),
+        ("train --out m.safetensors --market x.parquet --bars.steps -1", "bars: steps must not be negative, got -1"),
         ("describe --model juged", "juged: no checkpoint"),
     ],
 )
 def test_every_command_tells_its_faults_in_a_line(words, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["worldmodel", *words.split()]) == BAD_INPUT
-    line = capsys.readouterr().err.splitlines()[0]
-    assert line.startswith("vecenv worldmodel: error: ") and told in line and not list(tmp_path.iterdir())
+    assert told in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -86,6 +86,9 @@ def test_caches_parameters_and_dropout(trunk):
     for name, value in (("layers", 0), ("kernel", 0), ("reach", 0), ("dropout", 1.0)):
         with pytest.raises(ValueError, match=f"{name} must be"):
             CnnGruSettings(**{name: value})
+    for name, value in (("layers", 0), ("window", 0), ("width", 190), ("dropout", float("nan"))):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            TransformerSettings(**{name: value})
     assert (TransformerSettings(3, window=7).reach, CnnGruSettings().reach) == (21, 240)
 
 
@@ -329,7 +332,7 @@ JUNK = {
         # 72 GB, hours of making layers, and what no weight's size tells.
         other(width=10**9): r"its network.trunk.embed.weight .* instead of float32 of shape .1000000000,",
         **dict.fromkeys(
-            (other(width=10**30), other(width=-1), other(heads=0), other(hidden=2.5)), "its settings make no"
+            (other(width=10**30), other(width=-1), other(heads=0), other(hidden=2.5)), "its settings cannot be read"
         ),
         **{other(**odd): "its settings cannot be read" for odd in ({"layers": 10**9}, {"layers": "2"}, {"window": 0})},
         **{other(**{name: float("nan")}): "its settings cannot be read" for name in ("window", "dropout")},

@@ -279,7 +279,7 @@ def test_symbols_choose_the_market_and_a_history_the_currency(started_model, fil
 
 def test_bad_requests_are_named(started_model):
     for given, told in (
-        ({"num_days": WARM_UP}, f"more than the warm-up of {WARM_UP} days"),
+        ({"num_days": WARM_UP}, f"num_days must be above {WARM_UP}, got {WARM_UP}"),
         ({"symbols": ["AA", "DD"]}, "knows no market of AA, DD together"),
         ({"symbols": ["AA", "AA"]}, "repeated symbols: AA"),
         ({"symbols": 4}, "knows 3 symbols of one, not 4"),
@@ -287,7 +287,7 @@ def test_bad_requests_are_named(started_model):
         ({"symbols": ["AA", "LATE"]}, r"has not seen LATE; it knows one: AA, BB, CC; two: DD, EE$"),
         ({"market": "mars"}, "no start of a market 'mars'; it knows one, two"),
         ({"market": "two", "symbols": ["AA"]}, "has not seen AA; it knows two: DD, EE"),
-        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": float("nan")}, "temperature must be positive"),
         ({"regime": "boom"}, "unknown regime 'boom', expected one of bull, bear, sideways, crisis"),
         ({"history_end": "2011-01-01"}, "none is given"),
         ({"num_paths": 0}, "num_paths must be at least 1"),
