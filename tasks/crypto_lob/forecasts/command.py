@@ -14,6 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro import conf
 
 from vecenv.system.atomic_files import replacing
+from vecenv.system.settings import Count, CountFromZero, OpenShare
+from vecenv.system.settings import Settings as CheckedSettings
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
@@ -37,30 +39,23 @@ WIDTH = 160
 
 
 @dataclass(frozen=True)
-class TrainFactors:
+class TrainFactors(CheckedSettings):
     """Train forecasting networks walk-forward, and write their forecasts of the same books."""
 
     out: Path
     """Folder for forecasts.parquet, model.safetensors, quality.json and quality.png."""
     books: Annotated[BookSource, conf.arg(name="")] = field(default_factory=BookSource)
     """Order books."""
-    folds: int = 6
+    folds: Count = 6
     """Blocks that are forecast, each by a network of its own."""
-    first_share: float = 0.25
+    first_share: OpenShare = 0.25
     """Share of the rows, the first, that are learned from only."""
-    judged_share: float = 0.15
+    judged_share: OpenShare = 0.15
     """Share of the rows before a block, the last, that choose among weights."""
     fit: Annotated[FitSettings, conf.arg(name="")] = field(default_factory=FitSettings)
     """Network and its training."""
-    threads: int = 0
+    threads: CountFromZero = 0
     """CPU threads, 0 for PyTorch's default."""
-
-    def __post_init__(self) -> None:
-        if self.folds < 1:
-            raise ValueError(f"folds must be at least 1, got {self.folds}")
-        for name in ("first_share", "judged_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

@@ -331,10 +331,9 @@ JUNK = {
         '{"trunk": {"kind": "transformer"}, "markets": [], "joint": "all"}': ".*unknown joint 'all'",
         # 72 GB, hours of making layers, and what no weight's size tells.
         other(width=10**9): r"its network.trunk.embed.weight .* instead of float32 of shape .1000000000,",
-        **dict.fromkeys(
-            (other(width=10**30), other(width=-1), other(heads=0), other(hidden=2.5)), "its settings cannot be read"
-        ),
-        **{other(**odd): "its settings cannot be read" for odd in ({"layers": 10**9}, {"layers": "2"}, {"window": 0})},
+        **{other(width=odd): "its settings cannot be read" for odd in (10**30, -1)},
+        **{other(**odd): "its settings cannot be read" for odd in ({"heads": 0}, {"hidden": 2.5}, {"window": 0})},
+        **{other(layers=odd): "its settings cannot be read" for odd in (10**9, "2")},
         **{other(**{name: float("nan")}): "its settings cannot be read" for name in ("window", "dropout")},
     },
     "record": {
