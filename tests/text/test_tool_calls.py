@@ -18,6 +18,12 @@ NO_CALL = ToolCall("", fault="a call must be a JSON object")
 LONG = "y" * (LONGEST_CALL - 37)
 
 
+MARKS = [
+    mark * 10**5
+    for mark in ("<tool_call>", "<tool_call> a ", "to=functions.", "<arg_key>a", "<|tool_call_begin|>a", "<\uff5cDSML")
+]
+
+
 @pytest.mark.parametrize(
     ("form", "text", "call"),
     [
@@ -67,7 +73,7 @@ def test_the_answer_is_what_follows_its_mark_and_a_megabyte_is_at_worst_a_fault(
     assert read_answer(text, "react") == " BUY INFY 0.5"
     for text in ("BUY 0.5", "Action: a\nFinal Answer: BUY 0.5", "<think>\nFinal Answer: SELL TCS"):
         assert read_answer(text, "react") == text
-    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5):
+    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5, *MARKS):
         for form in ("json", "react"):
             call = read_call(text, form)
             assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
@@ -80,6 +86,22 @@ PIECES = st.sampled_from(
         *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
         *("Action:", "Action Input:", "Final Answer:", "<answer>", "</answer>", "<think>", "</think>", "{" * 50),
         *("\n", " ", "BUY", "\x00", "é", "\ud800", "NaN"),
+        *(
+            "<|tool_call_begin|>",
+            "functions.a:0",
+            "<\uff5ctool\u2581sep\uff5c>",
+            "<|message|>",
+            "<|channel|>analysis",
+            "<|end|>",
+        ),
+        *(
+            "to=functions.a",
+            "<arg_key>a</arg_key>",
+            "<arg_value>",
+            '<invoke name="a">',
+            '<parameter name="b">',
+            "</invoke>",
+        ),
     ]
 )
 
