@@ -19,7 +19,7 @@ LONG = "y" * (LONGEST_CALL - 37)
 
 
 MARKS = [
-    mark * 10**5
+    mark * 10**4
     for mark in ("<tool_call>", "<tool_call> a ", "to=functions.", "<arg_key>a", "<|tool_call_begin|>a", "<\uff5cDSML")
 ]
 
