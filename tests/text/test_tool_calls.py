@@ -86,22 +86,9 @@ PIECES = st.sampled_from(
         *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
         *("Action:", "Action Input:", "Final Answer:", "<answer>", "</answer>", "<think>", "</think>", "{" * 50),
         *("\n", " ", "BUY", "\x00", "é", "\ud800", "NaN"),
-        *(
-            "<|tool_call_begin|>",
-            "functions.a:0",
-            "<\uff5ctool\u2581sep\uff5c>",
-            "<|message|>",
-            "<|channel|>analysis",
-            "<|end|>",
-        ),
-        *(
-            "to=functions.a",
-            "<arg_key>a</arg_key>",
-            "<arg_value>",
-            '<invoke name="a">',
-            '<parameter name="b">',
-            "</invoke>",
-        ),
+        *("<|tool_call_begin|>", "functions.a:0", "<\uff5ctool\u2581sep\uff5c>", "<|message|>", "<|end|>", "</invoke>"),
+        *("to=functions.a", "<arg_key>a</arg_key>", "<arg_value>", '<invoke name="a">', '<parameter name="b">'),
+        "<|channel|>analysis",
     ]
 )
 
