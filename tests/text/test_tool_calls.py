@@ -86,9 +86,8 @@ PIECES = st.sampled_from(
         *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
         *("Action:", "Action Input:", "Final Answer:", "<answer>", "</answer>", "<think>", "</think>", "{" * 50),
         *("\n", " ", "BUY", "\x00", "é", "\ud800", "NaN"),
-        *("<|tool_call_begin|>", "functions.a:0", "<\uff5ctool\u2581sep\uff5c>", "<|message|>", "<|end|>", "</invoke>"),
+        *("<|tool_call_begin|>", "functions.a:0", "<\uff5ctool\u2581sep\uff5c>", "<|message|>", "</invoke>"),
         *("to=functions.a", "<arg_key>a</arg_key>", "<arg_value>", '<invoke name="a">', '<parameter name="b">'),
-        "<|channel|>analysis",
     ]
 )
 
