@@ -19,6 +19,7 @@ from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import MarketOptions
 from vecenv.registry import task_named
+from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.tasks.tiers.report import report_page
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
@@ -220,6 +221,9 @@ class TierRecording(Recording[RecordedDay, RecordedEpisode]):
         task = task_named(record.task)
         # Texts are parsed into orders in any recorded action space.
         config = task.spoken(recorded_config(task.config(), record.curriculum or record.config))
+        if record.curriculum:
+            # The rules of the batch, of which those that are compared follow from the curriculum.
+            recorded_config(TierConfig(), record.config)
         required = MarketOptions(features=config.features, context=config.context)
         scenario = task.build(recorded_market(record.market, required, market, device), config)
         assert isinstance(scenario, TierTrading)

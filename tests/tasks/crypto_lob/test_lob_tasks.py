@@ -37,7 +37,7 @@ SMALL = {"synthetic_hours": 0.5, "episode_steps": 10}
     "config",
     [
         {"action": "step", "latency": 0},
-        {"action": "target", "max_position": 3, "slippage": 0.1},
+        {"action": "target", "max_position": 3, "slippage": 0.1, "reward_scale": 3e3},
         {"action": "continuous", "latency": 3, "funding_rate": 0.01, "funding_hours": 0.01},
         {"action": "limit", "latency": 2, "stop_loss": 1e-4, "max_holding": 3},
     ],

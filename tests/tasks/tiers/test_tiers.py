@@ -20,6 +20,7 @@ from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
+from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import trained_config
 from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, TierConfig, tier_config
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
@@ -287,4 +288,5 @@ def test_scaled_observations_are_the_raw_ones_to_the_bit_when_read_back(task):
         for env in (scaled, raw):
             env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
     assert trained_config({"task": task, "config": {}}, "old.pt").observation == "raw"
-    assert recorded_config(scaled.scenario.task.config(), {}).observation == "raw"
+    rules = as_values(scaled.scenario.config, ("observation",))
+    assert recorded_config(scaled.scenario.task.config(), rules).observation == "raw"
