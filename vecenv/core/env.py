@@ -15,7 +15,7 @@ from vecenv.core.row_calls import RowCalls
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
 from vecenv.core.scenario import Scenario, Schedule
 from vecenv.core.tensor_checks import ActionCheck, check_same_forms, checked_integers, checked_mask
-from vecenv.core.worker_seeds import remember, warn_of_copies
+from vecenv.core.worker_seeds import remember
 
 
 class VecEnv(EpisodeRows):
@@ -131,7 +131,6 @@ class VecEnv(EpisodeRows):
         return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
-        warn_of_copies(self)
         mask = None if tensordict is None else tensordict.get("_reset", None)
         fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self.restart(fresh if mask is None else mask.reshape(-1))

@@ -16,7 +16,7 @@ from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.scenario import Scenario
 from vecenv.core.tensor_checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
-from vecenv.core.worker_seeds import forget
+from vecenv.core.worker_seeds import forget, warn_of_copies
 
 _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
 """Seed and ids of a saved state with their widths in bits; all are non-negative integers."""
@@ -178,6 +178,7 @@ class EpisodeRows(EnvBase):
         Raises:
             ValueError: the mask is not one boolean per row, or not the same for the agents of a world.
         """
+        warn_of_copies(self)
         chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
         self._check_worlds(chosen, "whether they are reset")
         # A row without steps is already at the start of its next episode.
