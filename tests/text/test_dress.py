@@ -108,7 +108,7 @@ CALLS = (
     *(f"<function=price_history>{json.dumps(ARGUMENTS)}</function>", f"<|python_tag|>{FUNCTION}<|eom_id|>"),
     "<tool_call>\n<function=price_history>\n<parameter=symbol>\nAAA\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
     "</function>\n</tool_call>",
-    # GLM, DeepSeek (three), Kimi, Claude and MiniMax, gpt-oss, LFM2, Cohere.
+    # GLM, DeepSeek (three), Kimi, MiniMax and other invokes, gpt-oss, LFM2, Cohere.
     f"<tool_call>price_history\n{GLM.format('symbol', 'AAA')}\n{GLM.format('days', 3)}\n</tool_call>",
     f"{DEEPSEEK}function<\uff5ctool\u2581sep\uff5c>price_history\n```json\n{json.dumps(ARGUMENTS)}\n```{DEEPSEEK_END}",
     f"{DEEPSEEK}price_history<\uff5ctool\u2581sep\uff5c>{json.dumps(ARGUMENTS)}{DEEPSEEK_END}",

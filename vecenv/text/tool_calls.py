@@ -11,7 +11,7 @@ Whichever it is, a call is read in all of these forms, since models keep the one
 1.  **Marked.** Behind ``<tool_call>`` (Hermes, Qwen), ``<|tool_call|>`` (Granite, Phi), ``[TOOL_CALLS]`` (Mistral) or
     ``<|python_tag|>`` (Llama): an object, a list of them, ``name{...}`` or ``name(argument=value)``. Behind
     ``<function=name>`` (Llama, Qwen coders): an object, or ``<parameter=argument>value</parameter>``. The spellings of
-    GLM, DeepSeek, Kimi, gpt-oss, LFM2, Cohere, and ``<invoke name="name">`` (Claude, MiniMax) become these.
+    GLM, DeepSeek, Kimi, gpt-oss, LFM2, Cohere, and ``<invoke name="name">`` (MiniMax and others) become these.
 2.  **ReAct**, with ``json`` only if there is an ``Action Input``.
 3.  **Alone**, also behind other words or in a code fence: an object or a list of objects, or a line
     ``name(argument=value)``.
