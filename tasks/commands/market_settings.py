@@ -13,6 +13,7 @@ from vecenv.core.device import device_named
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.path_folders import path_files
+from vecenv.market.synthetic import business_days
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
@@ -167,8 +168,10 @@ class MarketSettings(FormSettings):
         """Read or generate the market of all days, with the context series and symbols that the config needs.
 
         ``headroom`` is the factor by which later prices may be higher, for the choice of a default tick. Invalid data
-        and a missing symbol or series are a ValueError.
+        and a missing symbol or series are a ValueError; so are, before anything is drawn, dates that a generated market
+        does not have.
         """
+        self._refuse_other_days()
         # Symbols of a config may be placeholders, such as a random one.
         options = MarketOptions(
             symbols=getattr(config, "market_symbols", self.symbols) or None,
@@ -196,6 +199,20 @@ class MarketSettings(FormSettings):
         if self.start is None and self.end is None:
             return tape
         return tape.between(_text(self.start), _text(self.end))
+
+    def _refuse_other_days(self) -> None:
+        generate = generator_of(self.market)
+        days = None if generate is None else self.num_days or signature(generate).parameters["num_days"].default
+        if not isinstance(days, int):
+            return
+        first, last = business_days(days)[[0, -1]].tolist()
+        for name in ("start", "end", "train_end", "test_start"):
+            day = getattr(self, name)
+            if day is not None and not first <= day <= last:
+                raise ValueError(
+                    f"{name} {day} is outside the generated market {self.market}, whose days run from {first} to "
+                    f"{last}: give the file that this date is of, --market FILE"
+                )
 
     def generator(self) -> dict[str, Any]:
         defaults = {item.name: item.default for item in fields(MarketSettings)}

@@ -3,6 +3,7 @@
 import functools
 from dataclasses import replace
 from datetime import date
+from itertools import product
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def settings(**values) -> MarketSettings:
     return MarketSettings(**given | values)
 
 
-def test_spans_and_paths_of_training_and_test():
+def test_spans_and_paths_of_training_and_test(monkeypatch):
     tape = settings().tape(CONFIG)
     dates, day = tape.dates, [each.astype(date) for each in tape.dates]
 
@@ -60,6 +61,11 @@ def test_spans_and_paths_of_training_and_test():
     for tensor in ("ohlcv", "features", "tradable"):
         parts = [getattr(part, tensor) for part in (training, test)]
         assert np.array_equal(np.concatenate(parts), getattr(tape, tensor).numpy())
+    # Dates of real days are refused before anything is drawn.
+    monkeypatch.setattr(market_settings, "load_market", None)
+    for name, when in product(("start", "end", "train_end", "test_start"), (date(2010, 1, 3), date(2011, 2, 26))):
+        with pytest.raises(ValueError, match=f"{name} {when} is outside .* 2010-01-04 to 2011-02-25: give the file"):
+            settings(**{name: when}).tape(CONFIG)
     dated = settings(num_paths=10, train_end=tape.dates[200].astype(date))
     assert dated.training(tape).num_paths == dated.test(tape).num_paths == 10
 
