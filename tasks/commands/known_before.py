@@ -14,7 +14,7 @@ from vecenv.market.load import generator_of, known_days
 from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import read_values
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import OF_FILES, MarketSettings
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from vecenv.tasks.commands.train_settings import TrainSettings
 
@@ -33,11 +33,11 @@ def days_to_play(
     if generator_of(settings.market) is not None:
         return settings.test(tape), ""
     if part is None:
-        seen = [told for place in policies if (told := _trained_on(place, settings))]
-        if policies and not seen:
+        told = next(filter(None, (_trained_on(place, settings) for place in policies)), "")
+        if policies and not told:
             return tape, "all of it, as no policy here was trained on this market"
-        why = f"the rest is for training: {seen[0]}" if seen else "the rest is for training; --part all plays it too"
-        return settings.test(tape), f"the test part; {why}"
+        why = f": {told}" if told else "; --part all plays it too"
+        return settings.test(tape), f"the test part; the rest is for training{why}"
     return (tape, "all of it, as asked for") if part == "all" else (settings.test(tape), "the test part, as asked for")
 
 
@@ -47,15 +47,11 @@ def _trained_on(place: Path, settings: MarketSettings) -> str:
     if not records:
         return f"what {checkpoint_path(place)} was trained on is not known, as its folder has no {SETTINGS}"
     for folder in (record.parent for record in records):
-        trained, known = (
-            TrainSettings.defaults(["--resume", str(folder)]),
-            read_checkpoint(folder)["scenario"]["market"],
-        )
+        trained = TrainSettings.defaults(["--resume", str(folder)])
         if generator_of(trained.market) is not None:
             continue
-        of_files = ("market", "timezone", "columns", "clip", "context_market", "scores", "news", "device")
-        files = {name: getattr(settings, name) for name in of_files}
-        again = replace(trained, **files)
+        known = read_checkpoint(folder)["scenario"]["market"]
+        again = replace(trained, **{name: getattr(settings, name) for name in (*OF_FILES, "device")})
         try:
             days = again.tape(again.with_symbols(again.env)).between(None, known["last_day"])
             same = again.subsets(days).metadata()["fingerprint"] == known["fingerprint"]

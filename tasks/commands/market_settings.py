@@ -36,6 +36,9 @@ _OF_SOME_GENERATORS = {
 
 _OF_FORM = tuple(item.name for item in fields(FormSettings))
 
+OF_FILES = ("market", *_OF_FORM, "context_market", "scores", "news")
+"""Settings that say which files are read, and how: content is known by fingerprint, whatever its files are called."""
+
 _OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
 """Settings of scores and texts from files."""
 

@@ -15,14 +15,13 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.applicable import in_effect
 from vecenv.tasks.commands.comparison import BY_SHARPE, asked_combination
+from vecenv.tasks.commands.market_settings import OF_FILES
 from vecenv.tasks.commands.other_runs import check_beside, check_initial
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, SAMPLING, STACKED, TrainSettings
 
 MAY_CHANGE_OF_RUN = ("seeds", "patience", "episodes", "combine", "sharpe_temperature", "beside", "device", "compile")
 """Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
 compared with at its end, and where it runs. Files may have been moved: the market is known by its content."""
-
-_FILES = ("market", "context_market", "scores", "news")
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
@@ -55,7 +54,7 @@ def check_resumed(settings: TrainSettings) -> None:
     recorded = TrainSettings.defaults(["--resume", str(settings.resume)])
     free: tuple[str, ...] = (*NOT_IN_FILES, *MAY_CHANGE_OF_RUN)
     if generator_of(settings.market) is None and generator_of(recorded.market) is None:
-        free += _FILES
+        free += OF_FILES
     began, given = (as_values(in_effect(one), free) for one in (recorded, settings))
     if told := differences(began, given, MAY_CHANGE):
         changing = ", ".join(name.replace("_", "-") for name in (*MAY_CHANGE, *MAY_CHANGE_OF_RUN))
