@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
@@ -284,30 +284,21 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             path = preset_path("train", options.preset)
         elif task_preset is None and (options.task in (None, cls.task) or options.model is None):
             path = _own_preset(options.task or cls.task, generator_of(options.market) is not None)
-        values = {} if path is None else read_values(path)
-        if values.pop(SHORTENED, False):
-            task = options.task or str(values.get("task", cls.task))
-            whole = _own_preset(task, generator_of(options.market) is not None)
-            values = _over({} if whole is None else read_values(whole), values)
-        if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
-            values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
-        known = str(values.get("task", cls.task))
+        presets = {} if path is None else {path: read_values(path)}
+        known = str(presets[path].get("task", cls.task)) if path in presets else cls.task
         task = options.task or known
+        if path in presets and presets[path].pop(SHORTENED, False):
+            whole = _own_preset(task, generator_of(options.market) is not None)
+            presets = presets if whole is None else {whole: read_values(whole), **presets}
         if options.resume is not None and task != known:
             raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
         env = config_of(task) if options.model is None else task_named(task).default_text_config()
-        settings = with_values(
-            cls(task=task, market=default_market(task), env=env), values | {"task": task}, str(path), NOT_IN_FILES
-        )
+        settings = cls(task=task, market=default_market(task), env=env)
+        for place, values in presets.items():
+            if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
+                values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
+            settings = with_values(settings, values | {"task": task}, str(place), NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
-
-
-def _over(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a preset with others in their place, nested ones one by one."""
-    nested = {
-        name for name in {*whole, *part} if isinstance(whole.get(name), dict) and isinstance(part.get(name), dict)
-    }
-    return {**whole, **part, **{name: _over(whole[name], part[name]) for name in nested}}
 
 
 def _own_preset(task: str, generated: bool) -> Path | None:
