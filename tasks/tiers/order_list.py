@@ -198,8 +198,8 @@ def execute_orders(
         streak = torch.where(losing, streak + 1.0, torch.where(selling | revenge, 0.0, streak))
 
         now = held + change
-        paid = average * held.to(single) + price.to(single) * bought.to(single)
-        average = torch.where(buying, paid / now.to(single), average)
+        paid = average.double() * held + price * bought
+        average = torch.where(buying, (paid / now).to(single), average)
         served.append((now, torch.where(now > 0, average, 0.0)))
         fills.append(change.to(torch.float32))
     counts["regime_violation"] = torch.where(limits.closed, orders.buys.sum(-1), 0.0)

@@ -254,8 +254,8 @@ class TierAccount:
         if self.losing_sells >= 3:
             self.components["losing_streak_buy"] += 1
             self.losing_sells = 0
-        average, held, price, bought = map(self.in_dtype, (self.average_price[k], self.holdings[k], b, n))
-        self.average_price[k] = float((average * held + price * bought) / (held + bought))
+        paid = self.average_price[k] * self.holdings[k] + b * n
+        self.average_price[k] = float(self.in_dtype(paid / (self.holdings[k] + n)))
         self.holdings[k] += n
         return n
 

@@ -130,6 +130,10 @@ def test_relative_strength_and_losing_sales_count_executed_orders_alone():
     second = serve((SELL, 0, 0.1), (BUY, 1, 0.1), streak=1, **losing)
     assert counted(second) == {} and second.positions.losing_sells == 2
     assert serve((SELL, 1, 0.1), streak=2, **losing).positions.losing_sells == 0
+    # What was bought at one price has that price, though their product with the shares is not exact in float32.
+    for price in range(100_001, 100_100, 2):
+        done = serve((BUY, 0, 0.3), (BUY, 0, 0.5), (SELL, 0, 0.5), cash=2**32, close=(price, 250))
+        assert done.positions.average_price[0] == price and done.positions.losing_sells == 0
 
 
 @pytest.mark.parametrize("last", range(5))
