@@ -164,6 +164,4 @@ class CryptoLobConfig(BookOptions):
 
     @property
     def options(self) -> BookOptions:
-        values = {name: getattr(self, name) for name in BookOptions.__dataclass_fields__}
-        # JSON has lists only, and tapes are kept by their options.
-        return BookOptions(**values | {"factors": tuple(self.factors)})
+        return BookOptions(**{name: getattr(self, name) for name in BookOptions.__dataclass_fields__})

@@ -19,8 +19,6 @@ and the open trade's profit in percent of the largest position's value."""
 RESTING_FEATURES = tuple(f"{side}_{what}" for side in ("bid", "ask") for what in ("size", "distance", "queue"))
 """What is shown of resting orders: size and queue in units, distance from the mid in basis points."""
 
-"""Coins trade at all hours: the steps of a year are these seconds over those of a step."""
-
 
 def depth_features(levels: int) -> list[str]:
     """Return the names of what is shown of the book: distances in basis points, logarithms of 1 + sizes in units."""

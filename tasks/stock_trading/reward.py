@@ -65,7 +65,7 @@ def step_reward(
     if rules.uses("min_cash_fraction"):
         lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
         penalty = money(lacking.clamp(min=0.0))
-        if rules.own_scale and config.own_reward_scale != PERCENT:
+        if rules.own_scale:
             penalty = penalty * (PERCENT / config.own_reward_scale)
         reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
     reward = reward * params["reward_scale"].to(dtype)
