@@ -31,6 +31,7 @@ SMALL = {"episode_length": 5, "features": ("macd",), "market_options": {"num_pat
 LOADED = """
 import sys, torch
 from vecenv import FusedCollector, MarketTape, VecEnv, make
+from vecenv.tasks.crypto_lob.scenario import CryptoLob
 heavy = ("pandas", "pyarrow", "matplotlib", "rich", "tyro")
 print([name for name in heavy if name in sys.modules], torch.cuda.is_initialized())
 """

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
 from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
@@ -37,6 +35,11 @@ def write_forecasts(
 
     ``record`` says where they come from, JSON-able. Raises OSError if the file cannot be written.
     """
+    # Slow to import, and tapes without forecasts need neither.
+    import pandas as pd
+
+    from vecenv.market.parquet_files import write_parquet
+
     columns = {TIME: books.time, MID: mids(books), SEEN: seen_until}
     columns |= {name: forecasts[:, place] for place, name in enumerate(forecast_names())}
     write_parquet(pd.DataFrame(columns), path, {RECORD: json.dumps(dict(record))})
@@ -48,6 +51,8 @@ def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tupl
     Raises MarketDataError if there is no such file, it is of another kind, of other books or of another clock, or a
     forecast's model has seen the row.
     """
+    from vecenv.market.parquet_files import read_parquet
+
     try:
         table = read_parquet(path)
     except FileNotFoundError as error:
