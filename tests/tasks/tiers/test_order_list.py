@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tasks.tiers.oracle import Market, TierAccount, weights_to_orders
+from tests.tasks.tiers.oracle import Market, TierAccount
 from tests.tasks.tiers.random_tiers import tier_tape
+from tests.tasks.tiers.weights_oracle import weights_to_orders
 from vecenv.core.env import VecEnv
 from vecenv.kernels.exponential import exponential
 from vecenv.kernels.money import RATIO_STEPS, Money

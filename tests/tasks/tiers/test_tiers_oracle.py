@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.tasks.tiers.oracle import MISTAKES as PAGE_MISTAKES
-from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount, limit_weights_to_orders
+from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
     oracle_market,
@@ -18,6 +18,7 @@ from tests.tasks.tiers.random_tiers import (
     random_tilts,
     tier_tape,
 )
+from tests.tasks.tiers.weights_oracle import limit_weights_to_orders
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
