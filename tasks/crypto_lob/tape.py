@@ -45,7 +45,7 @@ class BookTape:
     level, and ``size`` in lots, 0 in holes, have shape (T, 2, L), int32; ``taken`` are lots taken from each side since
     the row before, (T, 2), int32; ``doubled_mid`` is the sum of best bid and ask in ticks, int32. ``factors`` have
     shape (T, F), float32. ``tick_size`` is currency per tick, ``lot_size`` coins per lot, ``unit`` the lots of a unit,
-    ``step_gap`` seconds between rows, where no long hole is left out. ``faults`` counts faulty rows of the file by kind.
+    ``step_gap`` seconds between rows where no long hole is left out. ``faults`` counts faulty rows of the file by kind.
     """
 
     source: str
