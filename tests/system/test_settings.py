@@ -42,6 +42,7 @@ class Everything(Settings):
         ("choice", "y", "unknown choice 'y'; there are x, 3"),
         ("choice", 3.0, "unknown choice 3.0; there are x, 3"),
         ("rates", (0.5, NAN), "rates[1] must be in [0, 1], got nan"),
+        ("rates", (0.5, "x"), "rates[1] must be a number, got 'x'"),
         ("rates", None, "rates must be a number or a sequence, got None"),
         ("pair", (1,), "pair must have 2 items, got (1,)"),
         ("pair", (1, 2), "pair[1] must be text, got 2"),

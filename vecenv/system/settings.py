@@ -158,7 +158,7 @@ class _Wrong(Exception):
         self.told, self.value, self.typed, self.place, self.choices = told, value, typed, place, choices
 
     def within(self, place: object) -> _Wrong:
-        return _Wrong(self.told, self.value, self.typed, f"[{place!r}]{self.place}", self.choices)
+        return _Wrong(self.told, self.value, place=f"[{place!r}]{self.place}", choices=self.choices)
 
     def sentence(self, name: str) -> str:
         got, name = repr(self.value)[:100], name + self.place
@@ -211,7 +211,7 @@ def _of(kind: type, words: str, value: Any) -> Any:  # noqa: ANN401
 def _choice(choices: Sequence[object]) -> Check:
     def check(value: Any) -> Any:  # noqa: ANN401
         if not any(type(value) is type(choice) and value == choice for choice in choices):
-            raise _Wrong(", ".join(map(str, choices)), value, typed=isinstance(value, str), choices=True)
+            raise _Wrong(", ".join(map(str, choices)), value, choices=True)
         return value
 
     return check
@@ -226,7 +226,7 @@ def _either(checks: Sequence[Check]) -> Check:
             except _Wrong as error:
                 wrong.append(error)
         for one_wrong in wrong:
-            if one_wrong.typed or one_wrong.choices:
+            if one_wrong.typed:
                 raise one_wrong
         told = " or ".join(one_wrong.told.removeprefix("be ") for one_wrong in wrong)
         raise _Wrong(f"be {told}", value, typed=False)
