@@ -11,8 +11,6 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 LARGEST_STRENGTH = 0.5
 """Bound of a strength: at 0.5 the most extreme score would turn an action, or a reward, to nothing."""
 
-STRENGTHS = ("sentiment_strength", "risk_strength")
-
 
 @dataclass(frozen=True)
 class SignalsConfig(StockTradingConfig):

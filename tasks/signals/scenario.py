@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.market.panels import HIGHEST, SCORES
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.signals.config import LARGEST_STRENGTH, STRENGTHS, SignalsConfig
+from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.tasks.stock_trading.orders import Tensors
 from vecenv.tasks.stock_trading.scenario import StockTrading
@@ -54,13 +54,6 @@ class SignalTrading(StockTrading):
         shown = tuple(column for name in config.observed for column in (name, masks[name]))
         self.shown_features = (*config.features, *shown)
         self.item_features = (*self.shown_features, "weight")
-
-    def randomise(self, params: Tensors, num_envs: int) -> None:
-        """Replace parameters as `StockTrading.randomise`; raises ValueError also if a strength is out of its range."""
-        for name in STRENGTHS:
-            if name in params and not bool(((params[name] >= 0) & (params[name] < LARGEST_STRENGTH)).all()):
-                raise ValueError(f"{name} must be in [0, {LARGEST_STRENGTH}) in all sub-environments")
-        super().randomise(params, num_envs)
 
     def _with_panels(self, features: Tensor) -> Tensor:
         """Return the features of all days with the observed panels. Shapes: (P T, K I) -> (P T, K (I + 2 S))."""

@@ -108,7 +108,7 @@ def test_settings_out_of_range_and_markets_without_scores_are_refused():
     for name, value in product(("sentiment_strength", "risk_strength"), (0.5, -0.1, float("nan"))):
         with pytest.raises(ValueError, match=f"{name} must be in "):
             SignalsConfig(**{name: value})
-        with pytest.raises(ValueError, match=f"{name} must be in "):
+        with pytest.raises(ValueError, match=f"{name}'? must be (in|numbers)"):
             env_on(tape, params={name: torch.tensor([value])})
     with pytest.raises(ValueError, match="observed must be different"):
         SignalsConfig(observed=("risk", "risk"))

@@ -161,14 +161,14 @@ def test_settings_that_cannot_be_are_refused_and_those_at_their_bounds_are_not()
 
 
 def test_parameters_of_rows_have_the_bounds_of_their_settings():
-    for name, value, told in (
-        ("initial_cash", -1.0, "initial_cash must be positive, got -1"),
-        ("commission", math.inf, r"commission must be in \[0, 1\), got inf"),
-        ("hmax", math.nan, "parameter 'hmax' must be numbers, got nan"),
-        ("episode_length", 0, "episode_length must be at least 1, got 0"),
+    for name, value, other, told in (
+        ("initial_cash", -1.0, 1.0, "initial_cash must be positive, got -1"),
+        ("commission", math.inf, 0.0, r"commission must be in \[0, 1\), got inf"),
+        ("hmax", math.nan, 1.0, "parameter 'hmax' must be numbers, got nan"),
+        ("episode_length", 0, 9, "episode_length must be at least 1, got 0"),
     ):
         with pytest.raises(ValueError, match=told):
-            make("stock_trading", 2, compile=False, params={name: torch.tensor([value, value])})
+            make("stock_trading", 2, compile=False, params={name: torch.tensor([value, other])})
 
 
 def test_settings_without_effect_are_told_with_what_they_need():
