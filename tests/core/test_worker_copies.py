@@ -38,9 +38,9 @@ def copied(one):
 
 def test_a_copy_steps_on_as_the_original_would_also_from_within_a_collector():
     one, seeded = env(), env(seed=torch.tensor([3, 4]), params={"commission": torch.tensor([0.0, 0.01])})
-    vecenv.FusedCollector(one, num_steps=4).rollout()
     for original in (one, seeded, vecenv.make("single_stock", 2, compile=False, **TIER)):
         stepped(original)
+        vecenv.FusedCollector(original, num_steps=4).rollout()
         copy = copied(original)
         assert torch.equal(stepped(copy, 12), stepped(original, 12))
         assert copy.scenario.task is original.scenario.task

@@ -44,7 +44,7 @@ def ppo_losses(
     old_log_prob: Tensor,
     advantage: Tensor,
     target: Tensor,
-    clip: Positive,
+    clip: float,
 ) -> Losses:
     """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
 
