@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
             f"{settings.file}: {len(differences)} of {len(records)} episodes are not reproduced; {differences[0]}"
         )
     if settings.report is not None:
-        (record,) = records.values()
+        ((line, record),) = records.items()
+        record = replace(record, grade_parts=replayed[line].grade_parts)
         task, recording = task_named(record.task), recording_of(record)
         env = recorded_start([record], scenario, device)
         (reference,) = recording.record(env, task.agents[task.reference](), [0])

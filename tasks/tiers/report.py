@@ -174,9 +174,9 @@ def used_components(record: RecordedEpisode) -> list[str]:
 def _cards(record: RecordedEpisode, reference: RecordedEpisode, other: str) -> list[tuple[str, str]]:
     trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
     cards = [(f"{record.total_return:+.2%}", f"return, {other} {reference.total_return:+.2%}")]
-    cards += [
-        (f"{grade:.3f}", f"{name} grade, {other} {reference.grades[name]:.3f}") for name, grade in record.grades.items()
-    ]
+    marks = [(f"{name} grade", grade, reference.grades[name]) for name, grade in record.grades.items()]
+    marks += [(name, part, reference.grade_parts[name]) for name, part in record.grade_parts.items()]
+    cards += [(f"{own:.3f}", f"{name}, {other} {others:.3f}") for name, own, others in marks]
     return [
         *cards,
         (f"{sum(day.reward for day in record.days):+.3f}", "reward"),

@@ -109,6 +109,7 @@ class Recorder(ABC, Generic[Step, Episode]):
         rows, _ = env.rows_of(self._ids)
         bound = env.engine.bound().of_rows(self._ids)
         grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
+        parts = {name: part.tolist() for name, part in bound.grade_parts(rows).items()}
         info = {name: value.tolist() for name, value in bound.info(rows).items()}
         versions = {"vecenv": vecenv.__version__, "task": metadata["task_version"]}
         versions["answers"] = getattr(env.scenario.text, "answers_version", ANSWERS_VERSION)
@@ -129,6 +130,7 @@ class Recorder(ABC, Generic[Step, Episode]):
                 episode=episode,
                 finished=done,
                 grades={name: grade[row] for name, grade in grades.items()},
+                grade_parts={name: part[row] for name, part in parts.items()},
                 **own[row],
                 **steps[row],
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -43,6 +43,7 @@ class EpisodeRecord:
         finished: whether the episode has ended.
         total_return: value at the end over the one at the start, less 1.
         grades: by grader.
+        grade_parts: what the grade is made of, by name, for reports alone.
     """
 
     versions: dict[str, Any]
@@ -56,6 +57,7 @@ class EpisodeRecord:
     finished: bool
     total_return: float
     grades: dict[str, float]
+    grade_parts: dict[str, float] = field(default_factory=dict)
 
     steps_field: ClassVar[str]
     """Name of the field with the steps."""
@@ -96,12 +98,14 @@ class EpisodeRecord:
         return [*own, self.versions["answers"]]
 
     def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self), allow_nan=False))
+        values = json.loads(json.dumps(asdict(self), allow_nan=False))
+        del values["grade_parts"]
+        return values
 
 
 def write_jsonl(path: Path | str, records: Sequence[EpisodeRecord]) -> None:
     """Write one line per episode."""
-    lines = [json.dumps(asdict(record), allow_nan=False) + "\n" for record in records]
+    lines = [json.dumps(record.to_json()) + "\n" for record in records]
     Path(path).write_text("".join(lines))
 
 

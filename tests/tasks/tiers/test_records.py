@@ -1,6 +1,8 @@
 """Records of the tiers: their numbers are the environment's, in every action space, and the command replays them."""
 
 import json
+import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -161,7 +163,10 @@ def test_the_command_replays_a_file(records, tmp_path, capsys):
     told = json.loads(target.read_text())["episodes"]
     assert [entry["grades"] for entry in told] == [record.grades for record in records]
     assert cli.main(["replay", str(path), "--episode", "2", "--report", str(page)]) == 0
-    assert f"{records[1].grades['calibrated']:.3f}" in page.read_text(encoding="utf-8")
+    parts, told = records[1].grade_parts, page.read_text(encoding="utf-8")
+    assert math.prod(parts.values()) == pytest.approx(records[1].grades["calibrated"], abs=1e-6)
+    assert f"{records[1].grades['calibrated']:.3f}" in told
+    assert all(re.search(rf"{part:.3f}\D*>{name}, buy and hold \d", told) for name, part in parts.items()), parts
     changed = [json.loads(line) for line in path.read_text().splitlines()]
     changed[1]["days"][3]["cash"] = float(np.nextafter(changed[1]["days"][3]["cash"], np.inf))
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
