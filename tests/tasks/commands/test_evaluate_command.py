@@ -68,6 +68,9 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     assert (defaults().task, tier.env.action, tier.market) == ("stock_trading", "orders", "neural")
     assert defaults("--task", "news_signals").market == "news"
     assert defaults("--task-preset", "finrl").env != defaults().env
+    # Whoever says where the test lies means the test.
+    split = (("--train-end", "2020-01-01"), ("--test-start", "2020-01-01"), ("--test-fraction", "0.3"))
+    assert {defaults(*words).part for words in split} == {"test"} and defaults().part is None
 
 
 def test_what_cannot_be_evaluated_is_refused_before_the_market_is_made(place, tmp_path, capsys):
