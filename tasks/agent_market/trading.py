@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
+from vecenv.system.settings import Count, Items, NotNegative, Positive, PositiveShare
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted, shortfall_of_fills
@@ -32,7 +32,7 @@ class TradingConfig(SeatConfig):
     """Shares held or sold short, at most."""
     distances: Annotated[tuple[int, ...], Items(1)] = (-1, 0, 1, 2, 5, 10)
     """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
-    sizes: Annotated[tuple[Annotated[float, Within(0, 1, above=True)], ...], Items(1)] = (0.25, 0.5, 1.0)
+    sizes: Annotated[tuple[PositiveShare, ...], Items(1)] = (0.25, 0.5, 1.0)
     """Quantities of limit orders as shares of order_size."""
     reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
     """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills

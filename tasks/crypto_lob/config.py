@@ -13,6 +13,7 @@ from vecenv.system.settings import (
     NotNegative,
     OpenShare,
     Positive,
+    PositiveShare,
     Seed,
     Settings,
     Within,
@@ -96,7 +97,7 @@ class CryptoLobConfig(BookOptions):
 
     part: Part = "all"
     """Part of the tape that episodes are of. Training, validation and test choose theirs."""
-    test_fraction: Annotated[float, Within(0, 1, above=True)] = 0.25
+    test_fraction: PositiveShare = 0.25
     """Share of the tape, its end, that is the test; 1 for a tape that nothing is trained on."""
     train_hours: Positive | None = None
     """Hours from the beginning that are for training and validation, by default all before the test."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from vecenv.system.settings import Count, Fraction, Items, Positive, Settings, Within
+from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, Within
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig, tier_config
 
 SUCCESS: dict[str, dict[str, float]] = {
@@ -57,7 +57,7 @@ class CurriculumConfig(Settings):
     """Sensitivity of the change to the mean score's distance from the target score."""
     target_score: float | None = None
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
-    path_share: Annotated[float, Within(0, 1, above=True)] = 0.5
+    path_share: PositiveShare = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
     action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
     """Action space; text is parsed into orders in each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from vecenv.learn.bounds import Bounds, clamp_inward
 from vecenv.learn.learner_config import OffPolicyConfig
 from vecenv.learn.networks import FlatNetwork
 from vecenv.learn.off_policy import OffPolicyLearner
-from vecenv.system.settings import Count, Positive, Within
+from vecenv.system.settings import Count, Positive, PositiveShare
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ContinuousConfig(OffPolicyConfig):
     """Learning rate of Adam."""
     num_steps: Count = 4
     """Steps per rollout and sub-environment."""
-    target_rate: Annotated[float, Within(0, 1, above=True)] = 0.005
+    target_rate: PositiveShare = 0.005
     """Share of the way to the learned networks that the target networks go."""
 
     def __post_init__(self) -> None:

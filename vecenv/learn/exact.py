@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from vecenv.learn.episode_metrics import rollout_metrics
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.runs import Metrics, checked_losses, run
-from vecenv.system.settings import Count, Within
+from vecenv.system.settings import Count, PositiveShare
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ExactConfig(NetworkConfig):
     target weights."""
     num_steps: Count = 16
     """Steps through which the gradient flows, T; one optimiser step each."""
-    worst: Annotated[float, Within(0, 1, above=True)] = 1.0
+    worst: PositiveShare = 1.0
     """Share of the windows, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR at 10%."""
 
     def inapplicable(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from vecenv.system.settings import Count, Items, Positive, Settings, Share, Within
+from vecenv.system.settings import Count, Items, Positive, PositiveShare, Settings, Share, Within
 
 HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.actor_policy.make_network`."""
@@ -109,7 +109,7 @@ class OffPolicyConfig(NetworkConfig):
     """Discount per step."""
     buffer_size: Count = 131_072
     """Steps that the replay buffer holds, the last ones of all sub-environments; checkpoints hold them too."""
-    target_rate: Annotated[float, Within(0, 1, above=True)] = 0.01
+    target_rate: PositiveShare = 0.01
     """Share of the way to the learned network that the target network goes: 1 copies it."""
     target_every: Count = 1
     """Optimiser steps from one move of the target network to the next."""

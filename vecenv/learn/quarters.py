@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.system.settings import CountFromZero, Settings, Within
+from vecenv.system.settings import CountFromZero, PositiveShare, Settings, Within
 
 
 class Span(NamedTuple):
@@ -48,7 +48,7 @@ class QuarterConfig(Settings):
     """Daily returns of a quarter of trading; the windows move by as many days."""
     embargo: CountFromZero = 5
     """Days between training and validation, and between validation and trading, which none of them sees."""
-    turbulence_quantile: Annotated[float, Within(0, 1, above=True)] = 0.99
+    turbulence_quantile: PositiveShare = 0.99
     """Quantile of the turbulence in the training window above which everything is sold."""
 
 
