@@ -1,5 +1,6 @@
 """Environments that are copied to other processes, and those that other libraries make side by side."""
 
+import inspect
 import multiprocessing
 import pickle
 import warnings
@@ -12,6 +13,7 @@ from torchrl.envs import SerialEnv
 import vecenv
 from vecenv.adapters.torchrl import MarketChatEnv
 from vecenv.core.random_actions import random_action
+from vecenv.core.worker_seeds import MAKERS
 
 MARKET = {"market": "synthetic", "market_options": {"num_paths": 1, "num_days": 100, "symbols": 2}}
 SMALL = MARKET | {"features": ("daily_change",), "episode_length": 10, "compile": False}
@@ -85,6 +87,11 @@ def warned(act) -> list[str]:
         warnings.simplefilter("always")
         act()
     return [str(one.message) for one in told if "play the same episodes" in str(one.message)]
+
+
+@pytest.mark.parametrize(("module", "begins"), MAKERS)
+def test_makers_of_workers_are_in_their_libraries(module, begins):
+    assert f"def {begins}" in inspect.getsource(pytest.importorskip(module))
 
 
 def test_workers_of_one_seed_are_warned_of_until_they_are_seeded():

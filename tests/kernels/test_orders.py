@@ -184,6 +184,7 @@ def test_a_margin_call_is_below_the_requirement_and_a_fee_is_that_of_a_day():
         # 500 x 0.126 / 252 is a quarter of a tick, rounded up.
         assert int(borrow_fee(money, held, close, margin(0.5, borrow=0.126), 252)) == 1
         assert int(borrow_fee(money, held * 8, close, margin(0.5, borrow=0.126), 252)) == 2
+        assert int(borrow_fee(money, held * 8, close, margin(0.5, borrow=0.126), 126)) == 4
 
 
 REAL = Money(whole_shares=False, dtype=torch.float64)

@@ -28,7 +28,7 @@ EPISODES = 24
 
 
 def make(**overrides):
-    tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=140, symbols=5, seed=1), ("rsi_14",))
+    tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=140, symbols=5, seed=1), ("rsi_14",), year=99)
     overrides = {"episode_length": 40, "min_episode_length": 20, "initial_cash": 1e5, **overrides}
     return vecenv.make("stock_trading", EPISODES, market=tape, compile=False, **overrides)
 
@@ -42,6 +42,7 @@ def evaluation():
 def test_every_agent_plays_the_same_episodes_to_their_ends(evaluation):
     again, reference = evaluation.records["again"], evaluation.records["buy_and_hold"]
     assert torch.equal(again.curves.equity, reference.curves.equity)
+    assert again.curves.periods_per_year == 99
     assert torch.equal(again.grades["grade"], reference.grades["grade"])
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
     assert bool((lengths == lengths[0]).all()) and len(lengths[0].unique()) > 5
@@ -109,6 +110,7 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
         interval = evaluation.grades[name]["grade"]
         assert cells[:4] == [f"{interval.mean:.3f}", f"{interval.low:.2f}", "…", f"{interval.high:.2f}"]
         mean = evaluation.summaries[name].mean
+        assert cells[4] == f"{100 * mean['cumulative_return']:.2f}"
         assert cells[-6:] == [f"{mean[one] * by:.2f}" for one, by in zip(names, (1, 100, 1, 100, 100, 1), strict=True)]
     # After the grade comes the return.
     assert shown["hold"][4:8] == ["0.00", "0.0", "…", "0.0"]

@@ -27,6 +27,8 @@ from vecenv.learn.significance import (
     returns_by_day,
 )
 
+YEAR = 365
+
 
 def episodes(*equities: list[float], cash: tuple[float, ...] = ()) -> EpisodeCurves:
     """Curves of hand-made episodes, the shorter ones padded with their last value; cash is that of the first."""
@@ -47,7 +49,7 @@ def random_curves(num_days: int = 140, num: int = 40, seed: int = 0) -> EpisodeC
     traded = 1e4 * torch.rand(num_days, num, generator=generator, dtype=torch.float64)
     traded[torch.arange(num_days)[:, None] >= length] = 0.0
     cash = equity * torch.rand(num_days + 1, num, generator=generator, dtype=torch.float64)
-    return EpisodeCurves(equity, traded, cash, length)
+    return EpisodeCurves(equity, traded, cash, length, YEAR)
 
 
 def metrics_of_one(equity: pd.Series, traded: np.ndarray, cash: np.ndarray) -> dict[str, float]:
@@ -61,10 +63,10 @@ def metrics_of_one(equity: pd.Series, traded: np.ndarray, cash: np.ndarray) -> d
     tail = returns.nsmallest(math.ceil(days / 20))
     return {
         "cumulative_return": total,
-        "sharpe": returns.mean() / spread * math.sqrt(252) if spread > 0 else 0.0,
-        "sortino": returns.mean() / downside * math.sqrt(252) if downside > 0 else 0.0,
+        "sharpe": returns.mean() / spread * math.sqrt(YEAR) if spread > 0 else 0.0,
+        "sortino": returns.mean() / downside * math.sqrt(YEAR) if downside > 0 else 0.0,
         "max_drawdown": worst,
-        "turnover": traded.sum() / equity.iloc[:-1].mean() * 252 / days,
+        "turnover": traded.sum() / equity.iloc[:-1].mean() * YEAR / days,
         "win_loss_ratio": (returns > 0).sum() / max((returns < 0).sum(), 1),
         "cvar": tail.mean(),
         "cash_share": (cash / equity).iloc[1:].mean(),
@@ -73,7 +75,7 @@ def metrics_of_one(equity: pd.Series, traded: np.ndarray, cash: np.ndarray) -> d
 
 
 def test_metrics_equal_a_loop_in_pandas():
-    curves = random_curves()
+    curves = random_curves().of_episodes(torch.arange(39, -1, -1))
     batched = episode_metrics(curves)
     for index, length in enumerate(curves.length.tolist()):
         equity = pd.Series(curves.equity[: length + 1, index].numpy())

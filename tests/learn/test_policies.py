@@ -281,7 +281,7 @@ def test_each_member_of_an_ensemble_keeps_its_best_policy_and_its_patience():
     assert rows[0]["validation_reward"] == pytest.approx(0.3) and rows[3][own] == 0.3
     assert set(learner.metric_names()) <= rows[0].keys() and len(learner.metric_names()) == 3 * len(METRICS)
     kept = learner.member_state(1)
-    assert kept["best"]["update"] == 4 and kept["failures"] == 0
+    assert kept["best"]["update"] == 4 and kept["failures"] == 0 and kept["validation"] == learner.identity
     assert torch.equal(kept["best"]["actor"][0], kept["actor"][0])
     assert not torch.equal(learner.bests[0]["actor"][0], learner.learner.actor[0][0])
     again = ValidatedEnsemble(case.new(), Scripted([0.0, 0.0]), evaluations=5, patience=1)

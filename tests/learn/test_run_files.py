@@ -17,7 +17,7 @@ from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog, read_metrics
 from vecenv.learn.run_files import CHECKPOINT, RunStoppedError
-from vecenv.learn.runs import checked_losses, progress_metrics, run
+from vecenv.learn.runs import MAY_CHANGE, checked_losses, differences, progress_metrics, run
 from vecenv.system import atomic_files
 from vecenv.system.write_lock import WriteLock
 
@@ -112,6 +112,12 @@ def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(t
     assert update_of(tmp_path) == 2
 
 
+def test_a_resumed_run_may_differ_in_what_decides_nothing_however_deep():
+    saved, own = {"hidden": (4,), "market": {"source": "a", "days": 3}}, {"hidden": [4], "market": {"source": "b"}}
+    assert differences(saved, own, ("source",)) == ["market.days (3, not nothing)"]
+    assert {"total_frames", "checkpoint_every", "tensorboard"} == set(MAY_CHANGE)
+
+
 def test_what_was_altered_is_not_loaded(tmp_path):
     """Whatever it is, however deep, and also where the archive's checksums are right."""
     path, state = tmp_path / CHECKPOINT, {"a": [1, (2.5, None)], "b": {"days": {"A": "2024-12-31"}, 3: torch.ones(2)}}
@@ -124,6 +130,7 @@ def test_what_was_altered_is_not_loaded(tmp_path):
         {"a": [1, (2.5, 0)]},
         {"a": [1, 2.5, None]},
         {"c": None},
+        {"c": {}},
     ):
         torch.save(whole | altered, path)
         with pytest.raises(ValueError, match=r"checkpoint\.pt: altered: the hash of what it holds does not match"):
