@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
@@ -204,6 +205,10 @@ def _since_1970(number: int, unit: int | None) -> Moment | None:
 
 
 def _written(text: str) -> Moment | None:
+    if len(text) == 10 and text[4::3] == "--" and text.isascii():
+        # The usual form, which is read ten times faster.
+        with suppress(ValueError):
+            return Moment(datetime.fromisoformat(text), None)
     found = _WRITTEN.fullmatch(text)
     if found is None:
         return None
