@@ -172,7 +172,8 @@ def _check_weekends(table: pd.DataFrame, times: Times, source: str) -> None:
         message = f"{source}: column date: {told}; the first is taken: if it is wrong, {zone}"
         warnings.warn(message, MarketDataWarning, stacklevel=2)
         return
-    marked = np.isin(np.arange(len(table)), inside[row])
+    marked = np.zeros(len(table), dtype=bool)
+    marked[inside] = other != written
     what = f"{told}; {share[0]:.0%} of the first and {min(share[1:]):.0%} of the second are on weekends: {zone}"
     refuse_rows(table, marked, "date", what, source)
 
