@@ -9,8 +9,8 @@ import pandas as pd
 from vecenv.market.bar_form import BarForm
 from vecenv.market.long_table import CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.parquet_files import write_parquet
-from vecenv.market.sources import adjust_prices
-from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_ranges, warn_of_splits
+from vecenv.market.sources import checked_prices
+from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError
 
 
 def convert(source: MarketSource, target_path: str | Path, form: BarForm | None = None) -> int:
@@ -33,9 +33,7 @@ def convert(source: MarketSource, target_path: str | Path, form: BarForm | None 
     if not target.parent.is_dir():
         raise MarketDataError(f"{target}: there is no folder {target.parent}")
     table = load_table(source, form=form)
-    adjusted = adjust_prices(table, name)
-    check_ranges(adjusted, name)
-    warn_of_splits(adjusted, name)
+    checked_prices(table, name)
     others = [column for column in table.columns if column not in ("date", "symbol", *OHLCV, *CONTEXT)]
     order = ["date", "symbol", *OHLCV, *others, *[column for column in CONTEXT if column in table]]
     if (currency := table.attrs[CURRENCY]) is not None:

@@ -12,7 +12,8 @@ import pandas as pd
 from vecenv.market.dates import day_of
 from vecenv.market.dress import undressed
 from vecenv.market.long_table import load_table
-from vecenv.market.validation import OHLCV, MarketDataError, MarketDataWarning, check_ranges, warn_of_splits
+from vecenv.market.sources import checked_prices
+from vecenv.market.validation import OHLCV, MarketDataError, MarketDataWarning
 
 INTERVALS = ("1d", "1wk", "1mo")
 
@@ -110,7 +111,4 @@ def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str], suffix: 
     if absent:
         raise MarketDataError(f"{_SOURCE}: no data for {', '.join(absent)}")
     table = prices.assign(symbol=prices["symbol"].map(given))[["date", "symbol", *OHLCV]]
-    table = load_table(table, list(symbols), name=_SOURCE)
-    check_ranges(table, _SOURCE)
-    warn_of_splits(table, _SOURCE)
-    return table
+    return checked_prices(load_table(table, list(symbols), name=_SOURCE), _SOURCE)

@@ -32,6 +32,7 @@ from vecenv.market.validation import (
     check_values,
     checked_currency,
     clipped,
+    first_of,
     has_control_characters,
     known_symbols,
     numeric_values,
@@ -284,9 +285,8 @@ def _with_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
     without = table[PRICES].isna().all(axis=1).to_numpy()
     if not without.any() or without.all():
         return table
-    row = table.iloc[int(np.argmax(without))]
-    told = f"{int(without.sum())} rows without any price are left out, the first: symbol {row['symbol']}, date"
-    warnings.warn(f"{source}: {told} {row['date'].date()}", MarketDataWarning, stacklevel=5)
+    told = f"{int(without.sum())} rows without any price are left out, the first: {first_of(table, without)}"
+    warnings.warn(f"{source}: {told}", MarketDataWarning, stacklevel=5)
     return table[~without].reset_index(drop=True)
 
 

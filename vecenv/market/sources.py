@@ -24,6 +24,7 @@ from vecenv.market.validation import (
     MarketDataError,
     MarketDataWarning,
     check_ranges,
+    first_of,
     refuse_rows,
     warn_of_dividends,
     warn_of_splits,
@@ -62,7 +63,7 @@ def read_bars(
 
     Prices are adjusted in two cases. With a column ``Adj Close`` all four prices of a row are scaled by
     ``Adj Close / Close``. In FinRL's format (a column ``tic``) the close alone may be adjusted for
-    dividends, which puts it below the low: see ``adjust_prices``.
+    dividends, which puts it below the low: see `_adjusted`.
 
     Args:
         source: path or DataFrame.
@@ -82,9 +83,7 @@ def read_bars(
     first = None if start is None else day_of(start, f"{name}: start")
     last = None if end is None else day_of(end, f"{name}: end")
     loaded = load_table(source, symbols, form=form)
-    table = adjust_prices(loaded, name)
-    check_ranges(table, name)
-    warn_of_splits(table, name)
+    table = checked_prices(loaded, name)
     days = table["date"].to_numpy().astype("datetime64[D]")
     inside = np.ones(len(table), dtype=bool)
     if first is not None:
@@ -120,7 +119,15 @@ def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
     return replace(bars, context=bars.context | dict.fromkeys(lacking, values))
 
 
-def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
+def checked_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Adjust the prices of a table, refuse what leaves its range, and warn of splits; see `_adjusted`."""
+    table = _adjusted(table, source)
+    check_ranges(table, source)
+    warn_of_splits(table, source)
+    return table
+
+
+def _adjusted(table: pd.DataFrame, source: str) -> pd.DataFrame:
     """Scale open, high and low to an adjusted close; the result has no ``adj_close``.
 
     With ``adj_close`` the factor is known. FinRL's format lacks the unadjusted close. There the factor
@@ -139,13 +146,11 @@ def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
     adjusted = table["symbol"].isin(table.loc[outside, "symbol"].unique())
     bound = (table["close"] / table["high"]).groupby(table["symbol"], observed=True).cummax().clip(upper=1)
     factor = bound.where(adjusted, 1.0)
-    first = table[outside].iloc[0]
     warnings.warn(
         f"{source}: close is adjusted and open, high, low are not ({int(outside.sum())} closes outside "
-        f"[low, high], the first: symbol {first['symbol']}, date {first['date'].date()}); "
-        "open, high and low are scaled to it",
+        f"[low, high], the first: {first_of(table, outside.to_numpy())}); open, high and low are scaled to it",
         MarketDataWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
     return table.assign(**{column: table[column] * factor for column in ("open", "high", "low")})
 

@@ -90,19 +90,23 @@ def checked_currency(code: str) -> str:
     return code
 
 
-def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str, hint: str = "") -> None:
-    """Raise MarketDataError if rows are marked; ``{value}`` in ``what`` stands for the first invalid value."""
-    if not bad.any():
-        return
+def first_of(table: pd.DataFrame, marked: np.ndarray) -> str:
+    """Return symbol and date of the first marked row, for messages."""
     import pandas as pd
 
-    row, count = table.iloc[int(np.argmax(bad))], int(bad.sum())
-    date = row["date"]
-    day = str(date.date()) if isinstance(date, pd.Timestamp) else str(date)
-    raise MarketDataError(
-        f"{source}: symbol {row['symbol']}, date {day}, column {column}: "
-        f"{what.format(value=row[column])} ({count} row{'s' if count > 1 else ''} in all){hint}"
-    )
+    first = table.iloc[int(np.argmax(marked))]
+    date = first["date"]
+    return f"symbol {first['symbol']}, date {date.date() if isinstance(date, pd.Timestamp) else date}"
+
+
+def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str, hint: str = "") -> None:
+    """Raise MarketDataError if rows are marked; ``{value}`` in ``what`` stands for the first invalid value."""
+    if bad.any():
+        value, count = table[column].iloc[int(np.argmax(bad))], int(bad.sum())
+        raise MarketDataError(
+            f"{source}: {first_of(table, bad)}, column {column}: "
+            f"{what.format(value=value)} ({count} row{'s' if count > 1 else ''} in all){hint}"
+        )
 
 
 def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray | None:
@@ -176,10 +180,9 @@ def clipped(table: pd.DataFrame, source: str) -> pd.DataFrame:
     outside &= (highest <= prices[:, 1] * (1 + CLIPPED)) & (lowest >= prices[:, 2] * (1 - CLIPPED))
     if not outside.any():
         return table
-    first = table.iloc[int(np.argmax(outside))]
     warnings.warn(
         f"{source}: {int(outside.sum())} bars whose prices leave [low, high] by at most {CLIPPED:.1%} are widened, the "
-        f"first: symbol {first['symbol']}, date {first['date'].date()}",
+        f"first: {first_of(table, outside)}",
         MarketDataWarning,
         stacklevel=4,
     )
@@ -206,12 +209,11 @@ def warn_of_splits(table: pd.DataFrame, source: str) -> None:
         (told, "splits that a column tells are not in the prices", "adjust the prices before"),
     ):
         if marked.any():
-            first = int(np.argmax(marked))
             warnings.warn(
-                f"{source}: {int(marked.sum())} {what}, the first: symbol {table['symbol'].iloc[first]}, "
-                f"date {table['date'].iloc[first].date()}, {move[first]:+.1%}; {why}",
+                f"{source}: {int(marked.sum())} {what}, the first: {first_of(table, marked)}, "
+                f"{move[np.argmax(marked)]:+.1%}; {why}",
                 MarketDataWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -219,15 +221,15 @@ def warn_of_dividends(table: pd.DataFrame, factor: np.ndarray, source: str) -> N
     """Warn once of dividends that a column tells and the factors of an adjusted close do not have. Shape: (rows,)."""
     close, codes = table["close"].to_numpy(), table["symbol"].cat.codes.to_numpy()
     for name in (name for name in table if "dividend" in name):
-        paid = table[name].to_numpy()[1:] / close[:-1]
-        marked = (np.diff(codes) == 0) & (paid >= LEAST_DIVIDEND) & (np.log(factor[1:] / factor[:-1]) < paid / 2)
+        dividend, marked = table[name].to_numpy(), np.zeros(len(table), dtype=bool)
+        paid = dividend[1:] / close[:-1]
+        marked[1:] = (np.diff(codes) == 0) & (paid >= LEAST_DIVIDEND) & (np.log(factor[1:] / factor[:-1]) < paid / 2)
         if marked.any():
-            first = table.iloc[int(np.argmax(marked)) + 1]
             warnings.warn(
-                f"{source}: {int(marked.sum())} dividends that a column tells are not in Adj Close, the first: symbol "
-                f"{first['symbol']}, date {first['date'].date()}, {first[name]:g}; adjust the prices before",
+                f"{source}: {int(marked.sum())} dividends that a column tells are not in Adj Close, the first: "
+                f"{first_of(table, marked)}, {dividend[np.argmax(marked)]:g}; adjust the prices before",
                 MarketDataWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
