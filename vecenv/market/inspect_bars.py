@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import calendar
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, HIGH, LOW, Bars, periods_per_year
 from vecenv.market.long_table import MarketSource
-from vecenv.market.path_folders import path_files, read_paths
+from vecenv.market.path_folders import read_paths
 from vecenv.market.sources import read_bars
 
 _LARGEST_MOVES = 5
@@ -35,11 +35,7 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
     Raises:
         MarketDataError: for a fault in the source.
     """
-
-    def read(file: MarketSource) -> Bars:
-        return read_bars(file, form=form)
-
-    bars = read_paths(Path(str(source)), read) if path_files(source) else read(source)
+    bars = read_paths(source, partial(read_bars, form=form))
     ohlcv, listed = bars.ohlcv.numpy(), bars.listed[0].numpy()
     return {
         "source": bars.source,

@@ -211,10 +211,8 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
-    def read(source: str | Path | pd.DataFrame) -> Bars:
-        return read_bars(source, symbols, options.start, options.end, options.form())
-
-    bars = read_paths(Path(str(market)), read) if path_files(market) else read(market)
+    start, end, form = options.start, options.end, options.form()
+    bars = read_paths(market, partial(read_bars, symbols=symbols, start=start, end=end, form=form))
     if options.context_market is not None:
         bars = with_context(bars, options.context_market, options.context)
     return _with_documents(bars, options) if options.scores else bars

@@ -7,13 +7,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from vecenv.market.bars import Bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
+
+Source = TypeVar("Source")
 
 FILES = "path_[0-9]*.parquet"
 """Names of the files of paths."""
@@ -44,16 +46,20 @@ def path_record(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def read_paths(folder: Path, read: Callable[[Path], Bars]) -> Bars:
+def read_paths(source: Source, read: Callable[[Source | Path], Bars]) -> Bars:
     """Read a folder of paths as bars of P paths; the days before the drawn ones are warm-up, without trading.
 
-    ``read`` reads one of its files, as `vecenv.market.sources.read_bars` does.
+    ``read`` reads one of its files, as `vecenv.market.sources.read_bars` does, and any other source.
 
     Raises:
         MarketDataError: as of ``read``; the files are not of the same symbols, days and
             columns; or the weights are not equal, or not those of the files.
     """
-    files, record = path_files(folder), path_record(folder, RECORD)
+    files = path_files(source)
+    if not files:
+        return read(source)
+    folder = Path(str(source))
+    record = path_record(folder, RECORD)
     if record.get("paths") != len(files):
         told = f"{len(files)} paths, and {record.get('paths', 'none')} in {RECORD}"
         raise MarketDataError(f"{folder}: {told}: not written to its end, or changed since; generate the paths again")
