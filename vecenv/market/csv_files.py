@@ -20,13 +20,8 @@ _SEPARATORS = ",;\t|"
 _SAMPLE = 1000
 
 
-def csv_header(path: Path) -> list[str]:
-    """Return the names in the first line, duplicates among them; raises MarketDataError if there is no line."""
-    return csv_rows(path, 1)[0]
-
-
 def csv_rows(path: Path, number: int) -> list[list[str]]:
-    """Return the first rows that are not empty, at most so many; raises MarketDataError if there is none."""
+    """Return the first rows that are not empty, the header first, at most so many; MarketDataError if there is none."""
     rows = list(islice(_rows(path), number))
     if not rows:
         raise MarketDataError(f"{path}: the file is empty, it has no header")

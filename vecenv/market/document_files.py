@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from vecenv.market.csv_files import csv_header, read_csv
+from vecenv.market.csv_files import csv_rows, read_csv
 from vecenv.market.dates import NOT_A_DATE, Times, read_times
 from vecenv.market.long_table import named_errors, symbol_categories
 from vecenv.market.parquet_files import read_parquet
@@ -111,7 +111,7 @@ def _keys(found: dict[str, pd.Series], source: str) -> dict[str, object]:
 def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
     """Read a CSV file as text: a symbol may read ``NA`` or ``TRUE``."""
     # pandas would rename duplicates silently.
-    _columns(csv_header(path), contents, str(path))
+    _columns(csv_rows(path, 1)[0], contents, str(path))
     return read_csv(path, dtype=str, keep_default_na=False)
 
 
