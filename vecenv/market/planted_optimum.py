@@ -47,7 +47,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, OPEN
+from vecenv.market.bars import CLOSE, EXCHANGE_DAYS, OPEN
 from vecenv.market.planted_law import (
     DRIFT,
     LARGEST_NORMAL,
@@ -57,7 +57,6 @@ from vecenv.market.planted_law import (
     planted_directions,
     planted_law,
 )
-from vecenv.market.synthetic import TRADING_DAYS
 
 # Points of the quadrature over a normal number, and of the grid of the filter's log-odds. Twice as many change
 # no growth by 1e-12 and no Sharpe ratio by 2e-5 of itself.
@@ -214,7 +213,7 @@ def _sharpe_ratios(law: PlantedLaw, num_symbols: int) -> PlantedAttainable:
     calm, volatile = _variances(law, num_symbols)
     probability, chance = _stationary_filter(law, calm, volatile)
     share = DRIFT**2 * float(chance @ (1 / (calm + (volatile - calm) * probability + DRIFT**2)))
-    year = math.sqrt(TRADING_DAYS)
+    year = math.sqrt(EXCHANGE_DAYS)
     return PlantedAttainable(year * math.sqrt(share / (1 - share)), year * DRIFT / math.sqrt((calm + volatile) / 2))
 
 

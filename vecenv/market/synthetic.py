@@ -24,11 +24,10 @@ from torch import Tensor
 
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
-from vecenv.market.bars import Bars
+from vecenv.market.bars import EXCHANGE_DAYS, Bars
 from vecenv.market.streams import SyntheticStream
 from vecenv.market.validation import has_control_characters
 
-TRADING_DAYS = 252  # of this law and its kin, whose invented dates are weekdays
 FIRST_DAY = "2010-01-04"
 
 CURRENCY = "INR"
@@ -181,7 +180,7 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
     symbol = torch.arange(num_symbols, device=device)
 
     table = torch.tensor(
-        [(r.drift / TRADING_DAYS, r.volatility, r.correlation) for r in REGIMES.values()],
+        [(r.drift / EXCHANGE_DAYS, r.volatility, r.correlation) for r in REGIMES.values()],
         dtype=torch.float64,
         device=device,
     )
@@ -190,7 +189,7 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
     traits = random_bits(key, SyntheticStream.TRAITS + symbol)
     start = _log_uniform(traits[0], START_PRICES)
     low, high = ANNUAL_VOLATILITIES
-    daily = (low + (high - low) * open_uniform(traits[1])) / math.sqrt(TRADING_DAYS)
+    daily = (low + (high - low) * open_uniform(traits[1])) / math.sqrt(EXCHANGE_DAYS)
 
     market = _shock(*random_bits(key, SyntheticStream.MARKET, day)[:2])
     sector_stream = SyntheticStream.SECTOR + torch.arange(NUM_SECTORS, device=device)
