@@ -47,6 +47,7 @@ class Everything(Settings):
         ("pair", (1,), "pair must have 2 items, got (1,)"),
         ("pair", (1, 2), "pair[1] must be text, got 2"),
         ("sizes", (), "sizes must have at least 1, got ()"),
+        ("sizes", [1, 2, 3, 4], "sizes must have at most 3, got [1, 2, 3, 4]"),
         ("sizes", [1, 1], "sizes must be different, got [1, 1]"),
         ("sizes", (2**31,), "sizes[0] must be at most 2,147,483,647, got 2147483648"),
         ("weights", {"a": -INFINITY}, "weights['a'] must be a finite number, got -inf"),

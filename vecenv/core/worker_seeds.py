@@ -52,7 +52,7 @@ def warn_of_copies(env: object) -> None:
     alike = sum(kept == (maker, seed) for kept in _workers.values()) > 1 if maker in IN_ONE_PROCESS else seed == 0
     if alike:
         warnings.warn(
-            f"workers of this {maker} were made with seed {seed} and play the same episodes: seed the whole "
+            f"workers of this {maker} that were made with seed {seed} play the same episodes: seed the whole "
             f"(set_seed, or reset with a seed), make each with a seed of its own, or make one environment of N rows",
             stacklevel=3,
         )
