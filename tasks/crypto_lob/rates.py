@@ -80,11 +80,6 @@ def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: in
         value * unit * config.max_position * 2,
         doubled_mid * RATE_UNITS,
     )
-    if initial < 1:
-        raise ValueError(
-            f"{source}: initial_cash {config.initial_cash:g} is less than half a tick of a lot, the smallest amount: "
-            f"use a finer tick_size or lot_size, which is by default a part of the unit"
-        )
     if max(products) >= _MOST:
         raise ValueError(
             f"{source}: {config.max_position} (max_position) units of {unit:,} lots at {doubled_mid:,} half ticks "

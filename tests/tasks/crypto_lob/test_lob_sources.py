@@ -333,6 +333,11 @@ def test_books_that_do_not_fit_are_refused():
     config = CryptoLobConfig(step_gap=0.5, factors=(), episode_steps=10, unit=1e6, lot_size=1e-3, taker_fee=1_000.0)
     with pytest.raises(ValueError, match="do not fit into exact accounts"):
         CryptoLob(config, tape_of_snapshots(snapshots(), config.options))
+    # Ten points of the highest mid, 20,070, are just more than twenty of the smallest amounts.
+    config = replace(config, unit=1.0, lot_size=1.0, taker_fee=10.0, maker_fee=9.9)
+    with pytest.warns(UserWarning, match="a maker_fee of 9.9 points on a unit is 0.993, and rounded up") as told:
+        CryptoLob(config, tape_of_snapshots(snapshots(), config.options))
+    assert len(told) == 1
 
 
 PARTED = CryptoLobConfig(embargo=2.0, train_hours=40 / 3600, test_hours=25 / 3600, validation_share=0.25)
