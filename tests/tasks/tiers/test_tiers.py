@@ -282,6 +282,9 @@ def test_scaled_observations_are_the_raw_ones_to_the_bit_when_read_back(task):
         seen, plain = scaled.observations(), raw.observations()
         assert not torch.equal(seen, plain) and torch.equal(scaled.scenario.unscaled(seen), plain)
         assert scaled.scenario.text.render(seen, scaled.state) == raw.scenario.text.render(plain, raw.state)
+        if task == "agent_market":
+            # Levels are shown as distances, which are scaled, and then as logarithms of shares.
+            assert (seen == plain)[:, -40:].all(0).tolist() == [False] * 20 + [True] * 20
         if task == "multi_stock_3":
             assert torch.equal(scaled.scenario.action_mask(seen), raw.scenario.action_mask(plain))
             assert all(map(torch.equal, scaled.scenario.items(seen), raw.scenario.items(plain)))
