@@ -252,6 +252,7 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     assert _short(-2.5e9) == "-2.5e+09"
     # An account near nothing is divided by nearly nothing.
     assert _interval_text(Interval(0.0, -1e6, 2e6)) == "<-10,000 … >10,000"
+    assert _interval_text(Interval(0.0, -1e6, 2e6), 1.0) == "-1,000,000 … 2,000,000"
     assert _interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
     assert _interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
     assert (_ratio_text(math.nan), _ratio_text(0.456)) == ("", "0.46")

@@ -66,11 +66,13 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
             with pytest.raises(ValueError, match=re.escape(f"{file}: {told}")):
                 check(settings_on(place, **given))
     # A run is resumed from what it started from.
-    own, plain = settings_on(place, initial=Path("a")), place / "tilts"
+    own, plain = settings_on(place, initial=Path("a"), validation_fraction=0.2), place / "tilts"
     started = made_run(tmp_path / "run", own)
     for folder, given, told in (
         (started, replace(own, initial=Path("b")), "initial (a, not b)"),
+        (started, replace(own, validation_episodes=3), "validation_episodes (64, not 3)"),
         (plain, own, "initial (None, not a)"),
+        (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).market}, not synthetic)"),
         (plain, settings_on(place, validation_fraction=0.2), "validation_fraction (0.0, not 0.2)"),
         (plain, settings_on(place, seed=1), "seed (0, not 1)"),
         (plain, settings_on(place, test_fraction=0.3), "test_fraction (0.2, not 0.3)"),
