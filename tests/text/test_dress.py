@@ -136,6 +136,8 @@ FAULTS = {
     '{"name": "a", "tool": "b"}': "names two tools",
     '{"name": "a", "arguments": "3"}': "must be a JSON object",
     "price_history('AAA')": "arguments must have their names",
+    "price_history(days=1, days=2)": "a key stands twice",
+    "<function=a><parameter=days>1</parameter><parameter=days>2</parameter></function>": "a key stands twice",
     f"Look: {OBJECT[:-3]}": "must be a JSON object",
 }
 

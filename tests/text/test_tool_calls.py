@@ -110,6 +110,7 @@ NO_SUMS = (
 )
 
 
+@pytest.mark.filterwarnings("error")
 def test_sums_and_what_is_none():
     for expression, value in (
         ("1 + 2 * 3", 7.0),
@@ -122,6 +123,7 @@ def test_sums_and_what_is_none():
         (" abs(-1e3) ", 1000.0),
     ):
         assert calculate(expression) == pytest.approx(value)
+    assert read_call(r"a(x='\d')", "json") == ToolCall("a", {"x": r"\d"})
     for expression in NO_SUMS.split(";"):
         with pytest.raises(ValueError, match=r"value|understood|characters"):
             calculate(expression)

@@ -28,7 +28,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -60,6 +62,7 @@ _OBJECT = re.compile(r"(?:\[\s*+)?\{\s*+\"")
 _KNOWN = re.compile(rf'\[?\s*\{{\s*"(?:{"|".join(_NAMES)}|function_call|tool_calls)"')
 _NAMED = re.compile(r"([a-z_][\w.]*+)\s*+(?:\[ARGS\]\s*+)?(?=\{)", _FLAGS)
 _PYTHON = re.compile(r"^[ \t>*`-]*+(\[?[a-z_]\w*+\(.*\)\]?)[ \t`.]*$", re.ASCII | re.MULTILINE)
+_WARNED = re.compile(r"\\|[0-9][a-z]", _FLAGS)
 _FENCE = re.compile(r"\A\s*+```\w*+", _FLAGS)
 _BAR, _GAP = "[|\uff5c]", "[_\u2581]"
 _SPELLINGS = tuple(
@@ -93,6 +96,7 @@ _BETWEEN = re.compile(r"[\s,;]*+")
 _FINAL = "FINAL ANSWER"
 
 NO_CALL = "a call must be a JSON object"
+_TWICE = "a key stands twice in a call"
 _TOO_LONG = f"a call may have {LONGEST_CALL} characters"
 
 
@@ -249,8 +253,10 @@ def _of(value: object) -> list[ToolCall]:
 
 def _function(name: str, block: str) -> ToolCall:
     """Return the call of a block ``<function=name>``."""
-    given = {key: value.strip() for key, value in _PARAMETER.findall(block)}
-    return _checked(name, given if given or not block else _decoded(_FENCE.sub("", block, count=1).strip())[0])
+    given = [(key, value.strip()) for key, value in _PARAMETER.findall(block)]
+    if given or not block:
+        return _distinct(name, given)
+    return _checked(name, _decoded(_FENCE.sub("", block, count=1).strip())[0])
 
 
 def _python(text: str) -> list[ToolCall]:
@@ -258,7 +264,7 @@ def _python(text: str) -> list[ToolCall]:
     if len(text) > LONGEST_CALL:
         return []
     try:
-        node = ast.parse(text.strip(" \t\n`"), mode="eval").body
+        node = python_expression(text.strip(" \t\n`"))
         nodes = node.elts if isinstance(node, ast.List) else [node]
         return [_python_call(call) for call in nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -269,7 +275,14 @@ def _python_call(call: ast.Call) -> ToolCall:
     assert isinstance(call.func, ast.Name)
     if call.args or not all(each.arg for each in call.keywords):
         return ToolCall("", fault="arguments must have their names, as in name(argument=value)")
-    return ToolCall(call.func.id, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
+    return _distinct(call.func.id, [(str(each.arg), ast.literal_eval(each.value)) for each in call.keywords])
+
+
+def python_expression(text: str) -> ast.expr:
+    """Return the tree of an expression; raises as `ast.parse` does, but prints none of its warnings."""
+    # Only where there may be some: afterwards every other warning counts as new.
+    with warnings.catch_warnings(action="ignore") if _WARNED.search(text) else nullcontext():
+        return ast.parse(text, mode="eval").body
 
 
 def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
@@ -279,7 +292,7 @@ def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
         if isinstance(value, str):
             value = _DECODER.decode(value)
     except _TwiceError:
-        return "a key stands twice in a call", len(text)
+        return _TWICE, len(text)
     except (ValueError, RecursionError):
         return _TOO_LONG if len(text) - start > LONGEST_CALL else NO_CALL, len(text)
     return (value, end) if end - start <= LONGEST_CALL else (_TOO_LONG, end)
@@ -294,6 +307,14 @@ def _checked(name: str, arguments: object, otherwise: str = "arguments must be a
     if not isinstance(arguments, dict):
         return ToolCall("", fault=arguments if arguments == _TOO_LONG else otherwise)
     return ToolCall(name, arguments)
+
+
+def _distinct(name: str, arguments: list[tuple[str, Any]]) -> ToolCall:
+    """Return a call with arguments that must differ in name."""
+    try:
+        return ToolCall(name, _once(arguments))
+    except _TwiceError:
+        return ToolCall("", fault=_TWICE)
 
 
 class _TwiceError(ValueError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
+from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall, python_expression
 
 Row = TypeVar("Row")
 
@@ -185,7 +185,7 @@ def calculate(expression: str) -> float:
     if len(expression) > LONGEST_EXPRESSION:
         raise ValueError(f"an expression may have {LONGEST_EXPRESSION} characters")
     try:
-        value = _value(ast.parse(expression.strip(), mode="eval").body)
+        value = _value(python_expression(expression.strip()))
     except _NotUnderstoodError:
         raise
     except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError) as error:
