@@ -28,6 +28,7 @@ DRESSES = {
     "code": lambda line: f"`{line}`",
     "bullet": lambda line: f"- {line}",
     "round bullet": lambda line: f"\u2022 {line}",
+    "round bullet at a number": lambda line: line.replace(": ", ": \u2022"),
     "number": lambda line: f"1. {line}",
     "heading": "### Orders\n\n{}",
     "full stop": lambda line: f"{line}.",
@@ -108,6 +109,8 @@ CALLS = (
     *(f"<function=price_history>{json.dumps(ARGUMENTS)}</function>", f"<|python_tag|>{FUNCTION}<|eom_id|>"),
     "<tool_call>\n<function=price_history>\n<parameter=symbol>\nAAA\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
     "</function>\n</tool_call>",
+    '<|tool_call>call:price_history{days:3,symbol:<|"|>AAA<|"|>}<tool_call|>',
+    "<start_function_call>call:price_history{symbol:<escape>AAA<escape>,days:3}<end_function_call>",
     # GLM, DeepSeek (three), Kimi, MiniMax and other invokes, gpt-oss, LFM2, Cohere.
     f"<tool_call>price_history\n{GLM.format('symbol', 'AAA')}\n{GLM.format('days', 3)}\n</tool_call>",
     f"{DEEPSEEK}function<\uff5ctool\u2581sep\uff5c>price_history\n```json\n{json.dumps(ARGUMENTS)}\n```{DEEPSEEK_END}",

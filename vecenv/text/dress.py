@@ -21,7 +21,9 @@ _LOOKS = str.maketrans(
     {
         **dict.fromkeys("\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))), " "),
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d\u2022\u25e6\u25aa\u25cf\xb7", "-"),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d", "-"),
+        # No sign of a number.
+        **dict.fromkeys("\u2022\u25e6\u25aa\u25cf\xb7", "*"),
         **dict.fromkeys("\u201c\u201d\u201e\xab\xbb", '"'),
         **dict.fromkeys("\u2018\u2019\u201a\u2039\u203a", "'"),
         **dict(zip("\uff1a\uff1b\uff0c\u3002\uff05\uff1d\uff20\uff0b", ":;,.%=@+", strict=True)),
