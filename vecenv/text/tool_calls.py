@@ -11,7 +11,7 @@ Whichever it is, a call is read in all of these forms, since models keep the one
 1.  **Marked.** Behind ``<tool_call>`` (Hermes, Qwen), ``<|tool_call|>`` (Granite, Phi), ``[TOOL_CALLS]`` (Mistral) or
     ``<|python_tag|>`` (Llama): an object, a list of them, ``name{...}`` or ``name(argument=value)``. Behind
     ``<function=name>`` (Llama, Qwen coders): an object, or ``<parameter=argument>value</parameter>``. The spellings of
-    GLM, DeepSeek, Kimi, gpt-oss, LFM2, Cohere, and ``<invoke name="name">`` (MiniMax and others) become these.
+    GLM, DeepSeek, Kimi, gpt-oss, LFM2, Cohere, Gemma, and ``<invoke name="name">`` (MiniMax and others) become these.
 2.  **ReAct**, with ``json`` only if there is an ``Action Input``.
 3.  **Alone**, also behind other words or in a code fence: an object or a list of objects, or a line
     ``name(argument=value)``.
@@ -64,6 +64,7 @@ _NAMED = re.compile(r"([a-z_][\w.]*+)\s*+(?:\[ARGS\]\s*+)?(?=\{)", _FLAGS)
 _PYTHON = re.compile(r"^[ \t>*`-]*+(\[?[a-z_]\w*+\(.*\)\]?)[ \t`.]*$", re.ASCII | re.MULTILINE)
 _WARNED = re.compile(r"\\|[0-9][a-z]", _FLAGS)
 _FENCE = re.compile(r"\A\s*+```\w*+", _FLAGS)
+_BARE_KEY = re.compile(r"\"[^\"]*+\"|\b([a-z_]\w*+)(?=\s*+:)", _FLAGS)
 _BAR, _GAP = "[|\uff5c]", "[_\u2581]"
 _SPELLINGS = tuple(
     (re.compile(spelling.replace("%", _BAR).replace("~", _GAP), _FLAGS), known)
@@ -71,7 +72,8 @@ _SPELLINGS = tuple(
         (r"<(/?)%DSML%", r"<\1"),
         (r"<(?:minimax:tool_call|function_calls|%tool~calls~(?:section~)?begin%)>", "<tool_calls>"),
         (
-            r"</(?:minimax:tool_call|function_calls|invoke)>|<%tool~calls?~(?:section~)?end%>|<%END_ACTION%>|<%call%>",
+            r"</(?:minimax:tool_call|function_calls|invoke)>|<%tool~calls?~(?:section~)?end%>|<%END_ACTION%>|<%call%>"
+            r"|<tool_call%>|<end_function_call>",
             "</tool_call>",
         ),
         (r"<%(?:tool_call_start|START_ACTION)%>", "<tool_call>"),
@@ -88,6 +90,11 @@ _SPELLINGS = tuple(
         (r"<parameter name=\"([\w.-]{1,64})\"(?: string=\"\w{1,5}\")?>", r"<parameter=\1>"),
         (r"<arg_key>\s*+([\w.-]{1,64})\s*+</arg_key>\s*+<arg_value>", r"<parameter=\1>"),
         (r"</arg_value>", "</parameter>"),
+        (r"<%\"%>|<escape>", '"'),
+        (
+            r"<(?:%tool_call|start_function_call)>\s*+call:([\w.-]{1,64}+\{[^<]*+)",
+            lambda call: "<tool_call>" + _BARE_KEY.sub(lambda key: f'"{key[1]}"' if key[1] else key[0], call[1]),
+        ),
         (r"<tool_call>\s*+([a-z_][\w.-]{0,63}+)\s*+(?=<parameter=|</tool_call>)", r"<function=\1>"),
     )
 )
