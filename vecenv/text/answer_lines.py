@@ -93,10 +93,8 @@ def shown(line: str) -> str:
     return repr(line if len(line) <= 40 else f"{line[:40]}…")
 
 
-def answer_lines(text: object, undressed: bool = False) -> list[str]:
+def answer_lines(text: str, undressed: bool = False) -> list[str]:
     """Return the lines of an answer in upper case by the rules of this module; never raises."""
-    if not isinstance(text, str):
-        return []
     if undressed:
         text = look_alikes(without_marks(str(text)))
     if not str.isascii(text):
