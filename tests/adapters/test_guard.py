@@ -101,6 +101,13 @@ def test_an_endless_answer_is_an_invalid_one(market: Served, size: int, characte
         assert step(connection, "BUY 0.5" + " " * 40_000)["data"]["observation"]["valid"]
 
 
+def test_what_a_smaller_limit_cuts_off_is_not_played():
+    with served(Limits(sessions=1, message_bytes=SMALL)) as market, market.connected() as connection:
+        reset(connection)
+        assert code(step(connection, "BUY 0.5;" * SMALL)) == "MESSAGE_TOO_LARGE"
+        assert code(step(connection, "BUY 0.5" + " " * SMALL + ".")) == "MESSAGE_TOO_LARGE"
+
+
 def test_depth_size_and_urls_to_the_letter_and_limits_above_zero():
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels

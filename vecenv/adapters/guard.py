@@ -35,6 +35,9 @@ REFUSED = {"UNAUTHORIZED": 401, "FORBIDDEN": 403, "UNKNOWN_HOST": 400}
 OPEN_PATHS = ("/health",)
 """Paths without authentication, for health checks."""
 
+LONGEST_TEXT = 49_152
+"""Maximum characters of an answer, its reasoning included; a longer one is an invalid answer."""
+
 
 @dataclass(frozen=True)
 class Limits(Settings):
@@ -43,7 +46,7 @@ class Limits(Settings):
     sessions: Count = 64
     """Concurrent sessions."""
     message_bytes: Count = 65_536
-    """Largest message; a larger one is rejected with an error, but of an answer's text the end is cut off."""
+    """Largest message; a larger one is rejected with an error, but an answer beyond `LONGEST_TEXT` is an invalid one."""
     request_seconds: Positive = 30.0
     """Time limit for a complete HTTP request, headers and body, and for the first message of a client without a free
     session; then the connection is closed."""
@@ -249,9 +252,10 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
 def _shortened(raw: str | bytes, most_bytes: int, fault: MessageFault) -> dict[str, Any]:
     """Return a step that is too large with as many characters of its texts as a message may have bytes.
 
-    So an endless answer reaches the session, to which it is an invalid one. Any other message raises the fault.
+    So an endless answer reaches the session, to which it is an invalid one. Any other message raises the fault, and so
+    does one whose shortened text the session would read.
     """
-    if fault.code != "MESSAGE_TOO_LARGE":
+    if fault.code != "MESSAGE_TOO_LARGE" or most_bytes <= LONGEST_TEXT:
         raise fault
     value = read_message(raw, len(raw) * 4)
     data = value.get("data")

@@ -7,7 +7,8 @@ from typing import Any
 from openenv.core import EnvClient
 from openenv.core.client_types import StepResult
 
-from vecenv.adapters.openenv.models import LONGEST_TEXT, MarketAction, MarketObservation, MarketState
+from vecenv.adapters.guard import LONGEST_TEXT
+from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 
 
 class MarketClient(EnvClient[MarketAction, MarketObservation, MarketState]):

@@ -5,9 +5,6 @@ from __future__ import annotations
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
-LONGEST_TEXT = 49_152
-"""Maximum characters of an answer, its reasoning included; a longer one is an invalid answer."""
-
 
 class MarketAction(Action):
     """Text of an agent: its orders of the day, or a tool call."""

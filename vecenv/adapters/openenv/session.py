@@ -15,7 +15,8 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata
 
 import vecenv
-from vecenv.adapters.openenv.models import LONGEST_TEXT, MarketAction, MarketObservation, MarketState
+from vecenv.adapters.guard import LONGEST_TEXT
+from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
 from vecenv.adapters.openenv.web import EpisodeDay, episode_html
