@@ -104,7 +104,7 @@ def test_workers_of_one_seed_are_warned_of_until_they_are_seeded():
         if seeded:
             workers.set_seed(3)
         messages = warned(lambda workers=workers: (workers.reset(), workers.reset()))
-        assert len(messages) == told and all("workers of this SerialEnv that were made with seed 5" in m for m in messages)
+        assert len(messages) == told and all("this SerialEnv that were made with seed 5" in m for m in messages)
     assert warned(lambda: [env(seed=5).reset() for _ in range(2)]) == []
 
 

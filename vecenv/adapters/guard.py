@@ -46,7 +46,7 @@ class Limits(Settings):
     sessions: Count = 64
     """Concurrent sessions."""
     message_bytes: Count = 65_536
-    """Largest message; a larger one is rejected with an error, but an answer beyond `LONGEST_TEXT` is an invalid one."""
+    """Largest message; a larger one is rejected, but an answer beyond `LONGEST_TEXT` is an invalid one."""
     request_seconds: Positive = 30.0
     """Time limit for a complete HTTP request, headers and body, and for the first message of a client without a free
     session; then the connection is closed."""

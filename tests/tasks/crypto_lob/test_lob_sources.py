@@ -189,7 +189,7 @@ def test_times_of_a_unit_that_is_certain_are_read(unit, name, tmp_path):
     books = clocked(read_snapshots(str(tmp_path / "books.parquet")), 1.0, 1.0)
     for times, fault in (
         (start // 1_000 + np.arange(8), "row 0, ts_ms: 1735689600 is a time from 1990 to 2100 in seconds, in .* 1970"),
-        (np.append(start + steps[1:], start // 1_000), "row 7, ts_ms: 1735689600 is a time from 1990 to 2100 in seconds"),
+        (np.append(start + steps[1:], start // 1_000), "row 7, ts_ms: 1735689600 is a time from 1990 to 2100 in"),
         (start * 10 + steps, r"row 0, ts_ms: 17356896\d+ is no time from 1970 to 2100"),
     ):
         with pytest.raises(MarketDataError, match=fault):
