@@ -13,6 +13,7 @@ from torchrl.data import Bounded
 
 from vecenv import Scenario, Task, TaskText
 from vecenv.core.random import uniform
+from vecenv.learn.evaluation import Domain
 
 _NUMBER = re.compile(r"-?(0?\.[0-9]{1,9}|[01]|1\.0{1,9})")
 
@@ -99,7 +100,7 @@ REACH_ZERO = Task(
     scenario=ReachZero,
     config=WalkConfig,
     agents={"stand": Stand, "homewards": Homewards},
-    reference="stand",
+    domain=Domain(reference="stand"),
     outcomes={"distance": "count"},
     text=WalkText,
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.market.account import MarketAccount
+from vecenv.learn.evaluation import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import refuse_unknown
@@ -28,9 +28,6 @@ Config = TypeVar("Config", bound=Any)
 
 Split = Literal["train", "validation", "test"]
 """What episodes are for."""
-
-BEST_RULE = "best_rule"
-"""Name of the agent of `Task.best` in tables and files."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,9 @@ class Task:
         generator: of the market that `make` draws by default.
         agents: factories of untrained (baseline) agents, without arguments, by name.
         scale: what values of the grade mean, in a sentence for tables.
-        reference: name of the baseline agent to which others are compared.
-        hindsight: name of the baseline agent that sees the future.
         outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
             ``currency``, ``share`` or ``count``. The grade is implied.
-        beside_account: outcomes that tables and results show beside the metrics of the account.
-        account: reads the accounts of a trading task.
-        bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
-        best: makes the agent `BEST_RULE` for an environment, whose market's best rule is known; None if it is not.
+        domain: what episodes tell beside reward, grade and outcomes, and what agents are compared with.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
@@ -69,15 +61,12 @@ class Task:
         shortened: returns a config whose episodes fit into a number of days.
         parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
             a market that reads data of its own; others tell them apart by their random numbers alone.
-        blocks: returns the block of time of each episode that an environment is at the start of, shape (N,), int64:
-            episodes of one block are not independent. By default all are.
         trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
             their training config and the environment of a comparison; by default the trained policy or the ensemble.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
-        figures: draws the family's pictures by file name, given the test environment, the compared agents and the seed.
         recording: of episodes; None for a task whose episodes are not recorded.
     """
 
@@ -89,26 +78,19 @@ class Task:
     generator: str = "synthetic"
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     scale: str = ""
-    reference: str = "buy_and_hold"
-    hindsight: str = "oracle"
     outcomes: Mapping[str, str] = field(default_factory=dict)
-    beside_account: Sequence[str] = ()
-    account: MarketAccount | None = None
-    bound: Callable[[VecEnv], Tensor | None] | None = None
-    best: Callable[[VecEnv], Any] = lambda env: None
+    domain: Domain = field(default_factory=Domain)
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     one_choice: Callable[[Any], bool] = lambda config: True
     numbers: Callable[[Any], bool] = lambda config: True
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     parted: Callable[[Any, Any], Any] = lambda config, part: config
-    blocks: Callable[[VecEnv], Tensor] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
-    figures: Callable[[VecEnv, Mapping[str, Any], int], Mapping[str, Any]] | None = None
     recording: Recording[Any, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

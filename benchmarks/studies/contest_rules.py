@@ -21,7 +21,7 @@ from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.learn.agents import Agent
-from vecenv.learn.significance import bootstrap_interval
+from vecenv.learn.intervals import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.system.settings import Count, Settings
 from vecenv.tasks.crypto_lob.agents import Imbalance

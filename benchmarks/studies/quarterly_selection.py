@@ -1,6 +1,6 @@
 """Quarterly selection among agents.
 
-The ensemble strategy of `vecenv.learn.quarters` on one history: every quarter all candidates are trained anew on the
+The ensemble strategy of `vecenv.finance.quarters` on one history: every quarter all candidates are trained anew on the
 days so far, and the one with the best Sharpe ratio of the validation trades; what the others would have earned is told
 too. Accounts start a quarter in cash, and sell everything while turbulence is above the training window's threshold.
 """
@@ -18,6 +18,8 @@ from torch import Tensor
 import vecenv
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.core.env import VecEnv
+from vecenv.finance.metrics import EpisodeCurves, episode_metrics
+from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.combination import best_of
@@ -25,10 +27,8 @@ from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.ensemble import MeanPolicy
 from vecenv.learn.evaluation import play
 from vecenv.learn.learner_config import NetworkConfig
-from vecenv.learn.metrics import EpisodeCurves, episode_metrics
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.learn.runs import run
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
@@ -163,6 +163,6 @@ def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent
 
 
 def figures(returns: Tensor, year: float) -> dict[str, float]:
-    """Return the metrics of `vecenv.learn.metrics.episode_metrics` that daily returns alone determine."""
+    """Return the metrics of `vecenv.finance.metrics.episode_metrics` that daily returns alone determine."""
     metrics = episode_metrics(EpisodeCurves.of_returns(returns, year))
     return {name: float(metrics[name]) for name in ("cumulative_return", "sharpe", "max_drawdown", "cvar")}

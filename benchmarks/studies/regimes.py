@@ -17,7 +17,7 @@ from torch import Tensor
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.benchmarks.studies.train_on_synthetic import complete_symbols
-from vecenv.learn.significance import bootstrap_interval
+from vecenv.learn.intervals import bootstrap_interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.worldmodel.network.checkpoint import load_network

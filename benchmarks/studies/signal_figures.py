@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from vecenv.benchmarks.studies.matrix import Column
-from vecenv.learn.metrics import CVAR_TAIL, EpisodeCurves, Interval, episode_metrics, student_quantile
-from vecenv.learn.significance import bootstrap_interval
+from vecenv.finance.metrics import CVAR_TAIL, EpisodeCurves, episode_metrics
+from vecenv.learn.intervals import Interval, bootstrap_interval, student_quantile
 
 BLOCK = 21
 """Days of a block of the bootstrap, a month."""

@@ -25,11 +25,11 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
+from vecenv.finance.metrics import Summary, episode_metrics, independent_groups, summarise
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.evaluation import play
-from vecenv.learn.metrics import Interval, Summary, episode_metrics, independent_groups, student_quantile, summarise
+from vecenv.learn.intervals import DRAWS, Interval, student_quantile
 from vecenv.learn.ppo import PPOConfig, train
-from vecenv.learn.significance import DRAWS
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.tape import MarketTape
@@ -274,7 +274,7 @@ def difference_over_seeds(
     """Return the mean of a metric, or of a difference, over training seeds with a 95% interval.
 
     Training and market days are random. The variance is the sum of that of the mean over seeds, and of the
-    delete-a-group jackknife over days of the mean of all seeds (as `vecenv.learn.metrics.Summary`). Both contain the
+    delete-a-group jackknife over days of the mean of all seeds (as `vecenv.finance.metrics.Summary`). Both contain the
     variance of the seed-day interaction, so the interval is conservative (Cameron, Gelbach and Miller, "Robust
     inference with multiway clustering", Journal of Business and Economic Statistics 29(2), 2011, subtract it once).
     The margin is of Student's t with the degrees of freedom of Satterthwaite, Biometrics Bulletin 2(6), 1946.

@@ -17,7 +17,7 @@ from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.throughput.texts import typical_texts
 from vecenv.benchmarks.workloads import task_market, workload_config
 from vecenv.core.env import VecEnv
-from vecenv.market.account import tape_of
+from vecenv.finance.trading import tape_of
 from vecenv.text.door import TextDoor
 
 

@@ -18,7 +18,7 @@ from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.workloads import fill_given_actions, task_market, workload_config
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.market.account import tape_of
+from vecenv.finance.trading import Trading, tape_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make_spoken, task_of
 from vecenv.tasks.commands.simulated import is_simulated
@@ -66,7 +66,7 @@ def _texts(env: VecEnv, row_counts: Sequence[int]) -> Sequence[Workload]:
         told = {"characters": fmean(map(len, door.render(ids)))}
         workloads.append(Workload(f"render {rows}", partial(door.render, ids), rows, "texts", told=told))
     rows = max(row_counts)
-    if task_of(env).account is None:
+    if not isinstance(task_of(env).domain, Trading):
         draw = Random(0)
         answers = [env.scenario.text.random_answer(draw) for _ in range(rows)]
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from vecenv.learn.evaluation import Domain
 from vecenv.registry import Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
 from vecenv.tasks.agent_market.config import SeatConfig
@@ -39,10 +40,9 @@ AGENT_MARKET = Task(
     one_choice=lambda config: config.action == "discrete",
     numbers=lambda config: config.action == "continuous",
     agents=TRADERS,
-    reference="hold",
     scale="0.5 at no profit, 0.73 at a return of env.grade_scale (a share of the initial cash), 0.27 at minus it",
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
-    figures=trading_figures("Position"),
+    domain=Domain(reference="hold", pictures=trading_figures("Position")),
     text=TradingText,
     spoken=spoken,
     recording=MarketRecording(),
@@ -57,10 +57,9 @@ EXECUTION = Task(
     one_choice=lambda config: False,
     numbers=lambda config: False,
     agents=EXECUTORS,
-    reference="twap",
     scale="0.5 at no shortfall to the price at the start, 0.27 at one of env.grade_scale, 0.73 at as much gained",
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
-    figures=execution_figures,
+    domain=Domain(reference="twap", pictures=execution_figures),
     text=ExecutionText,
     spoken=spoken,
     recording=MarketRecording(),
@@ -75,10 +74,9 @@ MARKET_MAKING = Task(
     one_choice=lambda config: False,
     numbers=lambda config: False,
     agents=QUOTERS,
-    reference="fixed_spread_4",
     scale="0.5 at no profit, 0.73 at a profit of env.grade_scale, 0.27 at a loss of it",
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
-    figures=trading_figures("Inventory"),
+    domain=Domain(reference="fixed_spread_4", pictures=trading_figures("Inventory")),
     text=MarketMakingText,
     spoken=spoken,
     recording=MarketRecording(),

@@ -61,7 +61,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
         options = early_options(TextTaskOptions, args)
         record = task_named(options.task)
-        agents = tuple(name for name in cls.agents if name in record.agents) or (record.reference,)
+        agents = tuple(name for name in cls.agents if name in record.agents) or (record.domain.reference,)
         env = with_preset(text_config(options.task), "task", options.task_preset)
         return cls(task=options.task, market=default_market(options.task), agents=agents, env=env)
 

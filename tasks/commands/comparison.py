@@ -16,9 +16,10 @@ from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.combination import Combination, Kind, validation_sharpes
 from vecenv.learn.diversity import Diversity, diversity, draws_actions
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
+from vecenv.learn.evaluation import BEST_RULE, domain_of
 from vecenv.learn.policies import load_policy
 from vecenv.market.tape import MarketTape
-from vecenv.registry import BEST_RULE, task_named, task_of
+from vecenv.registry import task_named, task_of
 from vecenv.system.preset_files import with_values
 from vecenv.system.settings import with_earlier
 from vecenv.tasks.commands.run_folder import read_checkpoint
@@ -192,7 +193,7 @@ def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversi
 
 def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
     """Return baselines of the environment's task, and the best rule if the market knows it, by name."""
-    known, best = task_of(env).agents, task_of(env).best(env)
+    known, best = task_of(env).agents, domain_of(env).best(env)
     return {name: known[name]() for name in names} | ({} if best is None else {BEST_RULE: best})
 
 

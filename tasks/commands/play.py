@@ -84,7 +84,7 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     recording = record.check_recording()
     env, market = _environment(settings, record, console)
     played = play(env, console, market)
-    names = [name for name in (record.reference, record.hindsight) if name in record.agents]
+    names = [name for name in (record.domain.reference, record.domain.hindsight) if name in record.agents]
     references = {name: recording.record(env, record.agents[name](), [0], settings.seed)[0] for name in names}
     console.print(outcome_table(recording, {"you": played, **references}))
     if settings.record is not None:

@@ -76,8 +76,8 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
         record = replace(record, grade_parts=replayed[line].grade_parts)
         task, recording = task_named(record.task), recording_of(record)
         env = recorded_start([record], scenario, device)
-        (reference,) = recording.record(env, task.agents[task.reference](), [0])
-        write_report(settings.report, recording, record, reference, task.reference, scenario)
+        (reference,) = recording.record(env, task.agents[task.domain.reference](), [0])
+        write_report(settings.report, recording, record, reference, task.domain.reference, scenario)
         console.print(f"Report written to {settings.report}", soft_wrap=True)
     return {"file": str(settings.file), "episodes": [{"line": line, **_summary(records[line])} for line in records]}
 

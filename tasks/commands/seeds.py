@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.learn.run_files import CHECKPOINT
 from vecenv.tasks.commands.comparison import ENSEMBLE, TRAINED
 from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings

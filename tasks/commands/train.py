@@ -18,6 +18,7 @@ import vecenv
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
+from vecenv.finance.trading import tape_of
 from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
 from vecenv.learn.cppo import CPPO, EnsembleCPPO
@@ -289,7 +290,7 @@ def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -
     """Print how many days of the market a batch shows, and a warning if independent rows would show far more."""
     if "market_rows" not in metrics:
         return
-    tape = task_named(learner.env.scenario.name).account.tape(learner.env)  # type: ignore[union-attr]
+    tape = tape_of(learner.env)
     steps, days = metrics["frames"], tape.num_paths * (tape.num_days - tape.first_day - 1)
     expected = days * (1 - math.exp(-steps / days))
     console.print(

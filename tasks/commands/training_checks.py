@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named, warn_of_slow_bfloat16
 from vecenv.core.memory import check_memory
+from vecenv.finance.trading import Trading
 from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
@@ -96,7 +97,7 @@ def _check_combining(settings: TrainSettings) -> None:
         return
     if not settings.validation_fraction:
         raise ValueError(f"--combine {settings.combine} needs validations: set a --validation-fraction above 0")
-    if task.account is None:
+    if not isinstance(task.domain, Trading):
         raise ValueError(f"--combine {settings.combine} needs accounts, which task {settings.task!r} does not have")
 
 

@@ -14,7 +14,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.learn.metrics_log import METRICS, MetricsLog, read_metrics
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.partial_dependence import dependence_figure

@@ -7,6 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.evaluation import Domain
 from vecenv.registry import Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
@@ -39,11 +40,10 @@ CRYPTO_LOB = Task(
     scenario=CryptoLob,
     config=CryptoLobConfig,
     agents=BASELINES,
-    reference="hold",
     one_choice=lambda config: config.action in ("target", "step"),
     numbers=lambda config: config.action == "continuous",
     parted=parted,
-    blocks=starts_of,
+    domain=Domain(reference="hold", hindsight="oracle", blocks=starts_of, pictures=lob_figures),
     scale="0.5 at no profit, 0.73 at a return of +1% of the initial cash, 0.27 at -1%",
     outcomes={
         "total_return": "share",
@@ -58,7 +58,6 @@ CRYPTO_LOB = Task(
         "costs": "currency",
         "unfilled": "count",
     },
-    figures=lob_figures,
     text=LobText,
     spoken=spoken,
     text_config=lambda: CryptoLobConfig(step_gap=TEXT_SECONDS, episode_steps=TEXT_STEPS, depth=TEXT_LEVELS),

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.trading import tape_of
 from vecenv.learn.agents import Agent, Random
-from vecenv.market.account import tape_of
 from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scores import moved_by_sentiment
 from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts

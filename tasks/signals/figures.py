@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.metrics import independent_groups
+from vecenv.finance.trading import tape_of
 from vecenv.learn.agents import Agent
 from vecenv.learn.figures import COLOURS, empty_figure
-from vecenv.learn.metrics import Interval, independent_groups
-from vecenv.learn.significance import bootstrap_interval
-from vecenv.market.account import tape_of
+from vecenv.learn.intervals import Interval, bootstrap_interval
 from vecenv.registry import task_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Fi
 def worth_of_scores(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Worth]:
     """Play the episodes of a seed with every strength, with scores and with shuffled ones."""
     record, count = task_of(env), env.num_envs
-    reference = _growth(env, record.agents[record.reference](), torch.arange(count), seed)
+    reference = _growth(env, record.agents[record.domain.reference](), torch.arange(count), seed)
     groups = independent_groups(env.state.path, env.state.start_day, 1)[0]
     scale = 100.0 * tape_of(env).periods_per_year / float(env.rows.elapsed.double().mean())
     found: dict[str, list[list[Interval]]] = {name: [] for name in agents}

@@ -33,7 +33,6 @@ SIGNALS = replace(
     market=market_options,
     generator="news",
     agents=AGENTS,
-    best=best_rule,
-    figures=figures,
+    domain=replace(STOCK_TRADING.domain, best=best_rule, pictures=figures),
 )
 """The record of stock trading, with scores."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.market.account import MarketAccount, tape_of
+from vecenv.finance.trading import Trading, tape_of
 from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.stock_trading.agents import BASELINES, BestRule, config_of_env, cost_rate, return_bound
@@ -67,10 +67,8 @@ STOCK_TRADING = Task(
     market=market_options,
     agents=BASELINES,
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
-    account=MarketAccount(),
     scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
-    bound=bound,
-    best=best,
+    domain=Trading(bound=bound, best=best),
     compared=compared,
     smooth=smooth,
     one_choice=lambda config: False,

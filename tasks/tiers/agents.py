@@ -11,9 +11,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.random import step_bits
 from vecenv.core.streams import EpisodeStream
+from vecenv.finance.trading import tape_of
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
-from vecenv.market.account import tape_of
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
 from vecenv.tasks.tiers.order_list import Kind, Limits, affordable, capacity

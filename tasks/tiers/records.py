@@ -17,6 +17,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
+from vecenv.finance.recorded_markets import TapeRecorder, check_same_market, recorded_market
 from vecenv.market.load import MarketOptions
 from vecenv.registry import task_named
 from vecenv.tasks.tiers.config import TierConfig
@@ -26,8 +27,7 @@ from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
 from vecenv.text.money import exact_money, sign_of
-from vecenv.text.recorded_markets import check_same_market, recorded_market
-from vecenv.text.recorder import Recorder, chat
+from vecenv.text.recorder import chat
 from vecenv.text.recording import Recording, recorded_config
 from vecenv.text.records import EpisodeRecord, StepRecord
 
@@ -110,7 +110,7 @@ def day_rows(record: RecordedEpisode) -> list[dict[str, Any]]:
     ]
 
 
-class EpisodeRecorder(Recorder[RecordedDay, RecordedEpisode]):
+class EpisodeRecorder(TapeRecorder[RecordedDay, RecordedEpisode]):
     """Steps an environment of the trading tiers and records the current episode of some of its rows; see `Recorder`."""
 
     episode = RecordedEpisode

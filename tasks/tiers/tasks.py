@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
+from vecenv.finance.trading import Trading
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
-from vecenv.market.account import MarketAccount
 from vecenv.market.load import MarketOptions
 from vecenv.registry import Task, make
 from vecenv.tasks.tiers.agents import AGENTS
@@ -98,7 +98,7 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         market=market_options,
         agents=AGENTS,
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
-        account=MarketAccount(),
+        domain=Trading(),
         scale="calibrated is participation × position × discipline; a position is 1 at hindsight's net return, 0.5 at "
         "buy and hold's, and 0 at half of hindsight's lead (at least a point) below that, which may be a gain",
         compared=compared,

@@ -8,6 +8,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.small_env import same_bits
+from vecenv.finance.quarters import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
@@ -16,7 +17,6 @@ from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_a
 from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, SignVotePolicy, VotePolicy, disagreement, load_ensemble
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, Trained
-from vecenv.learn.quarters import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape

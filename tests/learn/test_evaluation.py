@@ -14,12 +14,14 @@ from tests.reach_zero import REACH_ZERO
 from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
+from vecenv.finance.evaluation import AccountRecord, Traded
+from vecenv.finance.metrics import EpisodeCurves, episode_metrics
+from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.episode_metrics import episode_metrics as metrics_of_rollout
 from vecenv.learn.episode_metrics import members_metrics, outcomes
-from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation, Traded, evaluate
+from vecenv.learn.evaluation import AgentRecord, Evaluation, evaluate
 from vecenv.learn.evaluation_table import _interval_text, _ratio_text, _short, evaluation_table
-from vecenv.learn.metrics import EpisodeCurves, Interval, episode_metrics
-from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
+from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vecenv
-from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
+from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.learning_curve import learning_curve_figure
 from vecenv.learn.report import write_run_folder
@@ -54,7 +54,7 @@ def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monke
         assert line[0] == 0 and line[-1] == pytest.approx(100 * table.mean, abs=1e-9)
         assert any(abs(band - 100 * table.low) < 1e-9) and any(abs(band - 100 * table.high) < 1e-9)
     assert [axis.get_yscale() for axis in figure.axes] == ["linear", "linear"]
-    monkeypatch.setattr("vecenv.learn.account_figures._LOG_SCALE_RATIO", 1.01)
+    monkeypatch.setattr("vecenv.finance.account_figures._LOG_SCALE_RATIO", 1.01)
     assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["log", "linear"]
     # An agent alone is shown, whatever it knows, and has nothing beside it.
     for name in ("oracle", "buy_and_hold"):

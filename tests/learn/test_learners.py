@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vecenv.core import compiling
+from vecenv.finance.quarters import QuarterConfig
 from vecenv.learn import runs
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.combination import Combination
@@ -17,7 +18,6 @@ from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GRPOConfig
 from vecenv.learn.learner_config import RunConfig
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.quarters import QuarterConfig
 from vecenv.learn.sac import SACConfig
 from vecenv.learn.td3 import TD3Config
 from vecenv.testing import LearnerFault, check_learner, learner_case

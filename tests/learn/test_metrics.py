@@ -9,23 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import (
-    EpisodeCurves,
-    Summary,
-    episode_metrics,
-    independent_groups,
-    student_quantile,
-    summarise,
-)
-from vecenv.learn.significance import (
-    bootstrap_interval,
-    bootstrap_of_sums,
-    correlation_of_sums,
-    deflated_sharpe,
-    expected_maximum_sharpe,
-    probabilistic_sharpe,
-    returns_by_day,
-)
+from vecenv.finance.metrics import EpisodeCurves, Summary, episode_metrics, independent_groups, summarise
+from vecenv.finance.significance import deflated_sharpe, expected_maximum_sharpe, probabilistic_sharpe, returns_by_day
+from vecenv.learn.intervals import bootstrap_interval, bootstrap_of_sums, correlation_of_sums, student_quantile
 
 YEAR = 365
 

@@ -40,11 +40,3 @@ def updated_moments(step_return: Tensor, moments: Tensor, decay: Tensor) -> Tens
 def risk_penalised(step_return: Tensor, risk_aversion: Tensor) -> Tensor:
     """Return r - λ r², the mean-variance utility of one step. Shape: ()."""
     return step_return - risk_aversion.to(step_return.dtype) * step_return * step_return
-
-
-def risk_weighed(reward: Tensor, level: Tensor) -> Tensor:
-    """Return rewards after their risk: gains divided by the level (above 1 riskier), losses multiplied.
-
-    Dividing losses too, as a factor of the whole return does, would reward risk taken at a loss.
-    """
-    return torch.where(reward > 0, reward / level, reward * level)

@@ -37,12 +37,12 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
-from vecenv.kernels.rewards import risk_weighed
 from vecenv.learn.advantages import discounted_sums
 from vecenv.learn.cppo_objective import (
     CVAR_METRICS,
     CPPOConfig,
     mean_return,
+    risk_weighed,
     shortfall_penalty,
     trajectory_returns,
 )

@@ -99,3 +99,11 @@ def shortfall_penalty(
     """
     amount = multiplier / (1 - alpha) * (nu - returns).clamp(min=0) / unit
     return Penalty(torch.minimum(amount, cap), returns < nu, amount > cap)
+
+
+def risk_weighed(reward: Tensor, level: Tensor) -> Tensor:
+    """Return rewards after their risk: gains divided by the level (above 1 riskier), losses multiplied.
+
+    Dividing losses too, as a factor of the whole return does, would reward risk taken at a loss.
+    """
+    return torch.where(reward > 0, reward / level, reward * level)

@@ -9,7 +9,7 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
-from vecenv.registry import task_of
+from vecenv.learn.evaluation import domain_of
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:
@@ -18,15 +18,9 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
 
 
 def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
-    """Return the number of ``episodes`` that ended within rows (T, N), and their `outcomes`.
-
-    Of a trading task also ``market_rows``, the number of distinct days of the market, of any path.
-    """
+    """Return the number of ``episodes`` that ended in rows (T, N), what their domain tells, and their `outcomes`."""
     step, ids = rows.done.nonzero(as_tuple=True)
-    metrics: dict[str, float] = {"episodes": len(step)}
-    account = task_of(env).account
-    if account is not None:
-        metrics["market_rows"] = account.market_rows(rows.state)
+    metrics: dict[str, float] = {"episodes": len(step)} | domain_of(env).of_steps(rows.state)
     return metrics | outcomes(env, rows[step, ids], ids)
 
 
@@ -56,13 +50,12 @@ def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[st
     each = env.num_envs // num_members
     values = outcome_values(env, rows[step, ids], ids) if len(ids) else {}
     by_member = {name: value.cpu() for name, value in values.items()}
-    member, account, metrics = (ids // each).cpu(), task_of(env).account, []
+    member, metrics = (ids // each).cpu(), []
     rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
     for number, reward in enumerate(rewards):
         own = member == number
         found: dict[str, float] = {"reward": reward, "episodes": int(own.sum())}
-        if account is not None:
-            found["market_rows"] = account.market_rows(rows[:, number * each : (number + 1) * each].state)
+        found |= domain_of(env).of_steps(rows[:, number * each : (number + 1) * each].state)
         told = {name: float(by_member[name][own].mean()) if own.any() else math.nan for name in _outcome_names(env)}
         metrics.append(found | told)
     return metrics

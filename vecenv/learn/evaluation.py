@@ -1,36 +1,30 @@
-"""Evaluation of agents on the same episodes: grades, outcomes and trading metrics with confidence intervals."""
+"""Evaluation of agents on the same episodes, and the domain of a task: what episodes tell beside their reward."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.learn.agents import Agent
-from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
-from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
-from vecenv.market.account import AccountView
-from vecenv.registry import BEST_RULE, task_of
+from vecenv.learn.figures import rewards_figure
+from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True)
-class AccountRecord:
-    """Accounts of one agent in N episodes, money in currency.
+BEST_RULE = "best_rule"
+"""Name of the agent of `Domain.best` in tables and files."""
 
-    Attributes:
-        positions: value of the holdings in the first episode. Shape: (T + 1, K), float64.
-    """
-
-    curves: EpisodeCurves
-    positions: Tensor
+MOST_OUTCOMES = 6
+"""Outcomes in the table of a task without a domain of its own, at most: the first ones. The JSON has the others."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,6 @@ class AgentRecord:
         outcomes: episode outcomes by name. Shape of each: (N,).
         reward: sum of the rewards of every episode. Shape: (N,), float64.
         length: steps of every episode. Shape: (N,), int64.
-        account: of a trading task; else None.
         grade_parts: what the grade is made of, if it has parts. Shape of each: (N,).
     """
 
@@ -50,33 +43,7 @@ class AgentRecord:
     outcomes: dict[str, Tensor]
     reward: Tensor
     length: Tensor
-    account: AccountRecord | None
     grade_parts: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def curves(self) -> EpisodeCurves:
-        """Equity, traded value, cash and length of every episode; ValueError of a task that does not trade."""
-        if self.account is None:
-            raise ValueError("the task has no accounts")
-        return self.account.curves
-
-
-@dataclass(frozen=True)
-class Traded:
-    """Market positions of the episodes of a trading task.
-
-    Attributes:
-        dates: of the market. Shape: (T,), datetime64.
-        path: of each episode. Shape: (N,).
-        start_day: of each episode. Shape: (N,).
-        return_bound: upper bound of the cumulative return, None without one. Shape: (N,).
-    """
-
-    symbols: tuple[str, ...]
-    dates: np.ndarray
-    path: Tensor
-    start_day: Tensor
-    return_bound: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -85,56 +52,35 @@ class Evaluation:
 
     Attributes:
         metadata: of the task and its market, from the scenario.
-        traded: market positions of the episodes; None for a task that does not trade.
         reference: name of the agent to which differences are taken, if it played.
         hindsight: name of the agent that sees the future.
         units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
-        beside_account: names of the outcomes of a trading task that are shown beside the metrics of its account.
         scale: what values of the grade mean.
     """
 
     metadata: dict[str, Any]
     seed: int
     num_episodes: int
-    records: dict[str, AgentRecord]
-    traded: Traded | None
+    records: Mapping[str, Any]
     reference: str
     hindsight: str
     units: Mapping[str, str]
     blocks: Tensor
-    beside_account: Sequence[str] = ()
     scale: str = ""
 
-    @property
-    def market(self) -> Traded:
-        """Market positions of the episodes; ValueError of a task that does not trade."""
-        if self.traded is None:
-            raise ValueError(f"{self.metadata['task']} does not trade")
-        return self.traded
-
-    def with_record(self, name: str, record: AgentRecord) -> Evaluation:
+    def with_record(self, name: str, record: AgentRecord) -> Self:
         """Return the evaluation with another agent that played the same episodes."""
         return replace(self, records={**self.records, name: record})
 
     @cached_property
-    def _groups(self) -> Tensor:
-        """Group of each day of each episode; without a market its block. Shape: (T, N)."""
-        if self.traded is None:
-            return self.blocks.unsqueeze(0)
-        longest = max(len(record.curves.traded) for record in self.records.values())
-        return independent_groups(self.traded.path, self.traded.start_day, longest)
+    def groups(self) -> Tensor:
+        """Group of each step of each episode: those of one are not independent. Shape: (T, N) or (1, N)."""
+        return self.blocks.unsqueeze(0)
 
     def interval(self, values: Tensor) -> Interval:
         """Return the mean of per-episode values with its bootstrap interval. Shape: (N,)."""
-        return bootstrap_interval(values, self._groups[0].to(values.device))
-
-    @cached_property
-    def summaries(self) -> dict[str, Summary]:
-        """Means of the account metrics, by agent; empty for a task that does not trade."""
-        if self.traded is None:
-            return {}
-        return {name: summarise(record.curves, self._groups) for name, record in self.records.items()}
+        return bootstrap_interval(values, self.groups[0].to(values.device))
 
     @cached_property
     def grades(self) -> dict[str, dict[str, Interval]]:
@@ -161,100 +107,160 @@ class Evaluation:
         others = {name: record for name, record in self.records.items() if name != self.reference}
         return {name: self.interval(record.reward - reference.reward) for name, record in others.items()}
 
-    @cached_property
-    def excess_log_returns(self) -> dict[str, Interval]:
-        """Mean log-return of an episode minus the reference's, with bootstrap intervals, by agent."""
-        reference = self.records.get(self.reference)
-        if reference is None or self.traded is None:
-            return {}
-        held = reference.curves.log_growth[-1]
-        return {
-            name: self.interval(record.curves.log_growth[-1] - held)
-            for name, record in self.records.items()
-            if name != self.reference
-        }
-
-    @cached_property
-    def shares_of_best(self) -> dict[str, Interval]:
-        """Excess log-return as a share of the best rule's, a ratio of two means whose interval is linearised, by agent.
-
-        Empty if no best rule played, or it has no excess.
-        """
-        if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
-            return {}
-        held = self.records[self.reference].curves.log_growth[-1]
-        best = self.records[BEST_RULE].curves.log_growth[-1] - held
-        shares = {}
-        for name, excess in self.excess_log_returns.items():
-            share = excess.mean / float(best.mean())
-            own = self.records[name].curves.log_growth[-1] - held
-            around = self.interval((own - share * best) / best.mean())
-            shares[name] = Interval(share, share + around.low, share + around.high)
-        return shares
-
-    @cached_property
-    def deflated_sharpes(self) -> dict[str, float]:
-        """Deflated Sharpe ratios, by agent; NaN for those that know the future or the law, no trials."""
-        if self.traded is None:
-            return {}
-        knowing = [name for name in (self.hindsight, BEST_RULE) if name in self.records]
-        tried = {
-            name: returns_by_day(record.curves.returns, record.curves.lived, self.traded.path, self.traded.start_day)
-            for name, record in self.records.items()
-            if name not in knowing
-        }
-        return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
+    def title(self) -> str:
+        """Return what was played, for pictures."""
+        return str(self.metadata["task"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison: grades, outcomes or metrics and differences to the reference, with 95% intervals."""
-        result: dict[str, Any] = {"num_episodes": self.num_episodes, "seed": self.seed, **self.metadata, "agents": {}}
-        if self.traded is not None and self.traded.return_bound is not None:
-            result["return_bound"] = float(self.traded.return_bound.mean())
+        """Return the comparison: grades, figures of the domain and differences to the reference, with 95% intervals."""
+        result: dict[str, Any] = {"num_episodes": self.num_episodes, "seed": self.seed, **self.metadata}
+        result |= {"agents": {}, **self.figures_json()}
         for name, grades in self.grades.items():
             entry: dict[str, Any] = {
                 grader: {"mean": interval.mean, "ci": _bounds(interval)} for grader, interval in grades.items()
             }
             if parts := self.records[name].grade_parts:
                 entry["grade_parts"] = {part: float(values.double().mean()) for part, values in parts.items()}
-            result["agents"][name] = entry | (self._outcomes_json(name) if self.traded is None else self._metrics(name))
+            result["agents"][name] = entry | self.agent_json(name)
         return result
 
-    def _outcomes_json(self, name: str) -> dict[str, Any]:
-        told = {outcome: _interval_json(interval) for outcome, interval in self.outcomes[name].items()}
-        entry: dict[str, Any] = {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
+    def figures_json(self) -> dict[str, Any]:
+        """Return what the domain tells of all agents, JSON-able."""
+        return {}
+
+    def agent_json(self, name: str) -> dict[str, Any]:
+        """Return what is told of an agent beside its grades, JSON-able."""
+        told = {outcome: interval_json(interval) for outcome, interval in self.outcomes[name].items()}
+        entry: dict[str, Any] = {"reward": interval_json(self.interval(self.records[name].reward)), **told}
         if name in self.reward_differences:
-            entry[f"minus_{self.reference}"] = {"reward": _interval_json(self.reward_differences[name])}
+            entry[f"minus_{self.reference}"] = {"reward": interval_json(self.reward_differences[name])}
         return entry
 
-    def _metrics(self, name: str) -> dict[str, Any]:
-        summary, reference = self.summaries[name], self.summaries.get(self.reference)
-        entry: dict[str, Any] = {metric: _interval_json(summary.interval(metric)) for metric in summary.mean}
-        exposure = self.records[name].curves.mean_exposure()
-        entry["exposure_by_day"] = [_or_none(round(share, 4)) for share in exposure.tolist()]
-        entry |= {outcome: _interval_json(self.outcomes[name][outcome]) for outcome in self.beside_account}
-        entry["deflated_sharpe"] = _or_none(self.deflated_sharpes[name])
-        if name in self.excess_log_returns:
-            entry["excess_log_return"] = _interval_json(self.excess_log_returns[name])
-        if name in self.shares_of_best and name != BEST_RULE:
-            entry["share_of_best"] = _interval_json(self.shares_of_best[name])
-        if reference is not None and name != self.reference:
-            entry[f"minus_{self.reference}"] = {
-                metric: _interval_json(summary.interval(metric, reference)) for metric in summary.mean
-            }
-        return entry
+    def headers(self) -> list[str]:
+        """Return the headers of the table's columns behind those of the grades."""
+        above = [f"Reward above\n{self.reference}"] if self.reward_differences else []
+        first = next(iter(self.records))
+        told = [self.header(name) for name in list(self.outcomes[first])[:MOST_OUTCOMES]]
+        return ["Reward", "95%\ninterval", *above, *told]
+
+    def cells(self, name: str) -> list[str]:
+        """Return an agent's cells below `headers`."""
+        reward, above = self.interval(self.records[name].reward), self.reward_differences
+        cells = [short_text(reward.mean), interval_text(reward, 1.0, 2)]
+        if above:
+            cells.append(interval_text(above[name], 1.0, 2) if name in above else "")
+        told = list(self.outcomes[name].items())[:MOST_OUTCOMES]
+        return cells + [scaled_text(interval.mean, self.factor(outcome)) for outcome, interval in told]
+
+    def caption(self) -> str:
+        """Return what the columns mean, in sentences."""
+        return "Means over episodes, with 95% bootstrap intervals; differences on the same episodes."
+
+    def notes(self) -> list[str]:
+        """Return what is to be known of this comparison alone, in sentences."""
+        return []
+
+    def header(self, outcome: str) -> str:
+        """Return the header of an outcome, a word a line; shares are in percent."""
+        return "\n".join(outcome.capitalize().split("_")) + ("\n%" if self.factor(outcome) > 1 else "")
+
+    def factor(self, outcome: str) -> float:
+        return 100.0 if self.units[outcome] == "share" else 1.0
+
+    def pictures(self, agent: str, beside: Sequence[str]) -> tuple[dict[str, Any], dict[str, Figure]]:
+        """Return what a picture tells in numbers, JSON-able, and the pictures by file name.
+
+        Some are of one agent alone, or of it and the agents ``beside``.
+        """
+        return {}, {"rewards": rewards_figure(self)}
 
 
-def _or_none(value: float) -> float | None:
+def or_none(value: float) -> float | None:
     """Return None for NaN, which JSON lacks."""
     return None if math.isnan(value) else value
 
 
 def _bounds(interval: Interval) -> list[float | None]:
-    return [_or_none(interval.low), _or_none(interval.high)]
+    return [or_none(interval.low), or_none(interval.high)]
 
 
-def _interval_json(interval: Interval) -> dict[str, float | None]:
-    return {name: _or_none(value) for name, value in interval._asdict().items()}
+def interval_json(interval: Interval) -> dict[str, float | None]:
+    """Return mean and bounds by name, None for NaN."""
+    return {name: or_none(value) for name, value in interval._asdict().items()}
+
+
+class Watch:
+    """What a domain reads while an agent plays; this one reads nothing."""
+
+    def step(self, env: VecEnv, running: Tensor) -> None:
+        """Read a step that the rows ``running`` have taken. Shape: (N,), bool."""
+
+    def record(self, record: AgentRecord) -> AgentRecord:
+        """Return the record of the finished episodes with what was read."""
+        return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """What the episodes of a family tell beside reward, grade and outcomes, and what agents are compared with.
+
+    This one tells nothing more; a subclass does for a kind of family.
+
+    Attributes:
+        reference: name of the baseline agent to which others are compared.
+        hindsight: name of the baseline agent that sees the future.
+        blocks: returns the block of each episode that an environment is at the start of, shape (N,), int64: episodes of
+            one block are not independent. By default those of one world are.
+        best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
+        pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
+            seed.
+    """
+
+    reference: str = ""
+    hindsight: str = ""
+    blocks: Callable[[VecEnv], Tensor] | None = None
+    best: Callable[[VecEnv], Agent | None] = lambda env: None
+    pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
+
+    validated: ClassVar[tuple[str, ...]] = ()
+    """Metrics of `of_validation`."""
+
+    def evaluation(self, env: VecEnv, **fields: Any) -> Callable[[Mapping[str, Any]], Evaluation]:  # noqa: ANN401
+        """Return what makes an `Evaluation` of records, with all that is read before the first step of the episodes."""
+        return lambda records: Evaluation(records=records, **fields)
+
+    def watch(self, env: VecEnv) -> Watch:
+        """Return what reads the episodes that begin in every row."""
+        return Watch()
+
+    def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
+        """Return metrics of the states of a rollout, of any batch shape."""
+        return {}
+
+    def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
+        """Return `validated` of an agent's episodes, whose evaluation may have the reference and the best rule."""
+        return {}
+
+    def trades(self, before: Any, after: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+        """Return of steps, by the states around them, the share invested before and the sign of net purchases (int8).
+
+        None where nothing is traded. Shape of both: that of the batch.
+        """
+        return None
+
+
+def domain_of(env: VecEnv) -> Domain:
+    """Return the domain of an environment's task; of a scenario without a task one that tells nothing."""
+    return Domain() if env.scenario.task is None else env.scenario.task.domain
+
+
+def reference_agents(env: VecEnv) -> dict[str, Agent]:
+    """Return the reference agent of an environment's task and the best rule, where there is one, by name."""
+    domain, task = domain_of(env), env.scenario.task
+    if task is None or domain.reference not in task.agents:
+        return {}
+    best = domain.best(env)
+    return {domain.reference: task.agents[domain.reference]()} | ({} if best is None else {BEST_RULE: best})
 
 
 def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: bool = False) -> Evaluation:
@@ -277,30 +283,19 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     needed = 24 * env.num_envs * (env.scenario.longest or 1) * len(agents)
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
-    task = task_of(env)
-    # Those of one world are one block.
-    worlds = torch.arange(env.num_envs) // env.scenario.num_agents
-    blocks = worlds if task.blocks is None else task.blocks(env).cpu()
-    traded = None
-    if task.account is not None:
-        tape = task.account.tape(env)
-        # Before the first step: the bound is computed at the start of episodes.
-        bound = None if task.bound is None else task.bound(env)
-        path, start_day = env.state.path.clone(), env.state.start_day.clone()
-        traded = Traded(tape.symbols, tape.dates, path, start_day, bound)
-    return Evaluation(
+    domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.scenario.num_agents
+    evaluation = domain.evaluation(
+        env,
         metadata=env.scenario.metadata(),
         seed=seed,
         num_episodes=env.num_envs,
-        records={name: play(env, agent, seed, eager) for name, agent in agents.items()},
-        traded=traded,
-        reference=task.reference,
-        hindsight=task.hindsight,
+        reference=domain.reference,
+        hindsight=domain.hindsight,
         units=env.scenario.outcomes,
-        blocks=blocks,
-        beside_account=task.beside_account,
-        scale=task.scale,
+        blocks=worlds if domain.blocks is None else domain.blocks(env).cpu(),
+        scale="" if env.scenario.task is None else env.scenario.task.scale,
     )
+    return evaluation({name: play(env, agent, seed, eager) for name, agent in agents.items()})
 
 
 @torch.no_grad()
@@ -311,8 +306,7 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
         ValueError: the agent does not act for every row, or its actions have another shape or type.
     """
     env.reset_groups(env.num_envs, 1, seed)
-    account = task_of(env).account
-    views = [] if account is None else [account.view(env)]
+    watch = domain_of(env).watch(env)
     rewards = torch.zeros(env.num_envs, dtype=torch.float64, device=env.rows.elapsed.device)
     while not bool(env.rows.done.all()):
         action = agent.act(env)
@@ -320,15 +314,7 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
         running = ~env.rows.done
         rewards += env.advance(action, eager=eager or not env.compiled).double()
-        if account is not None:
-            now = account.view(env)
-            views.append(now._replace(traded=torch.where(running, now.traded, 0.0)))
+        watch.step(env, running)
     info, length = env.info(), env.rows.elapsed.clone()
     told = {name: info[name] for name in env.scenario.outcomes}
-    accounts = None if account is None else _account_record(views, length, account.tape(env).periods_per_year)
-    return AgentRecord(env.grades(), told, rewards, length, accounts, env.engine.bound().grade_parts(env.rows))
-
-
-def _account_record(views: list[AccountView], length: Tensor, year: float) -> AccountRecord:
-    equity, traded, cash, positions = (torch.stack(column) for column in zip(*views, strict=True))
-    return AccountRecord(EpisodeCurves(equity, traded[1:], cash, length, year), positions)
+    return watch.record(AgentRecord(env.grades(), told, rewards, length, env.engine.bound().grade_parts(env.rows)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +12,9 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
 """Okabe and Ito's palette for colour-blind readers, and a wine red."""
+
+OUTLYING = 100.0
+"""Ratio of the largest mean reward of an agent to the median one above which the axis is logarithmic."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 12,
@@ -37,14 +39,25 @@ def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str)
     return figure, list(axes.flat)
 
 
-def task_title(evaluation: Evaluation) -> str:
-    """Return task, market and number of symbols."""
-    if evaluation.traded is None:
-        return str(evaluation.metadata["task"])
-    source = Path(evaluation.metadata["market"]["source"]).name
-    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
-
-
 def colour_of(evaluation: Evaluation, agent: str) -> str:
     """Return the colour of an agent, the same in all pictures of an evaluation."""
     return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]
+
+
+def rewards_figure(evaluation: Evaluation) -> Figure:
+    """Plot the mean reward of an episode by agent, with 95% intervals."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.4 * len(evaluation.records)), "x")
+    for place, (name, record) in enumerate(evaluation.records.items()):
+        interval = evaluation.interval(record.reward)
+        spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
+        axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=colour_of(evaluation, name), capsize=3)
+    axis.set_yticks(range(len(evaluation.records)), list(evaluation.records))
+    axis.invert_yaxis()
+    sizes = sorted(abs(float(record.reward.mean())) for record in evaluation.records.values())
+    usual = sizes[len(sizes) // 2]
+    if sizes[-1] > OUTLYING * usual > 0:
+        axis.set_xscale("symlog", linthresh=usual)
+    axis.set_xlabel("Reward of an episode: mean and 95% interval")
+    axis.grid(axis="x", alpha=0.3)
+    figure.suptitle(f"Rewards on test episodes\n{evaluation.title()}, {evaluation.num_episodes} episodes")
+    return figure

@@ -13,8 +13,8 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, hollow
+from vecenv.learn.evaluation import domain_of
 from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.registry import task_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +141,13 @@ def episode_accounts(
     rewards = worth.steps * reward.double().where(mask, 0.0)
     parts = {"steps": rewards.sum(0), **outcome}
     rewards[last, row] += outcome["grade"] + outcome["return"] + outcome["invalid"]
-    account = task_of(env).account
+    exposure, flow = domain_of(env).trades(before.state, after.state) or (None, None)
     return EpisodeAccounts(
         mask=mask,
         reward=rewards,
         parts=parts,
-        exposure=None if account is None else account.exposure(before.state),
-        flow=None if account is None else account.flow(before.state, after.state).where(mask, 0),
+        exposure=exposure,
+        flow=None if flow is None else flow.where(mask, 0),
         invalid=invalid,
     )
 

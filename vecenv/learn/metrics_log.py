@@ -109,8 +109,8 @@ class MetricsLog:
             self._names = list(metrics)
             self._file.write(",".join(self._names) + "\n")
         if self._resumed:
-            # The run may have been begun by a version that told less.
-            metrics = {name: metrics[name] for name in self._names if name in metrics}
+            # The run may have been begun by a version that told less, or more.
+            metrics = {name: metrics.get(name, math.nan) for name in self._names}
         if metrics.keys() != set(self._names):
             differing = ", ".join(sorted(metrics.keys() ^ set(self._names)))
             raise ValueError(f"{self._file.name}: its metrics are not those of this run, they differ in {differing}")

@@ -9,12 +9,10 @@ from typing import Any
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.metrics import episode_metrics
+from vecenv.learn.evaluation import domain_of, evaluate, reference_agents
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.networks import Network
 from vecenv.learn.runs import Metrics, differences, scenario_of
-from vecenv.registry import BEST_RULE, task_of
 
 METRICS = (
     "validation_reward",
@@ -24,15 +22,8 @@ METRICS = (
     "validation_grade_low",
     "validation_grade_high",
     "validation_reference_reward",
-    "validation_excess_percent",
-    "validation_excess_low",
-    "validation_excess_high",
-    "validation_attainable_percent",
-    "validation_sharpe",
 )
-"""Mean reward and grade of an episode with 95% intervals, and the reference agent's mean reward; the log-return above
-that agent's in percent, with 95% interval; that of the best rule on the same episodes; and the mean Sharpe ratio of an
-episode. NaN where there is none."""
+"""Mean reward and grade of an episode with 95% intervals, and the reference agent's mean reward, NaN without one."""
 
 
 class Validation:
@@ -45,37 +36,26 @@ class Validation:
         self.env, self.seed, self.network = env, seed, network
         # What decides which policy is kept.
         self.identity = {"episodes": env.num_envs, "seed": seed, "scenario": scenario_of(env)}
-        task = task_of(env)
-        self._reference: Evaluation | None = None
-        self._trades = task.account is not None
-        if task.reference in task.agents:
-            # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
-            agents, best = {task.reference: task.agents[task.reference]()}, task.best(env)
-            agents |= {} if best is None else {BEST_RULE: best}
-            self._reference = evaluate(env, agents, seed, eager=True)
+        self.domain, agents = domain_of(env), reference_agents(env)
+        self.metric_names = (*METRICS, *self.domain.validated)
+        # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
+        self._reference = evaluate(env, agents, seed, eager=True) if agents else None
 
     def __call__(self, policy: ActorPolicy) -> Metrics:
-        """Return `METRICS` of a policy; NaN for excesses that a task without accounts lacks."""
+        """Return `METRICS` of a policy, and those of its domain."""
         if self.network is not None:
             policy = policy.with_network(self.network)
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
         grade = played.interval(next(iter(record.grades.values())).double())
-        metrics = dict(zip(METRICS[:6], (*played.interval(record.reward), *grade), strict=True))
+        reference = math.nan
+        if self._reference is not None:
+            reference = float(self._reference.records[self.domain.reference].reward.mean())
+            played = self._reference.with_record("policy", record)
+        metrics = dict(zip(METRICS, (*played.interval(record.reward), *grade, reference), strict=True))
         # As the score is compared with those of older checkpoints.
         metrics["validation_reward"] = float(record.reward.mean())
-        excess, sharpe = [math.nan] * 4, math.nan
-        metrics["validation_reference_reward"] = math.nan
-        if self._reference is not None:
-            reference = self._reference.records[self._reference.reference]
-            metrics["validation_reference_reward"] = float(reference.reward.mean())
-        if self._trades:
-            sharpe = float(episode_metrics(record.curves)["sharpe"].nanmean())
-        if self._reference is not None and self._trades:
-            above = self._reference.with_record("policy", record).excess_log_returns
-            best = above[BEST_RULE].mean if BEST_RULE in above else math.nan
-            excess = [100 * value for value in (*above["policy"], best)]
-        return metrics | dict(zip(METRICS[7:], [*excess, sharpe], strict=True))
+        return metrics | self.domain.of_validation(played, "policy")
 
 
 class ValidatedLearner:
@@ -127,7 +107,7 @@ class ValidatedLearner:
         return metrics | self.validate()
 
     def metric_names(self) -> Sequence[str]:
-        return METRICS
+        return self.validation.metric_names
 
     def validate(self) -> Metrics:
         """Validate the policy as it is, keep it if it is better than those before, and return its metrics."""
@@ -135,7 +115,7 @@ class ValidatedLearner:
         validated = self.validation(ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True))
         score = validated["validation_reward"]
         if score > self.best["score"]:
-            self.best = self._kept(score, self.update_number, validated["validation_sharpe"])
+            self.best = self._kept(score, self.update_number, validated.get("validation_sharpe", math.nan))
             self.failures = 0
         else:
             self.failures += 1

@@ -53,7 +53,7 @@ def check_records(
         named = {name: value for name, value in market.items() if name != "market"}
         options = {"market": market["market"], "market_options": named} | options
     run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market)
-    agent = record.agents[record.reference if "random" not in record.agents else "random"]
+    agent = record.agents[record.domain.reference if "random" not in record.agents else "random"]
     run_checks(
         record.name,
         [

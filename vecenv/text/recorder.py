@@ -14,7 +14,6 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
-from vecenv.text.recorded_markets import reproducible
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 Step = TypeVar("Step", bound=StepRecord)
@@ -55,7 +54,7 @@ class Recorder(ABC, Generic[Step, Episode]):
         if env.scenario.num_agents > 1:
             raise ValueError(f"an episode is recorded alone, but {env.scenario.num_agents} agents share a world")
         self.env = env
-        self._origin = dict(market or {})
+        self.origin = dict(market or {})
         self._start, self._ids = env.rows_of(ids)
         if bool((self._start.elapsed > 0).any()):
             raise ValueError("a record starts with the episode, but a row has moved already")
@@ -94,12 +93,7 @@ class Recorder(ABC, Generic[Step, Episode]):
 
     def market(self) -> dict[str, Any]:
         """Return what reproduces the market; nothing for a task that simulates its own."""
-        scenario = self.env.scenario
-        tape = getattr(scenario, "tape", None)
-        if tape is None:
-            return {}
-        symbols = getattr(scenario, "drawn_symbols", tape.symbols)
-        return reproducible(tape, scenario.metadata()["market"], self._origin or {"market": tape.source}, symbols)
+        return {}
 
     def episodes(self) -> list[Episode]:
         """Return the records so far, one per recorded row; grades cover the steps played."""

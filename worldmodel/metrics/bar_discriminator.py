@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, checked_halves, dealt_sides, over_seeds
 from vecenv.worldmodel.metrics.discriminator_classifiers import WeighedClassifier, weighed_boosting, weighed_gru
 from vecenv.worldmodel.metrics.discriminator_features import draw_panels

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.metrics.bar_statistics import VOLUME_DAYS
 from vecenv.worldmodel.metrics.discriminator_classifiers import Classifier, boosting, gru, lstm
 from vecenv.worldmodel.metrics.discriminator_features import (

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
-from vecenv.learn.significance import DRAWS
+from vecenv.learn.intervals import DRAWS, Interval
 
 BLOCK = 3
 """Block length in origins: neighbouring windows overlap, and volatility persists beyond them."""

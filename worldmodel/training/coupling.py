@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import student_quantile
+from vecenv.learn.intervals import student_quantile
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE
 from vecenv.worldmodel.network.market_network import MarketNetwork

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 
 LEVERAGE_SHARE, LEVERAGE_LEAST = 0.5, 0.02
 """Largest distance of a model's leverage from the real one: a share of the real one, but no less than the latter. Over

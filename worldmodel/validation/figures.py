@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.metrics.bar_discriminator import Told

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, ForecastScores, energy_score
 from vecenv.worldmodel.metrics.intervals import BLOCK, block_bootstrap
 from vecenv.worldmodel.metrics.windows import Windows

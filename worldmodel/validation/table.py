@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.validation.acceptance import Bar, Case, Verdict
 from vecenv.worldmodel.validation.figures import PERFECT, Figures, point
 from vecenv.worldmodel.validation.rows import LAST_YEAR_BOOTSTRAP, Row, rows

@@ -12,8 +12,7 @@ import torch
 from rich.table import Table
 
 from vecenv.learn.figures import COLOURS, empty_figure
-from vecenv.learn.metrics import Interval
-from vecenv.learn.significance import bootstrap_of_sums, correlation_of_sums
+from vecenv.learn.intervals import Interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.metrics import independent_groups
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import AgentRecord, play
-from vecenv.learn.metrics import Interval, independent_groups
-from vecenv.learn.significance import bootstrap_interval, bootstrap_of_sums, correlation_of_sums
+from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
 from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
 
@@ -56,7 +56,7 @@ class _Played:
 def information(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> dict[str, Information]:
     """Measure agents on the same episodes, one per row; the rows of the environment are overwritten.
 
-    Days of one block of a path are resampled together (`vecenv.learn.metrics.independent_groups`).
+    Days of one block of a path are resampled together (`vecenv.finance.metrics.independent_groups`).
     """
     attainable = _played(env, Reader(), seed)
     state = env.state

@@ -13,14 +13,14 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
+from vecenv.finance.recorded_markets import TapeRecorder, check_same_market, recorded_market
 from vecenv.market.load import MarketOptions
 from vecenv.registry import task_named
 from vecenv.tasks.signals.rating.feedback import signals_of
 from vecenv.tasks.signals.rating.report import rating_report
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text.answers import SignalLanguage
-from vecenv.text.recorded_markets import check_same_market, recorded_market
-from vecenv.text.recorder import Recorder, chat
+from vecenv.text.recorder import chat
 from vecenv.text.recording import Recording, recorded_config
 from vecenv.text.records import EpisodeRecord, StepRecord
 
@@ -43,7 +43,7 @@ class RatedDay(StepRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RatedEpisode(EpisodeRecord):
-    """One episode; its market is what `vecenv.text.recorded_markets` reproduces.
+    """One episode; its market is what `vecenv.finance.recorded_markets` reproduces.
 
     ``path`` is of the market, ``dates`` are the first day of the episode, and the day of its last portfolio value,
     ``outcomes`` those of the episode so far, by name.
@@ -75,7 +75,7 @@ INVALID = "INVALID"
 """Text of an answer that no signals are."""
 
 
-class RatingRecorder(Recorder[RatedDay, RatedEpisode]):
+class RatingRecorder(TapeRecorder[RatedDay, RatedEpisode]):
     """Steps an environment of rating symbols and records the current episode of some of its rows; see `Recorder`."""
 
     episode = RatedEpisode

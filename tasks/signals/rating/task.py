@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vecenv.market.account import MarketAccount
+from vecenv.finance.trading import Trading
 from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.signals.rating.agents import AGENTS
@@ -43,8 +43,6 @@ NEWS_SIGNALS = Task(
     generator="news",
     agents=AGENTS,
     scale="(1 + the cosine of signals and moves to come) / 2: 0.5 for none, 1 for perfect ones, 0 for their opposite",
-    reference="silent",
-    hindsight="hindsight",
     outcomes={
         "rank_ic": "count",
         "pooled_ic": "count",
@@ -52,8 +50,7 @@ NEWS_SIGNALS = Task(
         "total_return": "share",
         "portfolio_value": "currency",
     },
-    beside_account=("rank_ic", "pooled_ic", "hit_share"),
-    account=MarketAccount(),
+    domain=Trading(reference="silent", hindsight="hindsight", beside_account=("rank_ic", "pooled_ic", "hit_share")),
     one_choice=lambda config: config.action == "levels",
     numbers=lambda config: config.action == "continuous",
     shortened=shortened,

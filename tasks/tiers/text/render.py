@@ -37,9 +37,9 @@ import numpy as np
 
 from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Quote
 from vecenv.tasks.tiers.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
+from vecenv.tasks.tiers.text.labels import label_places
 from vecenv.tasks.tiers.text.styles import DECIMALS, PERCENTS, STYLES
 from vecenv.text.money import amounts, money
-from vecenv.text.tables import label_places
 
 ROWS_AT_ONCE = 256
 """Rows per block, which bounds the temporary lists."""

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vecenv.market.state_indicators import LABELS
-from vecenv.text.tables import LabelTable, NumberTable
+from vecenv.tasks.tiers.text.labels import LabelTable
+from vecenv.text.tables import NumberTable
 
 DECIMALS = NumberTable("{:z.1f}", 0, 100, parts=10)
 """Texts of RSI and volume ratio."""

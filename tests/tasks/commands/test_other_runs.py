@@ -18,7 +18,7 @@ from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, ma
 from vecenv.learn import a2c_objective, cppo_objective, dqn_objective, ppo_ensemble, sac, validated_ensemble, validation
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo import PPOConfig
 from vecenv.tasks.commands import other_runs, seeds, training_report

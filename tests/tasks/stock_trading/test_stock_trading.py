@@ -14,8 +14,8 @@ from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, with_leaves
+from vecenv.finance.metrics import episode_metrics
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.metrics import episode_metrics
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS
 from vecenv.market.synthetic import synthetic_bars

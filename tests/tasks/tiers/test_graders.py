@@ -17,11 +17,11 @@ from torch import Tensor
 import vecenv
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
+from vecenv.finance.metrics import independent_groups
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table, parts_table
-from vecenv.learn.metrics import Interval, independent_groups
-from vecenv.learn.significance import bootstrap_interval
+from vecenv.learn.intervals import Interval, bootstrap_interval
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars
 from vecenv.market.state_indicators import TIER_FEATURES

@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 
 from tests.worldmodel.metrics.simulated_windows import valid_bars
 from tests.worldmodel.neural_market import TEST, TRAIN, VALIDATION
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars

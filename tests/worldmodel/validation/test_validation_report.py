@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from tests.worldmodel.metrics.simulated_windows import NAN, normal
-from vecenv.learn.metrics import Interval
+from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, energy_score, forecast_scores
 from vecenv.worldmodel.metrics.intervals import BLOCK

@@ -1,8 +1,8 @@
-"""Markets of bars in the records of episodes: what reproduces one, and the market that a record names."""
+"""Markets of bars in the records of episodes: a recorder of them, and the market that a record names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,23 +10,24 @@ import torch
 
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.text.recorder import Episode, Recorder, Step
 
 
-def reproducible(
-    tape: MarketTape, metadata: Mapping[str, Any], origin: Mapping[str, Any], symbols: Sequence[str]
-) -> Any:  # noqa: ANN401
-    """Return the metadata of a market with what reproduces it, JSON-able; ``symbols`` are all that it was read with.
+class TapeRecorder(Recorder[Step, Episode]):
+    """A recorder of episodes on a market of bars, which each record reproduces."""
 
-    ``origin`` has the market and its `MarketOptions` by name, such as from `market_origin`.
-    """
-    return {
-        **metadata,
-        "origin": dict(origin),
-        # Reproducing a market needs all symbols and days of its source.
-        "loaded_symbols": list(symbols),
-        "dates": [str(tape.dates[0]), str(tape.dates[-1])],
-        "paths": None if tape.path_span is None else list(tape.path_span),
-    }
+    def market(self) -> dict[str, Any]:
+        """Return the metadata of the market with what reproduces it."""
+        scenario: Any = self.env.scenario
+        tape = scenario.tape
+        return {
+            **scenario.metadata()["market"],
+            "origin": self.origin or {"market": tape.source},
+            # Reproducing a market needs all symbols and days of its source.
+            "loaded_symbols": list(getattr(scenario, "drawn_symbols", tape.symbols)),
+            "dates": [str(tape.dates[0]), str(tape.dates[-1])],
+            "paths": None if tape.path_span is None else list(tape.path_span),
+        }
 
 
 def recorded_market(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from vecenv.learn.intervals import Interval, student_quantile
 
 TRADING_DAYS = 252
 """Days of a year for annualisation, unless the curves say otherwise."""
@@ -164,14 +164,6 @@ def _tail_mean(returns: Tensor, days: Tensor, number: Tensor) -> Tensor:
     return torch.where(in_tail, lowest, 0.0).sum(0) / taken
 
 
-class Interval(NamedTuple):
-    """A mean with its 95% confidence interval; NaN bounds with too few groups."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor:
     """Assign the days of episodes to groups of nearly independent returns, from 0. Shapes: (N,), (N,) -> (T, N), int64.
 
@@ -213,18 +205,6 @@ class Summary:
         error = math.sqrt((count - 1) / count * float((without - without.mean()).square().sum()))
         margin = student_quantile(count - 1) * error
         return Interval(mean, mean - margin, mean + margin)
-
-
-def student_quantile(degrees: float) -> float:
-    """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% for 3 degrees or more."""
-    z = NormalDist().inv_cdf(0.975)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / degrees ** (power + 1) for power, term in enumerate(terms))
 
 
 def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:

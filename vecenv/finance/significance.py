@@ -1,58 +1,18 @@
-"""Statistical significance: block bootstrap intervals, probabilistic and deflated Sharpe ratios."""
+"""Statistical significance of Sharpe ratios: of distinct days, probabilistic and deflated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from vecenv.learn.metrics import Interval
-
-DRAWS = 2000
-"""Bootstrap resamples: the bounds of a 95% interval are the 50th lowest and highest."""
-
 _EULER_MASCHERONI = 0.5772156649015329
 
 # Standard deviations of daily returns below this are rounding errors.
 _NO_DEVIATION = 1e-12
-
-
-def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interval:
-    """Return the mean with the 95% percentile interval of a cluster bootstrap over groups. Shape of both: (N,).
-
-    Efron, "Bootstrap methods", Annals of Statistics 7(1), 1979; Künsch, "The jackknife and the bootstrap for general
-    stationary observations", Annals of Statistics 17(3), 1989. Episodes of a group share market days; see
-    `vecenv.learn.metrics.independent_groups`. Bounds are NaN with fewer than three groups.
-    """
-    numbered = groups.cpu().unique(return_inverse=True)[1]
-    rows = torch.stack([values.double().cpu(), torch.ones(len(values), dtype=torch.float64)], 1)
-    sums = torch.zeros(int(numbered.max()) + 1, 2, dtype=torch.float64).index_add(0, numbered, rows)
-    return bootstrap_of_sums(sums, lambda drawn: drawn[..., 0] / drawn[..., 1], seed)
-
-
-def bootstrap_of_sums(sums: Tensor, statistic: Callable[[Tensor], Tensor], seed: int = 0) -> Interval:
-    """Return a statistic of sums (G, K) over groups, with the 95% percentile interval of a bootstrap over the groups.
-
-    The statistic maps (..., K) to (...). Bounds are NaN with fewer than three groups.
-    """
-    count, value = len(sums), float(statistic(sums.sum(0)))
-    if count < 3:
-        return Interval(value, math.nan, math.nan)
-    drawn = torch.randint(count, (DRAWS, count), generator=torch.Generator().manual_seed(seed))
-    values = statistic(sums[drawn].sum(1))
-    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Interval(value, low, high)
-
-
-def correlation_of_sums(sums: Tensor) -> Tensor:
-    """Return the correlation from sums of 1, x, y, x², y², xy; 0 for a constant. Shape: (..., 6) -> (...)."""
-    count, x, y, xx, yy, xy = sums.unbind(-1)
-    covariance = xy - x * y / count
-    variances = (xx - x * x / count) * (yy - y * y / count)
-    return torch.where(variances > 0, covariance / variances.clamp(min=1e-12).sqrt(), 0.0)
 
 
 def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.learn.evaluation import Evaluation
+from vecenv.finance.metrics import EpisodeCurves
 from vecenv.learn.figures import COLOURS, empty_figure
-from vecenv.learn.metrics import EpisodeCurves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vecenv.finance.evaluation import TradingEvaluation
 
 COUNT = 10
 """Days that are told."""
@@ -35,13 +36,15 @@ class WorstDay(NamedTuple):
     turnover: float
 
 
-def worst_days(evaluation: Evaluation, agent: str, beside: Sequence[str] = (), count: int = COUNT) -> list[WorstDay]:
+def worst_days(
+    evaluation: TradingEvaluation, agent: str, beside: Sequence[str] = (), count: int = COUNT
+) -> list[WorstDay]:
     """Return the days on which an agent's mean log-return is lowest, the worst first.
 
     A day of a path counts once, however many episodes ran on it. Growth of a day counts as at least 1e-6. Agents
-    ``beside`` it and the reference that did not play are left out. A task that does not trade raises a ValueError.
+    ``beside`` it and the reference that did not play are left out.
     """
-    market = evaluation.market
+    market = evaluation.traded
     names = dict.fromkeys(name for name in (agent, evaluation.reference, *beside) if name in evaluation.records)
     days = len(market.dates)
     curves = {name: evaluation.records[name].curves for name in names}

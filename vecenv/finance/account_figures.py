@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation
-from vecenv.learn.figures import COLOURS, colour_of, empty_figure, task_title
-from vecenv.learn.metrics import drawdowns
+from vecenv.finance.metrics import drawdowns
+from vecenv.learn.figures import COLOURS, colour_of, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from vecenv.finance.evaluation import AccountRecord, TradingEvaluation
 
 _LINE_STYLES = ("-", "--", ":", "-.")
 _LARGEST_POSITIONS = 8
@@ -30,19 +31,19 @@ _LARGEST_PERCENT = 300.0
 _LOG_SCALE_RATIO = 2.0
 
 
-def _title(evaluation: Evaluation, subject: str) -> str:
-    market = evaluation.market
+def _title(evaluation: TradingEvaluation, subject: str) -> str:
+    market = evaluation.traded
     first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
-    return f"{subject}\n{task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
+    return f"{subject}\n{evaluation.title()}, {evaluation.num_episodes} episodes within {first} to {last}"
 
 
-def _end_day(evaluation: Evaluation) -> torch.Tensor:
+def _end_day(evaluation: TradingEvaluation) -> torch.Tensor:
     """Return the last day of each episode over all agents. Shape: (N,)."""
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
-    return evaluation.market.start_day + lengths.max(0).values
+    return evaluation.traded.start_day + lengths.max(0).values
 
 
-def equity_figure(evaluation: Evaluation) -> Figure:
+def equity_figure(evaluation: TradingEvaluation) -> Figure:
     """Plot the equity of every agent in % of the start and, below, its log-return above the reference's.
 
     The agent that knows the future would flatten the others, so its median at the end is told in words. The excess of
@@ -70,7 +71,7 @@ def equity_figure(evaluation: Evaluation) -> Figure:
     return figure
 
 
-def _excess(axis: Axes, evaluation: Evaluation, agents: Sequence[str]) -> None:
+def _excess(axis: Axes, evaluation: TradingEvaluation, agents: Sequence[str]) -> None:
     """Plot the mean log-return of agents above the reference's since the start, with its 95% interval."""
     held = evaluation.records[evaluation.reference].curves.log_growth
     days = np.unique(np.linspace(0, len(held) - 1, _MARKS).round().astype(int))
@@ -95,26 +96,26 @@ def _show_logarithmic(axis: Axes, ratio: float) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def drawdown_figure(evaluation: Evaluation) -> Figure:
+def drawdown_figure(evaluation: TradingEvaluation) -> Figure:
     """Plot the drawdown of every agent: median and 5-95% of the episodes."""
     curves = {name: -100.0 * drawdowns(record.curves.equity) for name, record in evaluation.records.items()}
     return _one_panel(evaluation, curves, "Loss since the peak %", "Drawdown")
 
 
-def exposure_figure(evaluation: Evaluation) -> Figure:
+def exposure_figure(evaluation: TradingEvaluation) -> Figure:
     """Plot the invested share of equity, without the agent that knows the future: it is all in or all out each day."""
     shown, _ = _without_hindsight(evaluation)
     curves = {name: 100.0 * record.curves.exposure for name, record in shown.items()}
     return _one_panel(evaluation, curves, "Invested, % of the portfolio value", "Exposure")
 
 
-def _without_hindsight(evaluation: Evaluation) -> tuple[dict[str, AgentRecord], AgentRecord | None]:
+def _without_hindsight(evaluation: TradingEvaluation) -> tuple[dict[str, AccountRecord], AccountRecord | None]:
     """Return the records of the others, and that of the agent that knows the future, if it played beside others."""
     others = {name: record for name, record in evaluation.records.items() if name != evaluation.hindsight}
     return (others, evaluation.records.get(evaluation.hindsight)) if others else (dict(evaluation.records), None)
 
 
-def _one_panel(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
+def _one_panel(evaluation: TradingEvaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
     _bands(axis, evaluation, curves, label)
     # An account near nothing, or in debt, has any ratio.
@@ -125,7 +126,7 @@ def _one_panel(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label
     return figure
 
 
-def _bands(axis: Axes, evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str) -> None:
+def _bands(axis: Axes, evaluation: TradingEvaluation, curves: Mapping[str, torch.Tensor], label: str) -> None:
     """Plot median and 5-95% of curves over the days of an episode, without ended episodes."""
     for name, curve in curves.items():
         length = evaluation.records[name].curves.length
@@ -142,23 +143,22 @@ def _bands(axis: Axes, evaluation: Evaluation, curves: Mapping[str, torch.Tensor
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
-def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
+def holdings_figure(evaluation: TradingEvaluation, agent: str) -> Figure:
     """Plot cash and positions of an agent in its first episode, the smaller positions summed."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    record, market = evaluation.records[agent], evaluation.market
+    record, market = evaluation.records[agent], evaluation.traded
     days = int(record.curves.length[0]) + 1
     start = int(market.start_day[0])
     dates = market.dates[start : start + days]
-    assert record.account is not None
-    layers, names = _holding_layers(record.account, market.symbols, days)
+    layers, names = _holding_layers(record, market.symbols, days)
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
     # Light grey for cash, a colour for each position that is shown, dark grey for the others.
     colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")][: _LARGEST_POSITIONS + 1]
     axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours, "#888888"], linewidth=0)
     axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
     axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")
-    figure.suptitle(f"Holdings of {agent} in one episode\n{task_title(evaluation)}, {dates[0]} to {dates[-1]}")
+    figure.suptitle(f"Holdings of {agent} in one episode\n{evaluation.title()}, {dates[0]} to {dates[-1]}")
     handles, labels = axis.get_legend_handles_labels()
     axis.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     axis.margins(x=0)
@@ -168,7 +168,7 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     return figure
 
 
-def _of_currency(evaluation: Evaluation) -> str:
+def _of_currency(evaluation: TradingEvaluation) -> str:
     """Return " of " and the market's currency, empty if unknown."""
     currency = evaluation.metadata["market"].get("currency")
     return "" if currency is None else f" of {currency}"

@@ -1,0 +1,1 @@
+"""What is financial about evaluation: accounts, measures with intervals, references, pictures and recorded markets."""

@@ -1,0 +1,196 @@
+"""Evaluation of agents that trade: the metrics of their accounts with confidence intervals, and market positions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
+from vecenv.finance.metrics import EpisodeCurves, Summary, independent_groups, summarise
+from vecenv.finance.significance import deflated_sharpe, returns_by_day
+from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
+from vecenv.learn.evaluation import BEST_RULE, AgentRecord, Evaluation, interval_json, or_none
+from vecenv.learn.intervals import Interval, interval_text, scaled_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.figure import Figure
+
+_COLUMNS = (
+    ("Sharpe", "sharpe", 1.0),
+    ("Max\nDD %", "max_drawdown", 100.0),
+    ("Turn-\nover\n/year", "turnover", 1.0),
+    ("Cash\n%", "cash_share", 100.0),
+    ("CVaR\n5%, %", "cvar", 100.0),
+    ("Return\n/ MDD", "return_over_max_drawdown", 1.0),
+)
+"""Header, metric and factor of the table's columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountRecord(AgentRecord):
+    """Results and accounts of one agent in N episodes, money in currency.
+
+    Attributes:
+        curves: equity, traded value, cash and length of every episode.
+        positions: value of the holdings in the first episode. Shape: (T + 1, K), float64.
+    """
+
+    curves: EpisodeCurves
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class Traded:
+    """Market positions of the episodes of a trading task.
+
+    Attributes:
+        dates: of the market. Shape: (T,), datetime64.
+        path: of each episode. Shape: (N,).
+        start_day: of each episode. Shape: (N,).
+        return_bound: upper bound of the cumulative return, None without one. Shape: (N,).
+    """
+
+    symbols: tuple[str, ...]
+    dates: np.ndarray
+    path: Tensor
+    start_day: Tensor
+    return_bound: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradingEvaluation(Evaluation):
+    """Accounts of agents that all played the same N episodes.
+
+    Attributes:
+        traded: market positions of the episodes.
+        beside_account: names of the outcomes that are shown beside the metrics of the account.
+    """
+
+    records: Mapping[str, AccountRecord]
+    traded: Traded
+    beside_account: Sequence[str] = ()
+
+    @cached_property
+    def groups(self) -> Tensor:
+        longest = max(len(record.curves.traded) for record in self.records.values())
+        return independent_groups(self.traded.path, self.traded.start_day, longest)
+
+    @cached_property
+    def summaries(self) -> dict[str, Summary]:
+        """Means of the account metrics, by agent."""
+        return {name: summarise(record.curves, self.groups) for name, record in self.records.items()}
+
+    @cached_property
+    def excess_log_returns(self) -> dict[str, Interval]:
+        """Mean log-return of an episode minus the reference's, with bootstrap intervals, by agent."""
+        reference = self.records.get(self.reference)
+        if reference is None:
+            return {}
+        held = reference.curves.log_growth[-1]
+        return {
+            name: self.interval(record.curves.log_growth[-1] - held)
+            for name, record in self.records.items()
+            if name != self.reference
+        }
+
+    @cached_property
+    def shares_of_best(self) -> dict[str, Interval]:
+        """Excess log-return as a share of the best rule's, a ratio of two means whose interval is linearised, by agent.
+
+        Empty if no best rule played, or it has no excess.
+        """
+        if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
+            return {}
+        held = self.records[self.reference].curves.log_growth[-1]
+        best = self.records[BEST_RULE].curves.log_growth[-1] - held
+        shares = {}
+        for name, excess in self.excess_log_returns.items():
+            share = excess.mean / float(best.mean())
+            own = self.records[name].curves.log_growth[-1] - held
+            around = self.interval((own - share * best) / best.mean())
+            shares[name] = Interval(share, share + around.low, share + around.high)
+        return shares
+
+    @cached_property
+    def deflated_sharpes(self) -> dict[str, float]:
+        """Deflated Sharpe ratios, by agent; NaN for those that know the future or the law, no trials."""
+        knowing = [name for name in (self.hindsight, BEST_RULE) if name in self.records]
+        tried = {
+            name: returns_by_day(record.curves.returns, record.curves.lived, self.traded.path, self.traded.start_day)
+            for name, record in self.records.items()
+            if name not in knowing
+        }
+        return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
+
+    def title(self) -> str:
+        source = Path(self.metadata["market"]["source"]).name
+        return f"{super().title()} on {source}, {len(self.traded.symbols)} symbols"
+
+    def figures_json(self) -> dict[str, Any]:
+        bound = self.traded.return_bound
+        return {} if bound is None else {"return_bound": float(bound.mean())}
+
+    def agent_json(self, name: str) -> dict[str, Any]:
+        summary, reference = self.summaries[name], self.summaries.get(self.reference)
+        entry: dict[str, Any] = {metric: interval_json(summary.interval(metric)) for metric in summary.mean}
+        exposure = self.records[name].curves.mean_exposure()
+        entry["exposure_by_day"] = [or_none(round(share, 4)) for share in exposure.tolist()]
+        entry |= {outcome: interval_json(self.outcomes[name][outcome]) for outcome in self.beside_account}
+        entry["deflated_sharpe"] = or_none(self.deflated_sharpes[name])
+        if name in self.excess_log_returns:
+            entry["excess_log_return"] = interval_json(self.excess_log_returns[name])
+        if name in self.shares_of_best and name != BEST_RULE:
+            entry["share_of_best"] = interval_json(self.shares_of_best[name])
+        if reference is not None and name != self.reference:
+            entry[f"minus_{self.reference}"] = {
+                metric: interval_json(summary.interval(metric, reference)) for metric in summary.mean
+            }
+        return entry
+
+    def headers(self) -> list[str]:
+        account = ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
+        return [*map(self.header, self.beside_account), *account]
+
+    def cells(self, name: str) -> list[str]:
+        summary, excess = self.summaries[name], self.excess_log_returns.get(name)
+        total, deflated = summary.interval("cumulative_return"), self.deflated_sharpes[name]
+        beside = {outcome: self.outcomes[name][outcome].mean for outcome in self.beside_account}
+        cells = [scaled_text(mean, self.factor(outcome), 3) for outcome, mean in beside.items()]
+        cells += [scaled_text(total.mean, 100.0), interval_text(total), "" if excess is None else interval_text(excess)]
+        cells.append("" if math.isnan(deflated) else f"{deflated:.2f}")
+        return cells + [scaled_text(summary.mean[metric], scale) for _, metric, scale in _COLUMNS]
+
+    def caption(self) -> str:
+        caption = (
+            "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
+            f"log-return of an episode less {self.reference.replace('_', ' ')}'s. DSR: deflated Sharpe ratio, the "
+            "chance of more than luck."
+        )
+        return caption
+
+    def notes(self) -> list[str]:
+        notes, first = [], next(iter(self.records))
+        if first in self.shares_of_best and first != BEST_RULE:
+            share = self.shares_of_best[first]
+            notes.append(f"{first}: {100 * share.mean:.1f}% ({interval_text(share)}) of the best rule's excess.")
+        if (bound := self.traded.return_bound) is not None:
+            notes.append(f"No account could have returned more than {100 * float(bound.mean()):,.0f}%.")
+        return notes
+
+    def pictures(self, agent: str, beside: Sequence[str]) -> tuple[dict[str, Any], dict[str, Figure]]:
+        worst = worst_days(self, agent, beside)
+        return {"worst_days": worst_days_json(worst)}, {
+            "equity": equity_figure(self),
+            "drawdown": drawdown_figure(self),
+            "exposure": exposure_figure(self),
+            "holdings": holdings_figure(self, agent),
+            "worst_days": worst_days_figure(worst, f"Worst days of {agent}\n{self.title()}"),
+        }
