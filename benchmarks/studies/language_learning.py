@@ -19,6 +19,7 @@ from torch import Tensor
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.benchmarks.studies.matrix import run_vecenv
 from vecenv.core.env import VecEnv
+from vecenv.finance.evaluation import TradingEvaluation
 from vecenv.finance.metrics import independent_groups
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import bootstrap_interval
@@ -124,6 +125,7 @@ def _grades(config: LanguageLearningConfig, start: Path, run: Path) -> dict[str,
     evaluation = evaluate(env, {**agents, "signal": FollowSignal(test.context), **others}, whole.seed)
     found = {name: grades["calibrated"] for name, grades in evaluation.grades.items()}
     before, after = (evaluation.records[name].grades["calibrated"] for name in (START, TRAINED))
+    assert isinstance(evaluation, TradingEvaluation)
     groups = independent_groups(evaluation.traded.path, evaluation.traded.start_day, 1)[0]
     found["lift"] = bootstrap_interval(after - before, groups)
     return {name: {key: float(value) for key, value in told._asdict().items()} for name, told in found.items()}

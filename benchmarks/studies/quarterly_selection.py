@@ -20,12 +20,12 @@ from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
+from vecenv.finance.trading import play_account
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.combination import best_of
 from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.ensemble import MeanPolicy
-from vecenv.learn.evaluation import play
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.ppo import PPO, PPOConfig
@@ -159,7 +159,7 @@ def traded_quarter(tape: MarketTape, span: Span, rules: StockTradingConfig) -> V
 
 
 def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent) -> Tensor:
-    return play(traded_quarter(tape, span, rules), agent, 0).curves.returns[:, 0]
+    return play_account(traded_quarter(tape, span, rules), agent, 0).curves.returns[:, 0]
 
 
 def figures(returns: Tensor, year: float) -> dict[str, float]:

@@ -23,9 +23,9 @@ from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.benchmarks.studies.signal_figures import study_page, told
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
+from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.cppo import CPPOConfig, EnsembleCPPO
-from vecenv.learn.evaluation import play
 from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
 from vecenv.learn.ppo_objective import PPOConfig
 from vecenv.learn.runs import run
@@ -246,7 +246,7 @@ def _traded(tape: MarketTape, rules: SignalsConfig, varied: Mapping[str, Tensor]
     whole = replace(rules, random_start=False, episode_length=days, min_episode_length=0)
     accounts = max((len(values) for values in varied.values()), default=1)
     env = VecEnv(SIGNALS.build(tape, whole), accounts, compiled=False, params=varied)
-    return play(env, agent, 0).curves.returns
+    return play_account(env, agent, 0).curves.returns
 
 
 def _varied(score: Score, strengths: Sequence[float], times: int = 1) -> dict[str, Tensor]:

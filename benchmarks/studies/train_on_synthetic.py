@@ -26,8 +26,8 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
 from vecenv.finance.metrics import Summary, episode_metrics, independent_groups, summarise
+from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.evaluation import play
 from vecenv.learn.intervals import DRAWS, Interval, student_quantile
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.market.bars import Bars
@@ -264,7 +264,7 @@ class Arena:
         self.blocks = self._groups[0].cpu()
 
     def play(self, agent: Agent) -> Played:
-        curves = play(self.env, agent, 0).curves
+        curves = play_account(self.env, agent, 0).curves
         return Played(summarise(curves, self._groups), episode_metrics(curves)["cumulative_return"].cpu())
 
 

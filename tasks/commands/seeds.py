@@ -117,8 +117,7 @@ def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any
     """
     grader = next(iter(evaluation.grades[runs[0].agent]))
     means = {"grade": {name: grades[grader] for name, grades in evaluation.grades.items()}}
-    if runs[0].agent in evaluation.excess_log_returns:
-        means["excess_log_return"] = evaluation.excess_log_returns
+    means |= {name: by_agent for name, by_agent in evaluation.measures.items() if runs[0].agent in by_agent}
     return {name: _spread(by_agent, runs) for name, by_agent in means.items()}
 
 

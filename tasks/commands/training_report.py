@@ -220,8 +220,9 @@ def generalisation(training: Evaluation, test: Evaluation) -> dict[str, Any]:
     for name, grades in training.grades.items():
         grader, seen = next(iter(grades.items()))
         entry = {"grader": grader, **_beside(seen, test.grades[name][grader])}
-        if name in training.excess_log_returns:
-            entry["excess_log_return"] = _beside(training.excess_log_returns[name], test.excess_log_returns[name])
+        for measure, by_agent in training.measures.items():
+            if name in by_agent:
+                entry[measure] = _beside(by_agent[name], test.measures[measure][name])
         result[name] = entry
     return result
 

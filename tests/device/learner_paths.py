@@ -118,4 +118,4 @@ def _agents(trial: Trial, task: str) -> None:
     for name, agent in task_of(env).agents.items():
         with trial.part("play"):
             record = evaluation.play(env, agent(), 3)
-        trial.keep(name, [record.curves.equity, record.grades, record.curves.cash, record.account.positions])
+        trial.keep(name, [record.curves.equity, record.grades, record.curves.cash, record.positions])

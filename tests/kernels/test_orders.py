@@ -24,6 +24,7 @@ from vecenv.kernels.orders import (
     wanted_shares,
 )
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
+from vecenv.learn.cppo_objective import risk_weighed
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
 QUICK = settings(deadline=None, max_examples=100, derandomize=True)
@@ -258,4 +259,4 @@ def test_rewards_of_a_step():
     assert rewards.updated_moments(step, moments, torch.tensor(0.25)).tolist() == [1.25, 3.25]
     step = torch.tensor([0.5, -0.5], dtype=torch.float64)
     assert rewards.risk_penalised(step, torch.tensor(0.5)).tolist() == [0.375, -0.625]
-    assert rewards.risk_weighed(step, torch.tensor([2.0, 2.0], dtype=torch.float64)).tolist() == [0.25, -1.0]
+    assert risk_weighed(step, torch.tensor([2.0, 2.0], dtype=torch.float64)).tolist() == [0.25, -1.0]

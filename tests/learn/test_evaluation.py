@@ -14,14 +14,14 @@ from tests.reach_zero import REACH_ZERO
 from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.finance.evaluation import AccountRecord, Traded
+from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.episode_metrics import episode_metrics as metrics_of_rollout
 from vecenv.learn.episode_metrics import members_metrics, outcomes
 from vecenv.learn.evaluation import AgentRecord, Evaluation, evaluate
-from vecenv.learn.evaluation_table import _interval_text, _ratio_text, _short, evaluation_table
-from vecenv.learn.intervals import Interval
+from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.intervals import Interval, interval_text, short_text
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold
@@ -51,7 +51,7 @@ def test_every_agent_plays_the_same_episodes_to_their_ends(evaluation):
     difference = evaluation.summaries["again"].interval("cumulative_return", evaluation.summaries["buy_and_hold"])
     assert difference == evaluation.excess_log_returns["again"] == (0.0, 0.0, 0.0)
     for name, record in evaluation.records.items():
-        account = record.curves.cash[:, 0] + record.account.positions.sum(-1)
+        account = record.curves.cash[:, 0] + record.positions.sum(-1)
         assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
     hold, random = evaluation.records["hold"].curves, evaluation.records["random"].curves
     assert bool((hold.equity == 1e5).all()) and bool((hold.traded == 0).all())
@@ -68,7 +68,7 @@ def test_shares_of_the_best_rule_by_hand(evaluation):
     record, halfway = evaluation.records["oracle"], torch.stack([best * 0, (best + held) / 2]).exp()
     half = replace(curves["oracle"], equity=curves["oracle"].equity[:1] * halfway)
     told = evaluation.with_record("best_rule", record)
-    told = told.with_record("half", replace(record, account=replace(record.account, curves=half)))
+    told = told.with_record("half", replace(record, curves=half))
     shares = {name: told.shares_of_best[name] for name in ("best_rule", "oracle", "half")}
     assert shares["oracle"] == pytest.approx((1.0, 1.0, 1.0)) == shares["best_rule"]
     assert shares["half"] == pytest.approx((0.5, 0.5, 0.5))
@@ -123,7 +123,7 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
 def test_other_agents_and_none():
     """Without buy and hold, or a bound, nothing is said of them."""
     result = evaluate(make(shorting=True), {"hold": Hold()})
-    assert result.market.return_bound is None
+    assert result.traded.return_bound is None
     document = result.to_json()
     assert "return_bound" not in document
     assert document["agents"]["hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
@@ -141,16 +141,16 @@ def test_other_agents_and_none():
 DATES = np.array(["2020-03-02", "2020-03-03", "2020-03-04", "2020-03-05"], dtype="datetime64[D]")
 
 
-def record(equity: list[list[float]], traded: list[list[float]], lengths: list[int]) -> AgentRecord:
+def record(equity: list[list[float]], traded: list[list[float]], lengths: list[int]) -> AccountRecord:
     """Return a record of episodes given one by one: equity at the closes, and traded value of the days."""
     length = torch.tensor(lengths)
     money, value = (torch.tensor(values, dtype=torch.float64).T for values in (equity, traded))
     curves = EpisodeCurves(money, value, torch.zeros_like(money), length)
-    return AgentRecord({}, {}, torch.zeros(len(length)), length, AccountRecord(curves, money[:, :1]))
+    return AccountRecord({}, {}, torch.zeros(len(length)), length, curves=curves, positions=money[:, :1])
 
 
-def evaluation_of(records: dict[str, AgentRecord], path: list[int], start: list[int]) -> Evaluation:
-    return Evaluation(
+def evaluation_of(records: dict[str, AccountRecord], path: list[int], start: list[int]) -> TradingEvaluation:
+    return TradingEvaluation(
         metadata={"task": "stock_trading", "market": {"source": "real.csv"}},
         seed=0,
         num_episodes=len(path),
@@ -208,7 +208,7 @@ def test_agents_that_were_ruined_earlier_are_compared_over_the_days_of_the_longe
         name: record(equity, [[10.0] * (len(equity[0]) - 1)], [len(equity[0]) - 1]) for name, equity in days.items()
     }
     told = evaluation_of(records, path=[0], start=[1])
-    assert told._groups.shape == (2, 1)
+    assert told.groups.shape == (2, 1)
     means = {name: summary.mean["cumulative_return"] for name, summary in told.summaries.items()}
     assert means == pytest.approx({"held": -0.01, "ruined": -0.5})
     assert told.excess_log_returns["ruined"].mean == pytest.approx(math.log(0.5 / 0.99))
@@ -223,25 +223,19 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
             outcomes={"filled": torch.tensor([0.1, 0.2, 0.3, 0.4])},
             reward=torch.tensor(reward, dtype=torch.float64),
             length=torch.tensor([1, 2, 3, 4]),
-            account=None,
         )
         for name, reward in rewards.items()
     }
-    told = replace(
-        evaluation_of(records, path=[0] * 4, start=[0] * 4),
-        traded=None, metadata={"task": "fill"}, units={"filled": "share"}, blocks=torch.tensor([0, 0, 1, 2]),
-    )  # fmt: skip
-    assert told.summaries == told.excess_log_returns == told.deflated_sharpes == told.shares_of_best == {}
+    told = Evaluation(
+        {"task": "fill"}, 0, 4, records, "held", "oracle", {"filled": "share"}, torch.tensor([0, 0, 1, 2])
+    )
+    assert told.measures == {}
     agents = told.to_json()["agents"]
     assert agents["new"]["reward"]["mean"] == 3.0 and agents["new"]["minus_held"]["reward"]["mean"] == 2.0
     assert agents["new"]["filled"]["mean"] == pytest.approx(0.25) and "minus_held" not in agents["held"]
     assert agents["held"]["grade"] == {"mean": 0.5, "ci": [0.5, 0.5]}
     # Resampled blocks have means 3, 0 and 6.
     assert (agents["new"]["reward"]["low"], agents["new"]["reward"]["high"]) == (0.0, 6.0)
-    with pytest.raises(ValueError, match="fill does not trade"):
-        told.market  # noqa: B018
-    with pytest.raises(ValueError, match="the task has no accounts"):
-        records["new"].curves  # noqa: B018
     table = evaluation_table(told)
     headers = [column.header for column in table.columns]
     assert headers == ["Agent", "Grade", "95%\ninterval", "Reward", "95%\ninterval", "Reward above\nheld", "Filled\n%"]
@@ -250,14 +244,18 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     assert [column[1] for column in cells][3:] == ["3.00", "0.00 … 6.00", "-1.00 … 5.00", "25.00"]
     assert table.title == "4 episodes, the same for every agent"
     # Numbers of a table are short.
-    assert [_short(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == ["0.12", "9999.99", "10,000", "-123,456"]
-    assert _short(-2.5e9) == "-2.5e+09"
+    assert [short_text(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == [
+        "0.12",
+        "9999.99",
+        "10,000",
+        "-123,456",
+    ]
+    assert short_text(-2.5e9) == "-2.5e+09"
     # An account near nothing is divided by nearly nothing.
-    assert _interval_text(Interval(0.0, -1e6, 2e6)) == "<-10,000 … >10,000"
-    assert _interval_text(Interval(0.0, -1e6, 2e6), 1.0) == "-1,000,000 … 2,000,000"
-    assert _interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
-    assert _interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
-    assert (_ratio_text(math.nan), _ratio_text(0.456)) == ("", "0.46")
+    assert interval_text(Interval(0.0, -1e6, 2e6)) == "<-10,000 … >10,000"
+    assert interval_text(Interval(0.0, -1e6, 2e6), 1.0) == "-1,000,000 … 2,000,000"
+    assert interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
+    assert interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
 
 
 def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_member():

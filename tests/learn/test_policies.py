@@ -197,6 +197,7 @@ def test_every_rollout_is_taken_into_the_moments_once() -> None:
 class Scripted(Validation):
     def __init__(self, scores: list[float], episodes: int = 4) -> None:
         self.scores, self.seed, self.identity = list(scores), 0, {"episodes": episodes, "seed": 0}
+        self.metric_names = METRICS
 
     def __call__(self, policy: ActorPolicy) -> dict[str, float]:
         return dict.fromkeys(METRICS, 0.0) | {"validation_reward": self.scores.pop(0)}

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from vecenv.market.state_indicators import LABELS, labels_of
+from vecenv.tasks.tiers.text.labels import LabelTable, label_places
 from vecenv.text.money import amounts, money
-from vecenv.text.tables import LabelTable, NumberTable, label_places
+from vecenv.text.tables import NumberTable
 
 TIES = np.arange(-4_000, 4_000) / 16
 """Exact in binary; among them are ties of tenths and of hundredths, like 0.25 and 0.125."""

@@ -130,6 +130,10 @@ class TradingEvaluation(Evaluation):
         }
         return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
 
+    @property
+    def measures(self) -> dict[str, dict[str, Interval]]:
+        return {"excess_log_return": self.excess_log_returns}
+
     def title(self) -> str:
         source = Path(self.metadata["market"]["source"]).name
         return f"{super().title()} on {source}, {len(self.traded.symbols)} symbols"

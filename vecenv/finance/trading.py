@@ -13,7 +13,8 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
-from vecenv.learn.evaluation import BEST_RULE, AgentRecord, Domain, Evaluation, Watch
+from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import BEST_RULE, AgentRecord, Domain, Evaluation, Watch, play
 from vecenv.market.bars import CLOSE
 from vecenv.market.tape import MarketTape
 
@@ -44,6 +45,14 @@ class _Accounts(Watch):
         equity, traded, cash, positions = (torch.stack(column) for column in zip(*self.columns, strict=True))
         curves = EpisodeCurves(equity, traded[1:], cash, record.length, self.year)
         return AccountRecord(**vars(record), curves=curves, positions=positions)
+
+
+def play_account(env: VecEnv, agent: Agent, seed: int) -> AccountRecord:
+    """Play as `vecenv.learn.evaluation.play`; ValueError of a task that does not trade on a tape."""
+    record = play(env, agent, seed)
+    if not isinstance(record, AccountRecord):
+        raise ValueError(f"{env.scenario.name} does not trade on a tape")
+    return record
 
 
 @dataclass(frozen=True, kw_only=True)

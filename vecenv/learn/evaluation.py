@@ -107,6 +107,11 @@ class Evaluation:
         others = {name: record for name, record in self.records.items() if name != self.reference}
         return {name: self.interval(record.reward - reference.reward) for name, record in others.items()}
 
+    @property
+    def measures(self) -> dict[str, dict[str, Interval]]:
+        """What policies are compared by beside their grades, by name and agent."""
+        return {}
+
     def title(self) -> str:
         """Return what was played, for pictures."""
         return str(self.metadata["task"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from vecenv.learn.ppo_ensemble import EnsemblePPO, means_of_members, member_metric
 from vecenv.learn.runs import Metrics
-from vecenv.learn.validation import METRICS, ValidatedLearner, Validation
+from vecenv.learn.validation import ValidatedLearner, Validation
 
 
 class ValidatedEnsemble(ValidatedLearner):
@@ -34,14 +34,15 @@ class ValidatedEnsemble(ValidatedLearner):
         return self.update_number if all(map(self._exhausted, self.counts)) else self.learner.num_updates
 
     def metric_names(self) -> Sequence[str]:
-        return [*METRICS, *(member_metric(name, seed) for seed in self.learner.seeds for name in METRICS)]
+        names = self.validation.metric_names
+        return [*names, *(member_metric(name, seed) for seed in self.learner.seeds for name in names)]
 
     def validate(self) -> Metrics:
         metrics: Metrics = {}
         for number, seed in enumerate(self.learner.seeds):
             told = self.validation(self.learner.member_policy(number))
             if not self._exhausted(self.counts[number]):
-                self._judge(number, told["validation_reward"], told["validation_sharpe"])
+                self._judge(number, told["validation_reward"], told.get("validation_sharpe", math.nan))
             metrics |= {member_metric(name, seed): value for name, value in told.items()}
         return means_of_members(metrics, self.learner.seeds) | metrics
 

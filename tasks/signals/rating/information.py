@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.evaluation import AccountRecord
 from vecenv.finance.metrics import independent_groups
+from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent
-from vecenv.learn.evaluation import AgentRecord, play
 from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
 from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
@@ -50,7 +51,7 @@ class _Played:
     daily: Tensor
     ranks: Tensor
     known: Tensor
-    record: AgentRecord
+    record: AccountRecord
 
 
 def information(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> dict[str, Information]:
@@ -65,7 +66,7 @@ def information(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> dict
 
 
 def _played(env: VecEnv, agent: Agent, seed: int) -> _Played:
-    scenario, record = scenario_of(env), play(env, agent, seed)
+    scenario, record = scenario_of(env), play_account(env, agent, seed)
     state: Any = env.state
     days = state.start_day.unsqueeze(-1) + torch.arange(scenario.config.episode_length, device=env.device)
     rows = state.path.unsqueeze(-1) * scenario.tape.num_days + days
