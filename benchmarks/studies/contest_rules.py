@@ -19,7 +19,7 @@ from torch import Tensor
 import vecenv
 from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.learn.agents import Agent
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vecenv.core.device import device_named, warn_of_slow_bfloat16
-from vecenv.core.memory import check_memory
+from vecenv.core.device import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.finance.trading import Trading
 from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable

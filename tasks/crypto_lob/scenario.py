@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec, Unbounded
 
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
-from vecenv.core.streams import EpisodeStream
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
 
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Items, Scenario
-from vecenv.core.streams import EpisodeStream
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import borrow_fee
 from vecenv.kernels.money import Money, single_rounded_down

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import step_bits
-from vecenv.core.streams import EpisodeStream
+from vecenv.core.random import EpisodeStream, step_bits
 from vecenv.finance.trading import tape_of
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.rows import Rows
-from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler

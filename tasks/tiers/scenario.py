@@ -9,9 +9,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import scaled_blocks
-from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, PARTS, grade_function, in_double

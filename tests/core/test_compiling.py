@@ -18,8 +18,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vecenv.core import compiling
-from vecenv.core.compiling import compile_in_place, eager_in_place, toolchain_prepared
-from vecenv.core.in_place_operators import operators_in_place, read_before_overwritten
+from vecenv.core.compiling import (
+    compile_in_place,
+    eager_in_place,
+    operators_in_place,
+    read_before_overwritten,
+    toolchain_prepared,
+)
 
 
 def weigh(prices: torch.Tensor, days: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:

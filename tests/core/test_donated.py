@@ -9,7 +9,7 @@ from tests.small_env import assert_same_bits, collected, same_bits, snapshot
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.core.rows import hollow, leaf_names, leaves, of_fields
 from vecenv.core.scenario import Scenario
 

@@ -18,10 +18,8 @@ from tests.small_env import assert_same_bits, make_env, numbers, random_actions,
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
-from vecenv.core.random import episode_key
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import EpisodeStream, episode_key, random_action
 from vecenv.core.rows import Rows, leaves, select_rows, with_leaves
-from vecenv.core.streams import EpisodeStream
 
 NUM_ENVS, NUM_SYMBOLS = 6, 3
 

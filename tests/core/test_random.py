@@ -9,7 +9,9 @@ import torch
 
 from tests.core.scalar_philox import scalar_philox
 from vecenv.core.random import (
+    FIRST_OF_GENERATORS,
     EpisodeKey,
+    EpisodeStream,
     box_muller,
     episode_key,
     normal,
@@ -21,7 +23,6 @@ from vecenv.core.random import (
     student_t,
     uniform,
 )
-from vecenv.core.streams import FIRST_OF_GENERATORS, EpisodeStream
 from vecenv.market.streams import BaselineStream, NeuralStream, PlantedStream, PortfolioStream, SyntheticStream
 
 MASK = 0xFFFFFFFF

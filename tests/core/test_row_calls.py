@@ -11,11 +11,10 @@ import vecenv
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits
 from vecenv.core import compiling, row_calls
 from vecenv.core.collector import FusedCollector
+from vecenv.core.collector_inputs import References
+from vecenv.core.engine import RowCall
 from vecenv.core.env import VecEnv
-from vecenv.core.random import episode_key
-from vecenv.core.random_actions import random_action
-from vecenv.core.references import References
-from vecenv.core.row_calls import RowCall
+from vecenv.core.random import episode_key, random_action
 from vecenv.core.rows import leaves
 from vecenv.learn.heads import make_head
 

@@ -12,7 +12,7 @@ from torchrl.envs import SerialEnv
 
 import vecenv
 from vecenv.adapters.torchrl import MarketChatEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.core.worker_seeds import MAKERS
 
 MARKET = {"market": "synthetic", "market_options": {"num_paths": 1, "num_days": 100, "symbols": 2}}

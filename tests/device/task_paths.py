@@ -13,8 +13,7 @@ import vecenv
 from tests.core.tally import WARM_UP, tally_env
 from tests.device.trial import Path, Trial
 from vecenv import FusedCollector, VecEnv
-from vecenv.core.random import episode_key
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import episode_key, random_action
 from vecenv.core.rows import leaves
 from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market import native_features, native_tick

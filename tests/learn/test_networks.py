@@ -12,8 +12,7 @@ from torchrl.modules import TanhNormal
 import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey, episode_key
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import EpisodeKey, episode_key, random_action
 from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.bounds import Bounds
 from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates

@@ -14,10 +14,8 @@ from vecenv.core.collector_inputs import CollectorInputs, Policy, PolicyCall
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey, episode_key
-from vecenv.core.random_actions import random_action
-from vecenv.core.rollout_buffers import RolloutBuffers
-from vecenv.core.row_buffers import Restarts
+from vecenv.core.random import EpisodeKey, episode_key, random_action
+from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
 from vecenv.core.rows import Rows, leaves, with_leaves
 
 

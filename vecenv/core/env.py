@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 
+from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
-from vecenv.core.row_calls import RowCalls
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
 from vecenv.core.scenario import Scenario, Schedule
 from vecenv.core.tensor_checks import ActionCheck, check_same_forms, checked_integers, checked_mask

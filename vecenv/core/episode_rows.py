@@ -10,8 +10,8 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.envs import EnvBase
 
+from vecenv.core.device import check_memory
 from vecenv.core.engine import BoundEngine, Engine
-from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.scenario import Scenario

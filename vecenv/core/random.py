@@ -11,10 +11,12 @@ The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel rando
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
 Word = Tensor | int
 Block = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -144,3 +146,40 @@ def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tenso
     """
     radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * torch.log(radial)))
     return radius * torch.cos((2.0 * math.pi) * angular)
+
+
+FIRST_OF_GENERATORS = 0x1000_0000
+
+
+class EpisodeStream(IntEnum):
+    """Streams of an episode, one per purpose, so that no two share random numbers; below `ACTION` those of the rules."""
+
+    RESET = 0
+    """Rules: where the episode starts."""
+    LEVEL_PATH = 1
+    """Curriculum: choice of a path of a level."""
+    ACTION = 1 << 16
+    """Agents: random actions and sampled tokens of a language model."""
+    POLICY = ACTION + 1
+    """Trained policies: sampled actions."""
+
+
+def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
+    """Draw uniform actions of one agent's spec by episode key and step. Shapes: (N,), (N,) -> (N, *spec.shape).
+
+    Raises:
+        TypeError: the spec is neither bounded, nor categorical, nor multi-categorical.
+    """
+    size = spec.shape.numel()
+    bits = torch.cat(step_bits(key, EpisodeStream.ACTION, elapsed, -(-size // 4)), dim=-1)[:, :size]
+    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
+        unit = (bits >> 8).to(torch.float32) * 2.0**-24
+        low, high = spec.space.low.flatten(), spec.space.high.flatten()
+        return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
+    if isinstance(spec, MultiCategorical):
+        choices: Tensor | int = spec.nvec.flatten()
+    elif isinstance(spec, Categorical):
+        choices = int(spec.n)
+    else:
+        raise TypeError(f"cannot draw random actions for {type(spec).__name__}")
+    return ((bits * choices) >> 32).to(spec.dtype).reshape(-1, *spec.shape)

@@ -10,10 +10,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import episode_key, open_uniform, random_bits
+from vecenv.core.random import EpisodeStream, episode_key, open_uniform, random_bits
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
-from vecenv.core.streams import EpisodeStream
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 
 
 class Agent(Protocol):

@@ -19,8 +19,7 @@ from torch import Tensor
 from torchrl.data import Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey, step_bits
-from vecenv.core.streams import EpisodeStream
+from vecenv.core.random import EpisodeKey, EpisodeStream, step_bits
 from vecenv.learn.dqn_objective import LOSS_METRICS, DQNConfig, dqn_losses, duelling_values, one_step_targets
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.networks import Network

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from vecenv.core.device import check_memory
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import check_memory
 from vecenv.learn.agents import Agent
 from vecenv.learn.figures import rewards_figure
 from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, box_muller, open_uniform, step_bits
-from vecenv.core.streams import EpisodeStream
+from vecenv.core.random import EpisodeKey, EpisodeStream, box_muller, open_uniform, step_bits
 
 FORBIDDEN = -1e9
 """Logit of a masked choice: its probability is 0, the others are exact, and gradients stay finite."""

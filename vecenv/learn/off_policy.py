@@ -12,8 +12,8 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import ReplayBuffer, TensorStorage
 
+from vecenv.core.device import check_memory
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import check_memory
 from vecenv.learn.learner import Learner
 from vecenv.learn.learner_config import OffPolicyConfig
 from vecenv.learn.reward_scale import RewardScale

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vecenv.core.collector_inputs import References
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.core.references import References
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.networks import FlatNetwork, Network, scaled, tanh
 

@@ -1,4 +1,4 @@
-"""Numbers of the random streams of generated markets, apart from those of episodes (`vecenv.core.streams`).
+"""Numbers of the random streams of generated markets, apart from those of episodes (`vecenv.core.random`).
 
 Every number is the first of 2^24, most of which are drawn from one per symbol. A market has one generator: those of
 different generators may be the same.

@@ -11,7 +11,7 @@ from torchrl.data import Categorical, MultiCategorical
 
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env

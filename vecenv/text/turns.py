@@ -9,9 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.core.engine import BoundEngine
+from vecenv.core.engine import BoundEngine, RowCall
 from vecenv.core.env import VecEnv
-from vecenv.core.row_calls import RowCall
 from vecenv.core.rows import Rows
 from vecenv.system.settings import Count, Settings, Within
 from vecenv.text.answer_lines import AnswerFault

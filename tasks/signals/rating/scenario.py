@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Items, Scenario
-from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
 from vecenv.tasks.signals.rating.feedback import counting, feedback, most_counting, moves, settled, signals_of

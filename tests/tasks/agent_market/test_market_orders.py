@@ -11,7 +11,7 @@ from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.core.rows import hollow, leaf_names, leaves
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind
 from vecenv.registry import make_spoken, task_named

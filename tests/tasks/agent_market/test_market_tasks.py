@@ -11,7 +11,7 @@ import torch
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.registry import task_named
 from vecenv.tasks.agent_market import agents
 from vecenv.tasks.agent_market.agents import EXECUTORS, FixedSpread, trading_action

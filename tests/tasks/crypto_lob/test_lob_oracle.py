@@ -11,7 +11,7 @@ from lob_oracle import ASKS, BIDS, Oracle
 from random_books import oracles_of, random_config, random_tape
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.state import LobState

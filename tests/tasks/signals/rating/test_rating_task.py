@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
+from vecenv.core.random import random_action
 from vecenv.learn.evaluation import evaluate, play
 from vecenv.registry import task_named
 from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, read_belief, sized_signal, told_by
