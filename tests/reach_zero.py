@@ -13,7 +13,7 @@ from torchrl.data import Bounded
 
 from vecenv import Scenario, Task, TaskText
 from vecenv.core.random import uniform
-from vecenv.learn.evaluation import Domain
+from vecenv.learn.domain import Domain
 
 _NUMBER = re.compile(r"-?(0?\.[0-9]{1,9}|[01]|1\.0{1,9})")
 

@@ -18,7 +18,7 @@ from tests.reach_zero import REACH_ZERO, WalkConfig
 from vecenv import registry
 from vecenv.learn import grpo, grpo_config, ppo, report
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.report import evaluation_table
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.commands import train_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings

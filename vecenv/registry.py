@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.learn.evaluation import Domain
+from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import refuse_unknown

@@ -23,11 +23,10 @@ from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turb
 from vecenv.finance.trading import play_account
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.combination import best_of
 from vecenv.learn.ddpg import DDPG, DDPGConfig
-from vecenv.learn.ensemble import MeanPolicy
-from vecenv.learn.learner_config import NetworkConfig
-from vecenv.learn.network_learner import NetworkLearner, Trained
+from vecenv.learn.ensemble import MeanPolicy, best_of
+from vecenv.learn.learner import NetworkLearner, Trained
+from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.market.load import MarketOptions, load_market

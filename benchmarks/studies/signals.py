@@ -26,8 +26,8 @@ from vecenv.core.random import EpisodeKey
 from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.cppo import CPPOConfig, EnsembleCPPO
+from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
-from vecenv.learn.ppo_objective import PPOConfig
 from vecenv.learn.runs import run
 from vecenv.market.bars import CLOSE
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from vecenv.learn.evaluation import Domain
+from vecenv.learn.domain import Domain
 from vecenv.registry import Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
 from vecenv.tasks.agent_market.config import SeatConfig

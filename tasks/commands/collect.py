@@ -14,8 +14,8 @@ from rich.table import Table
 
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
+from vecenv.system.files import WriteLock
 from vecenv.system.settings import Count, NotNegative, Seed
-from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     baseline_agents,
     chosen_agents,

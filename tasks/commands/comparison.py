@@ -13,10 +13,17 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.combination import Combination, Kind, validation_sharpes
-from vecenv.learn.diversity import Diversity, diversity, draws_actions
-from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
-from vecenv.learn.evaluation import BEST_RULE, domain_of
+from vecenv.learn.domain import BEST_RULE, domain_of
+from vecenv.learn.ensemble import (
+    Combination,
+    Diversity,
+    Kind,
+    NoEnsembleError,
+    diversity,
+    draws_actions,
+    load_ensemble,
+    validation_sharpes,
+)
 from vecenv.learn.policies import load_policy
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named, task_of

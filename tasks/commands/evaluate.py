@@ -13,16 +13,14 @@ from rich.console import Console
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
-from vecenv.learn.combination import Combination, Kind
-from vecenv.learn.diversity import diversity_line
+from vecenv.learn.ensemble import Combination, Kind, diversity_line
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.evaluation_table import evaluation_table, parts_table
-from vecenv.learn.report import write_run_folder, write_task_figures
+from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named
+from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.settings import Count, Positive, Seed, with_earlier
-from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.applicable import named_settings
 from vecenv.tasks.commands.comparison import (
     ALL,

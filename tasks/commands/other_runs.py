@@ -7,10 +7,9 @@ from typing import Any
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.evaluation import BEST_RULE
-from vecenv.learn.initial_policy import check_same_network, start_from
-from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.policies import check_policy_of
+from vecenv.learn.domain import BEST_RULE
+from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.policies import check_policy_of, check_same_network, start_from
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.market.tape import MarketTape

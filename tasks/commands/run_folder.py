@@ -11,9 +11,9 @@ import torch
 import yaml
 
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.metrics_log import METRICS, read_metrics
 from vecenv.learn.ppo import CHECKPOINT
-from vecenv.system.atomic_files import replacing
+from vecenv.learn.run_files import METRICS, read_metrics
+from vecenv.system.files import replacing
 from vecenv.system.preset_files import as_values
 
 SETTINGS = "settings.yaml"

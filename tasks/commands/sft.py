@@ -15,9 +15,8 @@ from vecenv.core.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
-from vecenv.system.atomic_files import why_unwritten
+from vecenv.system.files import WriteLock, why_unwritten
 from vecenv.system.settings import CountFromZero, Seed, Settings
-from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import wide_console
 from vecenv.tasks.commands.language_training import NEEDED, model_place
 from vecenv.tasks.commands.options import early_options

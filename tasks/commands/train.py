@@ -20,28 +20,27 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
 from vecenv.learn.a2c import A2C
-from vecenv.learn.actor_policy import make_network
 from vecenv.learn.cppo import CPPO, EnsembleCPPO
 from vecenv.learn.ddpg import DDPG
-from vecenv.learn.diversity import Diversity, diversity_line
 from vecenv.learn.dqn import DQN
-from vecenv.learn.evaluation_table import evaluation_table, parts_table
+from vecenv.learn.ensemble import Diversity, diversity_line
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.policies import make_network
 from vecenv.learn.ppo import PPO
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
+from vecenv.learn.report import evaluation_table, parts_table
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.sac import SAC
 from vecenv.learn.td3 import TD3
-from vecenv.learn.validated_ensemble import ValidatedEnsemble
-from vecenv.learn.validation import ValidatedLearner, Validation
+from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.write_lock import WriteLock
+from vecenv.system.files import WriteLock
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,

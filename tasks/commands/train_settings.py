@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
-from vecenv.learn.a2c_objective import A2CConfig
-from vecenv.learn.combination import Kind
-from vecenv.learn.continuous import ContinuousConfig
-from vecenv.learn.cppo_objective import CPPOConfig
+from vecenv.learn.a2c import A2CConfig
+from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ddpg import DDPGConfig
-from vecenv.learn.dqn_objective import DQNConfig
+from vecenv.learn.dqn import DQNConfig
+from vecenv.learn.ensemble import Kind
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
-from vecenv.learn.learner_config import OffPolicyConfig, RunSeed
+from vecenv.learn.off_policy import ContinuousConfig, OffPolicyConfig
 from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.runs import RunSeed
 from vecenv.learn.sac import SACConfig
 from vecenv.learn.td3 import TD3Config
 from vecenv.market.load import generator_of

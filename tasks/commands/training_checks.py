@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from vecenv.core.device import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.finance.trading import Trading
-from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
+from vecenv.learn.off_policy import OffPolicyConfig
+from vecenv.learn.on_policy import OnPolicyConfig
+from vecenv.learn.policies import NOT_FLAT
 from vecenv.learn.ppo_ensemble import check_stackable
-from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named

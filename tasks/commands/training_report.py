@@ -14,15 +14,14 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.figures import dependence_figure
 from vecenv.learn.intervals import Interval
-from vecenv.learn.metrics_log import METRICS, MetricsLog, read_metrics
-from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.partial_dependence import dependence_figure
+from vecenv.learn.learner import NetworkLearner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_ensemble import EnsemblePPO, metrics_of_member
 from vecenv.learn.report import write_run_folder, write_task_figures
-from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.validated_ensemble import ValidatedEnsemble
+from vecenv.learn.run_files import METRICS, MetricsLog, read_metrics, telling_what_is_kept
+from vecenv.learn.validation import ValidatedEnsemble
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import (

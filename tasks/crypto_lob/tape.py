@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.validation import MarketDataError
-from vecenv.system.file_state import file_state
+from vecenv.system.files import file_state
 from vecenv.tasks.crypto_lob.clock import clocked, moment
 from vecenv.tasks.crypto_lob.config import BookOptions
 from vecenv.tasks.crypto_lob.factors.table import factor_table

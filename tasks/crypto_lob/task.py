@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.evaluation import Domain
+from vecenv.learn.domain import Domain
 from vecenv.registry import Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part

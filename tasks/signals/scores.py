@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vecenv.learn.cppo_objective import risk_weighed
+from vecenv.learn.cppo import risk_weighed
 from vecenv.market.panels import NEUTRAL
 
 MOVE_STEPS = 2.0**30

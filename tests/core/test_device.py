@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.small_env import make_env
+from vecenv.core import device
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named, warn_of_slow_bfloat16
 from vecenv.core.rows import leaves
@@ -116,10 +117,10 @@ def test_devices_by_name_and_those_that_are_not_there(monkeypatch):
     assert [device_named(name).index for name in ("cuda", "cuda:1")] == [None, 1]
     with pytest.raises(ValueError, match="no device cuda:2 here; PyTorch sees 2"):
         device_named("cuda:2")
-    for kind, device, warned in (("AVX2", "cpu", True), ("AVX512", "cpu", False), ("AVX2", "cuda", False)):
+    for kind, name, warned in (("AVX2", "cpu", True), ("AVX512", "cpu", False), ("AVX2", "cuda", False)):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda kind=kind: kind)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            warn_of_slow_bfloat16(torch.device(device), "--ppo.bf16")
+            warn_of_slow_bfloat16(torch.device(name), "--ppo.bf16")
         words = "--ppo.bf16: this CPU (AVX2) emulates bfloat16, much slower than float32"
         assert [str(each.message) for each in told] == [words] * warned

@@ -24,7 +24,7 @@ from vecenv.kernels.orders import (
     wanted_shares,
 )
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
-from vecenv.learn.cppo_objective import risk_weighed
+from vecenv.learn.cppo import risk_weighed
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
 QUICK = settings(deadline=None, max_examples=100, derandomize=True)

@@ -14,9 +14,8 @@ from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import TokenTable, counted_tokens, segment_log_probs
 from vecenv.language.models import with_adapters
 from vecenv.learn.agents import Agent
-from vecenv.learn.group_credit import step_credit
-from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo_config import VARIANTS, EpisodeReward
+from vecenv.learn.group_episodes import step_credit
+from vecenv.learn.group_objective import VARIANTS, EpisodeReward, group_losses
 from vecenv.learn.runs import update_seed
 from vecenv.text.door import TextDoor
 

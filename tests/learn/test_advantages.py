@@ -5,10 +5,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vecenv.learn import running_moments
-from vecenv.learn.advantages import discounted_sums, generalised_advantages
-from vecenv.learn.reward_scale import RewardScale
-from vecenv.learn.running_moments import RunningMoments, batch_moments, table_moments
+from vecenv.learn import returns
+from vecenv.learn.returns import (
+    RewardScale,
+    RunningMoments,
+    batch_moments,
+    discounted_sums,
+    generalised_advantages,
+    table_moments,
+)
 
 STEPS, ROWS, GAMMA, LAMBDA = 40, 7, 0.97, 0.9
 CPU = torch.device("cpu")
@@ -71,7 +76,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_sums_of_each_member(
 @pytest.mark.parametrize("chunk", [4, 8192])
 def test_moments_of_batches_and_of_rows_of_a_table_are_those_of_all_samples(monkeypatch, chunk):
     """Batches of unequal sizes, each about a mean of its own; rows count as often as they occur."""
-    monkeypatch.setattr(running_moments, "CHUNK", chunk)
+    monkeypatch.setattr(returns, "CHUNK", chunk)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randn(size, 3, generator=generator) + 5.0 * place for place, size in enumerate((40, 1, 25))]
     moments, together = RunningMoments((3,), CPU), torch.cat(batches).double()

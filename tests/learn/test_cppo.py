@@ -9,8 +9,7 @@ from torch import Tensor
 from tests.learn.small_tasks import same
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
-from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.cppo_objective import mean_return, shortfall_penalty, trajectory_returns
+from vecenv.learn.cppo import CPPO, CPPOConfig, mean_return, shortfall_penalty, trajectory_returns
 from vecenv.learn.ppo import PPO, PPOConfig
 
 PLAIN = {"num_steps": 5, "total_frames": 4 * 5 * 16, "epochs": 2, "minibatches": 2, "hidden": (8,)}

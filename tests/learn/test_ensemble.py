@@ -9,13 +9,25 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 import vecenv
 from tests.small_env import same_bits
 from vecenv.finance.quarters import QuarterConfig, Span, quarters, turbulence_threshold
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.learn.combination import Combination, best_of, sharpe_weights
-from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_actions, played_observations
-from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, SignVotePolicy, VotePolicy, disagreement, load_ensemble
-from vecenv.learn.policies import load_policy
+from vecenv.learn.ensemble import (
+    Combination,
+    Diversity,
+    MeanPolicy,
+    NoEnsembleError,
+    SignVotePolicy,
+    VotePolicy,
+    best_of,
+    disagreement,
+    diversity,
+    diversity_line,
+    draws_actions,
+    load_ensemble,
+    played_observations,
+    sharpe_weights,
+)
+from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, Trained
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.market.synthetic import synthetic_bars

@@ -17,11 +17,11 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
-from vecenv.learn.episode_metrics import episode_metrics as metrics_of_rollout
-from vecenv.learn.episode_metrics import members_metrics, outcomes
-from vecenv.learn.evaluation import AgentRecord, Evaluation, evaluate
-from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.domain import AgentRecord, members_metrics, outcomes
+from vecenv.learn.domain import episode_metrics as metrics_of_rollout
+from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.intervals import Interval, interval_text, short_text
+from vecenv.learn.report import evaluation_table
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold

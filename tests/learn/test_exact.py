@@ -7,9 +7,9 @@ import vecenv
 from vecenv.core import compiling
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.bounds import clamp_inward
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig, train
+from vecenv.learn.heads import clamp_inward
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 

@@ -9,7 +9,7 @@ import pytest
 import vecenv
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.learning_curve import learning_curve_figure
+from vecenv.learn.figures import learning_curve_figure
 from vecenv.learn.report import write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape

@@ -10,8 +10,18 @@ import vecenv
 from tests.learn.small_tasks import HORIZON, chain_env, planted_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.learn.group_credit import group_advantages, has_spread, refilled, step_advantages, step_anchors, step_credit
-from vecenv.learn.group_episodes import EpisodeAccounts, audit, group_episodes, rollout_seed
+from vecenv.learn.group_episodes import (
+    EpisodeAccounts,
+    audit,
+    group_advantages,
+    group_episodes,
+    has_spread,
+    refilled,
+    rollout_seed,
+    step_advantages,
+    step_anchors,
+    step_credit,
+)
 from vecenv.learn.group_objective import GroupObjective, group_losses
 from vecenv.learn.grpo import GRPO, EpisodeReward, GRPOConfig
 

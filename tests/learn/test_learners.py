@@ -10,14 +10,14 @@ from vecenv.core import compiling
 from vecenv.finance.quarters import QuarterConfig
 from vecenv.learn import runs
 from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.combination import Combination
-from vecenv.learn.cppo_objective import CPPOConfig
+from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy
+from vecenv.learn.ensemble import Combination
 from vecenv.learn.exact import Exact, ExactConfig
-from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GRPOConfig
-from vecenv.learn.learner_config import RunConfig
+from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GRPOConfig
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
 from vecenv.learn.td3 import TD3Config
 from vecenv.testing import LearnerFault, check_learner, learner_case

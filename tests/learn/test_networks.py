@@ -13,16 +13,23 @@ import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_action
-from vecenv.learn.actor_policy import ActorPolicy, make_network
-from vecenv.learn.bounds import Bounds
-from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
-from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
-from vecenv.learn.item_network import ItemNetwork
-from vecenv.learn.learner_config import NetworkConfig
-from vecenv.learn.networks import tanh
-from vecenv.learn.partial_dependence import GRID, dependence_figure, partial_dependence
+from vecenv.learn.figures import GRID, dependence_figure, partial_dependence
+from vecenv.learn.heads import (
+    CANDIDATES,
+    CASH,
+    FORBIDDEN,
+    Bounds,
+    CategoricalHead,
+    DirichletHead,
+    GaussianHead,
+    TanhNormalHead,
+    gamma_candidates,
+    open_uniforms,
+    shortest_pattern,
+)
+from vecenv.learn.networks import ItemNetwork, NetworkConfig, tanh
+from vecenv.learn.policies import ActorPolicy, make_network
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.tanh_normal import TanhNormalHead
 
 FEATURES = ("daily_change", "macd", "close_30_sma")
 CPU, ROWS = torch.device("cpu"), 20_000
@@ -249,7 +256,7 @@ def test_where_no_candidate_is_accepted_the_number_is_near_the_mode(monkeypatch:
     """With noise of 6.1 and -2.0 deviations and uniform numbers of 1, nothing is accepted at alpha = 1."""
     head, own = dirichlet(2, initial_std=100.0)
     words = (torch.full((1, 6), 1e-9), torch.full((1, 6), 0.3), torch.ones(1, 6), torch.ones(1, 6))
-    monkeypatch.setattr("vecenv.learn.dirichlet.open_uniforms", lambda *_: words)
+    monkeypatch.setattr("vecenv.learn.heads.open_uniforms", lambda *_: words)
     alpha = head.concentrations(torch.zeros(1, 3), own)
     numbers, accepted = gamma_candidates(alpha, *keys_of(1))
     assert not accepted.any() and len(numbers) == CANDIDATES

@@ -13,12 +13,10 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 from tests.learn.small_tasks import GAMMA, PLACES, SMALL_DQN, VARIANTS, chain_env, chain_values, planted_env, same
 from tests.learn.tails_task import tails_env
 from vecenv import FusedCollector, VecEnv
-from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.continuous import ContinuousLearner, critic_losses
 from vecenv.learn.ddpg import DDPG, DDPGConfig
-from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, train
-from vecenv.learn.dqn_objective import dqn_losses
-from vecenv.learn.initial_policy import start_from
+from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, dqn_losses, train
+from vecenv.learn.off_policy import ContinuousLearner, critic_losses
+from vecenv.learn.policies import ActorPolicy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig

@@ -9,10 +9,10 @@ import vecenv
 from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_returns, planted_env
 from vecenv import FusedCollector
 from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig
+from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig

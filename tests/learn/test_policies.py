@@ -14,19 +14,16 @@ import vecenv
 from tests.learn.small_tasks import same
 from tests.small_env import assert_same_bits, snapshot
 from vecenv.core.env import VecEnv
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.initial_policy import check_same_network, start_from
-from vecenv.learn.policies import load_policy
+from vecenv.learn.policies import ActorPolicy, check_same_network, load_policy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig, train
-from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.returns import RunningMoments
 from vecenv.learn.runs import CHECKPOINT, load_run, run
-from vecenv.learn.validated_ensemble import ValidatedEnsemble
-from vecenv.learn.validation import METRICS, ValidatedLearner, Validation
+from vecenv.learn.validation import METRICS, ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.agents import BestRule
 from vecenv.testing import learner_case

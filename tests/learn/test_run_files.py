@@ -15,11 +15,10 @@ import torch
 
 from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.learn.metrics_log import MetricsLog, read_metrics
-from vecenv.learn.run_files import CHECKPOINT, RunStoppedError
+from vecenv.learn.run_files import CHECKPOINT, MetricsLog, RunStoppedError, read_metrics
 from vecenv.learn.runs import MAY_CHANGE, checked_losses, differences, progress_metrics, run
 from vecenv.system import atomic_files
-from vecenv.system.write_lock import WriteLock
+from vecenv.system.files import WriteLock
 
 CPU = torch.device("cpu")
 WEIGHTS = 20_000

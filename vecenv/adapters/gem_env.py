@@ -15,7 +15,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.registry import make_spoken
-from vecenv.system.file_state import file_state
+from vecenv.system.files import file_state
 from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 FORMAT_PENALTY = -0.1

@@ -39,7 +39,7 @@ from torchrl.envs.llm import ChatEnv
 from torchrl.modules.llm.policies import ChatHistory
 
 from vecenv.learn.group_episodes import episode_outcome
-from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.learn.group_objective import EpisodeReward
 from vecenv.registry import make_spoken
 from vecenv.text.door import TextDoor
 

@@ -24,7 +24,7 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.language.models import chat_format
 from vecenv.learn.group_episodes import played_accounts, rollout_seed
-from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.learn.group_objective import EpisodeReward
 from vecenv.registry import make_spoken
 
 if TYPE_CHECKING:

@@ -217,10 +217,10 @@ def _is_toolchain_error(error: BaseException | None) -> bool:
     return False
 
 
-# Operators of other libraries that overwrite their arguments. Inductor (torch 2.13) expects graphs without them, and does
-# two things that are wrong with them. It leaves out copies, so that the original is overwritten; that pass is switched
-# off by the setting `pattern_matcher`. And it computes what was read of an argument only where the result is used, after
-# the operator has overwritten it.
+# Operators of other libraries that overwrite their arguments. Inductor (torch 2.13) expects graphs without them, and
+# does two things that are wrong with them. It leaves out copies, so that the original is overwritten; that pass is
+# switched off by the setting `pattern_matcher`. And it computes what was read of an argument only where the result is
+# used, after the operator has overwritten it.
 
 
 @torch.library.custom_op("vecenv::computed", mutates_args=())

@@ -152,7 +152,7 @@ FIRST_OF_GENERATORS = 0x1000_0000
 
 
 class EpisodeStream(IntEnum):
-    """Streams of an episode, one per purpose, so that no two share random numbers; below `ACTION` those of the rules."""
+    """Streams of an episode, one per purpose: no two share random numbers. Ids below `ACTION` are the rules'."""
 
     RESET = 0
     """Rules: where the episode starts."""

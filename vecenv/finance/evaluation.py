@@ -15,7 +15,8 @@ from vecenv.finance.account_figures import drawdown_figure, equity_figure, expos
 from vecenv.finance.metrics import EpisodeCurves, Summary, independent_groups, summarise
 from vecenv.finance.significance import deflated_sharpe, returns_by_day
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
-from vecenv.learn.evaluation import BEST_RULE, AgentRecord, Evaluation, interval_json, or_none
+from vecenv.learn.domain import BEST_RULE, AgentRecord
+from vecenv.learn.evaluation import Evaluation, interval_json, or_none
 from vecenv.learn.intervals import Interval, interval_text, scaled_text
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.learn.agents import Agent
-from vecenv.learn.evaluation import BEST_RULE, AgentRecord, Domain, Evaluation, Watch, play
+from vecenv.learn.domain import BEST_RULE, AgentRecord, Domain, Watch
+from vecenv.learn.evaluation import Evaluation, play
 from vecenv.market.bars import CLOSE
 from vecenv.market.tape import MarketTape
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vecenv.learn.grpo_config import GroupConfig
-from vecenv.learn.learner_config import Frames
+from vecenv.learn.group_objective import GroupConfig
+from vecenv.learn.runs import Frames
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Within
 from vecenv.text.tool_calls import Form
 

@@ -1,6 +1,6 @@
 """GRPO for language models: groups of agents on the same days, one batched generation and environment step per day.
 
-Advantages are computed as for tensor policies (`vecenv.learn.group_credit`); every token of a day's answer gets the
+Advantages are computed as for tensor policies (`vecenv.learn.group_episodes`); every token of a day's answer gets the
 advantage of the day. The losses are the same functions (`vecenv.learn.group_objective`): an episode's answers are one
 sequence, even if they were sampled in several contexts.
 """
@@ -33,9 +33,8 @@ from vecenv.language.log_probs import (
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
 from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.episode_metrics import outcomes
-from vecenv.learn.group_credit import refilled, step_credit
-from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, rollout_seed
+from vecenv.learn.domain import outcomes
+from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, refilled, rollout_seed, step_credit
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo import check_groups, check_same_rules, check_whole_worlds
 from vecenv.learn.runs import (

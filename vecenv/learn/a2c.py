@@ -8,16 +8,55 @@ and is faster: 1.4 instead of 2.5 ms for 1,280 rows (D = 61, K = 10, two 64 x 64
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.a2c_objective import LOSS_METRICS, A2CConfig, a2c_losses
-from vecenv.learn.network_learner import Trained
-from vecenv.learn.on_policy import OnPolicyLearner
+from vecenv.learn.learner import Trained
+from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
 from vecenv.learn.runs import Metrics, run
+from vecenv.system.settings import Count, Positive, Share
+
+LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
+"""Metric names of the fields of `Losses`, in order."""
+
+
+@dataclass(frozen=True)
+class A2CConfig(OnPolicyConfig):
+    """Settings of A2C."""
+
+    epochs: Count = 1
+    """Passes over each batch: one, since the gradient is that of the policy that collected."""
+    minibatches: Count = 1
+    """Number of equal parts of a batch; one optimiser step each, of which the first alone has the policy that
+    collected."""
+    learning_rate: Positive = 3e-3
+    """Learning rate of Adam."""
+    num_steps: Count = 5
+    """Steps per rollout and sub-environment."""
+    gae_lambda: Share = 1.0
+    """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
+
+    def inapplicable(self) -> dict[str, str]:
+        return {"epochs": "a learner that reuses its batch"}
+
+
+class Losses(NamedTuple):
+    """Terms of the objective; all of shape ()."""
+
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def a2c_losses(log_prob: Tensor, entropy: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> Losses:
+    """Return the losses of section 4 of Mnih et al. (2016), with constant advantages. Shape of all arguments: (B,)."""
+    return Losses(policy=-(log_prob * advantage).mean(), value=(value - target).square().mean(), entropy=entropy.mean())
+
 
 __all__ = ["A2C", "LOSS_METRICS", "A2CConfig", "Trained", "a2c_losses", "train"]
 

@@ -1,9 +1,13 @@
-"""Ensembles of policies: mean of actions that are numbers, votes on choices and on signs, or the best policy alone."""
+"""Ensembles of policies: how several become one, by means, votes or the best alone, and how much they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +16,53 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.learn.combination import Combination, best_of, sharpe_weights, validation_sharpes
-from vecenv.learn.policies import load_policy
+from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.policies import ActorPolicy, load_policy
+from vecenv.system.settings import Positive, Settings
+
+Kind = Literal["mean", "weighted", "vote", "select"]
+
+
+@dataclass(frozen=True)
+class Combination(Settings):
+    """A way to combine policies.
+
+    Attributes:
+        kind: ``mean`` of actions that are numbers, of choices the vote; ``weighted``, the same with weights by the
+            Sharpe ratios of the validation; ``vote``, of actions that are numbers on their signs; or ``select``, the
+            policy with the best Sharpe ratio alone.
+        temperature: of the weights; towards 0 the best policy has all, high ones are equal weights.
+
+    Raises:
+        ValueError: the temperature is not positive.
+    """
+
+    kind: Kind = "mean"
+    temperature: Positive = 1.0
+
+
+def sharpe_weights(ratios: Sequence[float], temperature: float) -> list[float]:
+    """Return weights softmax(ratio / temperature), which add up to 1, of some Sharpe ratios."""
+    return torch.softmax(torch.tensor(ratios, dtype=torch.float64) / temperature, 0).tolist()
+
+
+def best_of(ratios: Sequence[float]) -> int:
+    """Return the place of the highest Sharpe ratio, of equal ones the first; NaN is the lowest."""
+    return max(range(len(ratios)), key=lambda place: -math.inf if math.isnan(ratios[place]) else ratios[place])
+
+
+def validation_sharpes(paths: Sequence[Path]) -> list[float]:
+    """Return the Sharpe ratio of each checkpoint's validation; ValueError without validation or accounts."""
+    return [_validation_sharpe(load_checkpoint(path, torch.device("cpu")), path) for path in paths]
+
+
+def _validation_sharpe(state: Mapping[str, Any], path: Path) -> float:
+    best = state["best"] if isinstance(state.get("best"), Mapping) else {}
+    ratio = float(best.get("sharpe", math.nan))
+    if math.isnan(ratio):
+        raise ValueError(f"{path}: holds no Sharpe ratio of a validation; train with --validation-fraction above 0")
+    return ratio
+
 
 SAME_VOTES = 1e-6
 """Difference of sums of weights that counts as none."""
@@ -166,3 +215,104 @@ def disagreement(policy: VotePolicy, env: VecEnv, seed: int, num_steps: int = 25
         counted += len(agreement)
         env.advance(action)
     return float(differ) / counted
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """Differences of policies, means over observations of the test.
+
+    Attributes:
+        disagreement: of choices the share that differs between two policies, of numbers the share of opposite signs;
+            the mean over all pairs and components.
+        distance: root mean square difference of actions that are numbers, within their bounds; None for choices.
+        divergence: KL divergence of the distribution of each policy, by row, from that of each other, by column, in
+            nats and summed over the components; None where policies are no distributions.
+    """
+
+    disagreement: float
+    distance: float | None
+    divergence: list[list[float]] | None
+
+    @property
+    def mean_divergence(self) -> float | None:
+        """Mean KL divergence over all ordered pairs of policies."""
+        if self.divergence is None:
+            return None
+        count = len(self.divergence)
+        return sum(map(sum, self.divergence)) / (count * (count - 1))
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"disagreement": self.disagreement, "distance": self.distance}
+        return told | {"kl": self.divergence, "mean_kl": self.mean_divergence}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Diversity:
+        return cls(told["disagreement"], told["distance"], told["kl"])
+
+
+def played_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) -> Tensor:
+    """Return what a policy sees in its own episodes of a seed, from their start, T steps. Shape: (at most T N, D)."""
+    env.reset_groups(env.num_envs, 1, seed)
+    seen = []
+    for _ in range(num_steps):
+        observation = env.observations()
+        seen.append(observation[~env.rows.done])
+        env.advance(policy.act(policy.parameters, observation, env.episode_keys, env.rows.elapsed)[0])
+    return torch.cat(seen)
+
+
+@torch.no_grad()
+def diversity(
+    policies: Sequence[ActorPolicy], played: Policy, env: VecEnv, seed: int, num_steps: int = 64, random: bool = True
+) -> Diversity:
+    """Return how much at least two policies differ on the observations of the episodes that ``played`` plays.
+
+    Unless they draw their actions (``random``), their distributions are not compared. ``env`` is overwritten.
+    """
+    if len(policies) < 2:
+        raise ValueError(f"diversity needs at least two policies, got {len(policies)}")
+    observation = played_observations(played, env, seed, num_steps)
+    spec = env.scenario.action_spec
+    outputs = [_outputs(policy, observation) for policy in policies]
+    actions = [policy.network.head.mode(output) for policy, (output, _) in zip(policies, outputs, strict=True)]
+    distance, heads = None, {type(policy.network.head) for policy in policies}
+    if isinstance(spec, Bounded):
+        actions = [torch.clamp(action, spec.space.low, spec.space.high) for action in actions]
+        pairs = [(one - other).square().mean() for one, other in combinations(actions, 2)]
+        distance = math.sqrt(float(torch.stack(pairs).mean()))
+        differ = [one * other < 0 for one, other in combinations(actions, 2)]
+    else:
+        differ = [one != other for one, other in combinations(actions, 2)]
+    share = float(torch.stack([pair.float().mean() for pair in differ]).mean())
+    return Diversity(share, distance, _divergences(policies, outputs) if random and len(heads) == 1 else None)
+
+
+def draws_actions(path: Path) -> bool:
+    """Whether the learner of a checkpoint drew its actions from the actor's distribution, and so trained its spread."""
+    config = load_checkpoint(path, torch.device("cpu")).get("config")
+    # Their losses weigh the entropy, by a constant or by what SAC learns.
+    return isinstance(config, Mapping) and not config.keys().isdisjoint(("entropy_coef", "target_entropy"))
+
+
+def diversity_line(figures: Diversity) -> str:
+    """Return one sentence on the figures."""
+    parts = [f"{'choices differ' if figures.distance is None else 'signs are opposite'} at {figures.disagreement:.1%}"]
+    if figures.distance is not None:
+        parts.append(f"RMS distance of actions {figures.distance:.3g}")
+    if figures.mean_divergence is not None:
+        parts.append(f"KL divergence {figures.mean_divergence:.3g} nats")
+    return f"Diversity of the policies, means over pairs: {', '.join(parts)}"
+
+
+def _outputs(policy: ActorPolicy, observation: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the inputs, shape (B, size), and the parameters of a policy's head."""
+    mean, deviation, *actor = policy.parameters
+    network = policy.network
+    return network.outputs(actor, network.normalised(observation, mean, deviation), network.mask(observation))
+
+
+def _divergences(
+    policies: Sequence[ActorPolicy], outputs: Sequence[tuple[Tensor, Sequence[Tensor]]]
+) -> list[list[float]]:
+    head = policies[0].network.head
+    return [[float(head.divergence(*one, *other).mean()) for other in outputs] for one in outputs]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -14,36 +14,15 @@ from torch import Tensor
 from vecenv.core.device import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
+from vecenv.learn.domain import AgentRecord, domain_of
 from vecenv.learn.figures import rewards_figure
 from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BEST_RULE = "best_rule"
-"""Name of the agent of `Domain.best` in tables and files."""
-
 MOST_OUTCOMES = 6
 """Outcomes in the table of a task without a domain of its own, at most: the first ones. The JSON has the others."""
-
-
-@dataclass(frozen=True)
-class AgentRecord:
-    """Results of one agent in N episodes.
-
-    Attributes:
-        grades: of every episode in [0, 1], by grader. Shape of each: (N,).
-        outcomes: episode outcomes by name. Shape of each: (N,).
-        reward: sum of the rewards of every episode. Shape: (N,), float64.
-        length: steps of every episode. Shape: (N,), int64.
-        grade_parts: what the grade is made of, if it has parts. Shape of each: (N,).
-    """
-
-    grades: dict[str, Tensor]
-    outcomes: dict[str, Tensor]
-    reward: Tensor
-    length: Tensor
-    grade_parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,80 +171,6 @@ def _bounds(interval: Interval) -> list[float | None]:
 def interval_json(interval: Interval) -> dict[str, float | None]:
     """Return mean and bounds by name, None for NaN."""
     return {name: or_none(value) for name, value in interval._asdict().items()}
-
-
-class Watch:
-    """What a domain reads while an agent plays; this one reads nothing."""
-
-    def step(self, env: VecEnv, running: Tensor) -> None:
-        """Read a step that the rows ``running`` have taken. Shape: (N,), bool."""
-
-    def record(self, record: AgentRecord) -> AgentRecord:
-        """Return the record of the finished episodes with what was read."""
-        return record
-
-
-@dataclass(frozen=True, kw_only=True)
-class Domain:
-    """What the episodes of a family tell beside reward, grade and outcomes, and what agents are compared with.
-
-    This one tells nothing more; a subclass does for a kind of family.
-
-    Attributes:
-        reference: name of the baseline agent to which others are compared.
-        hindsight: name of the baseline agent that sees the future.
-        blocks: returns the block of each episode that an environment is at the start of, shape (N,), int64: episodes of
-            one block are not independent. By default those of one world are.
-        best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
-        pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
-            seed.
-    """
-
-    reference: str = ""
-    hindsight: str = ""
-    blocks: Callable[[VecEnv], Tensor] | None = None
-    best: Callable[[VecEnv], Agent | None] = lambda env: None
-    pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
-
-    validated: ClassVar[tuple[str, ...]] = ()
-    """Metrics of `of_validation`."""
-
-    def evaluation(self, env: VecEnv, **fields: Any) -> Callable[[Mapping[str, Any]], Evaluation]:  # noqa: ANN401
-        """Return what makes an `Evaluation` of records, with all that is read before the first step of the episodes."""
-        return lambda records: Evaluation(records=records, **fields)
-
-    def watch(self, env: VecEnv) -> Watch:
-        """Return what reads the episodes that begin in every row."""
-        return Watch()
-
-    def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
-        """Return metrics of the states of a rollout, of any batch shape."""
-        return {}
-
-    def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
-        """Return `validated` of an agent's episodes, whose evaluation may have the reference and the best rule."""
-        return {}
-
-    def trades(self, before: Any, after: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
-        """Return of steps, by the states around them, the share invested before and the sign of net purchases (int8).
-
-        None where nothing is traded. Shape of both: that of the batch.
-        """
-        return None
-
-
-def domain_of(env: VecEnv) -> Domain:
-    """Return the domain of an environment's task; of a scenario without a task one that tells nothing."""
-    return Domain() if env.scenario.task is None else env.scenario.task.domain
-
-
-def reference_agents(env: VecEnv) -> dict[str, Agent]:
-    """Return the reference agent of an environment's task and the best rule, where there is one, by name."""
-    domain, task = domain_of(env), env.scenario.task
-    if task is None or domain.reference not in task.agents:
-        return {}
-    best = domain.best(env)
-    return {domain.reference: task.agents[domain.reference]()} | ({} if best is None else {BEST_RULE: best})
 
 
 def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: bool = False) -> Evaluation:

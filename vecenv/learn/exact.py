@@ -24,10 +24,10 @@ from torchrl.data import Bounded
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
-from vecenv.learn.bounds import clamp_inward
-from vecenv.learn.episode_metrics import rollout_metrics
-from vecenv.learn.learner_config import NetworkConfig
-from vecenv.learn.network_learner import NetworkLearner, Trained
+from vecenv.learn.domain import rollout_metrics
+from vecenv.learn.heads import clamp_inward
+from vecenv.learn.learner import NetworkLearner, Trained
+from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.runs import Metrics, checked_losses, run
 from vecenv.system.settings import Count, PositiveShare
 

@@ -15,12 +15,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.group_credit import refilled, step_credit
-from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, rollout_seed
-from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig
-from vecenv.learn.learner import Learner
-from vecenv.learn.network_learner import Trained
+from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, refilled, rollout_seed, step_credit
+from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig, group_losses
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.runs import Metrics, run
 
 __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]

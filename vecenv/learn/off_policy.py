@@ -1,11 +1,12 @@
-"""Base class of learners from a replay buffer: transitions, scaled rewards and target networks."""
+"""Base classes of learners from a replay buffer: transitions, target networks; an actor of continuous actions and critics."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorDict
@@ -14,10 +15,49 @@ from torchrl.data import ReplayBuffer, TensorStorage
 
 from vecenv.core.device import check_memory
 from vecenv.core.env import VecEnv
+from vecenv.learn.heads import Bounds, clamp_inward
 from vecenv.learn.learner import Learner
-from vecenv.learn.learner_config import OffPolicyConfig
-from vecenv.learn.reward_scale import RewardScale
+from vecenv.learn.networks import FlatNetwork, NetworkConfig
+from vecenv.learn.returns import RewardScale
 from vecenv.learn.runs import Metrics
+from vecenv.system.settings import Count, Positive, PositiveShare, Share
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(NetworkConfig):
+    """Settings of a learner from a replay buffer, with a target network."""
+
+    epochs: Count = 1
+    """Passes over the steps drawn after a rollout; further steps cost as little to draw anew."""
+    minibatches: Count = 16
+    """Optimiser steps after each rollout, each on a minibatch of its own."""
+    minibatch_size: Count = 1024
+    """Steps of the replay buffer in a minibatch, drawn uniformly."""
+    num_steps: Count = 16
+    """Steps per rollout and sub-environment."""
+    gamma: Share = 0.99
+    """Discount per step."""
+    buffer_size: Count = 131_072
+    """Steps that the replay buffer holds, the last ones of all sub-environments; checkpoints hold them too."""
+    target_rate: PositiveShare = 0.01
+    """Share of the way to the learned network that the target network goes: 1 copies it."""
+    target_every: Count = 1
+    """Optimiser steps from one move of the target network to the next."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        return {"epochs": "a learner that reuses its batch"}
+
+    def check_rollout(self, num_envs: int) -> None:
+        """Raise ValueError unless the buffer holds a rollout."""
+        if self.buffer_size < self.num_steps * num_envs:
+            raise ValueError(
+                f"buffer_size must be at least a rollout, num_steps {self.num_steps} x num_envs {num_envs}, "
+                f"got {self.buffer_size}"
+            )
+
 
 Config = TypeVar("Config", bound=OffPolicyConfig)
 
@@ -126,3 +166,105 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
         return tensor[index]
+
+
+@dataclass(frozen=True)
+class ContinuousConfig(OffPolicyConfig):
+    """Settings of a learner of continuous actions from replay."""
+
+    learning_rate: Positive = 3e-3
+    """Learning rate of Adam."""
+    num_steps: Count = 4
+    """Steps per rollout and sub-environment."""
+    target_rate: PositiveShare = 0.005
+    """Share of the way to the learned networks that the target networks go."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.policy != "flat":
+            raise ValueError(
+                f"the critics of actions see the whole observation: policy must be flat for this learner, got "
+                f"{self.policy}"
+            )
+
+    def inapplicable(self) -> dict[str, str]:
+        return super().inapplicable() | {"head": "a learner with a choice of heads"}
+
+
+ContinuousT = TypeVar("ContinuousT", bound="ContinuousConfig")
+
+
+class CriticLosses(NamedTuple):
+    """The critics' summed mean squared error; mean absolute error, value and target of all. Shape of each: ()."""
+
+    loss: Tensor
+    error: Tensor
+    value: Tensor
+    target: Tensor
+
+
+def critic_losses(values: Sequence[Tensor], target: Tensor) -> CriticLosses:
+    """Return the losses of each critic's values against a constant target. Shape of values and target: (B,)."""
+    errors = torch.stack(list(values)) - target
+    return CriticLosses(
+        loss=errors.square().mean(-1).sum(),
+        error=errors.abs().mean(),
+        value=torch.stack(list(values)).mean(),
+        target=target.mean(),
+    )
+
+
+class ContinuousLearner(OffPolicyLearner[ContinuousT], Generic[ContinuousT]):
+    """A learner of an actor and of critics of its actions, from replay; `run` runs it.
+
+    Critics see actions in half widths of their bounds, from the centre, as the environment takes them: clamped. Of two
+    critics the smaller value counts.
+
+    Raises:
+        ValueError: actions are no numbers within finite bounds, the buffer does not hold a rollout or does not fit into
+            memory, or the network does not fit the task.
+    """
+
+    num_critics = 1
+
+    def __init__(self, env: VecEnv, config: ContinuousT) -> None:
+        self.bounds = Bounds(env.scenario.action_spec.to(env.device))
+        super().__init__(env, config, with_critic=True)
+
+    def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
+        network, config = self.network, self.config
+        actor, _ = network.initial_parameters(generator, self.env.device)
+        size = network.moments_size + self.bounds.size
+        self.critics = FlatNetwork(size, network.head, config.hidden, config.bf16, network.mask)
+        made = (self.critics.initial_parameters(generator, self.env.device)[1] for _ in range(self.num_critics))
+        return actor, [parameter for critic in made for parameter in critic]
+
+    def taken(self) -> Tensor:
+        """Return the actions of the rollout in half widths. Shape: (T, N, A)."""
+        return self.bounds.units(self.collector.actions)
+
+    def clipped_together(self) -> list[int]:
+        return [len(self.actor), len(self.critic)]
+
+    def parted(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        return parameters[: len(self.actor)], parameters[len(self.actor) :]
+
+    def values(self, critics: Sequence[Tensor], inputs: Tensor, units: Tensor) -> list[Tensor]:
+        """Return each critic's values of actions in half widths. Shapes: (B, D), (B, A) -> (B,) each."""
+        seen, count = torch.cat([inputs, units], dim=-1), len(critics) // self.num_critics
+        each = (critics[first : first + count] for first in range(0, count * self.num_critics, count))
+        return [self.critics.value(critic, seen) for critic in each]
+
+
+class DeterministicLearner(ContinuousLearner[ContinuousT], Generic[ContinuousT]):
+    """A learner whose actor is the means of normal distributions, which explore with a deviation that no loss changes.
+
+    Means outside of the bounds act as the bounds, and gradients lead them back. With tanh instead, actors stayed at
+    bounds to which an untrained critic had led them (see the test of the largest reward).
+    """
+
+    def acted(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """Return the actor's actions in half widths. Shapes: (B, D) -> (B, A)."""
+        means, bounds = self.network.actor_outputs(actor, inputs), self.bounds
+        ones = torch.ones_like(bounds.half)
+        return clamp_inward((means - bounds.centre) / bounds.half, -ones, ones)

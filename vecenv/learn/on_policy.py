@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -10,12 +11,33 @@ from torch import Tensor
 
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
-from vecenv.learn.advantages import generalised_advantages
-from vecenv.learn.learner import Learner
-from vecenv.learn.learner_config import OnPolicyConfig
-from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
-from vecenv.learn.reward_scale import RewardScale
+from vecenv.learn.learner import Learner, LearnerConfig
+from vecenv.learn.policies import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
+from vecenv.learn.returns import RewardScale, generalised_advantages
 from vecenv.learn.runs import Metrics
+from vecenv.system.settings import Count, Share
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig(LearnerConfig):
+    """Settings of a learner that estimates advantages of its own rollouts."""
+
+    num_steps: Count = 64
+    """Steps per rollout and sub-environment."""
+    gamma: Share = 0.99
+    """Discount per step."""
+    gae_lambda: Share = 0.95
+    """Lambda of generalised advantage estimation."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    by_reference: bool | None = None
+    """Keep of an observation what is a row's own and the day of the market, whose part of the first layer is computed
+    once per update; flat policies only. By default where a batch has twice as many steps as the market has days."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+    normalise_advantages: bool = True
+    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
+
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 

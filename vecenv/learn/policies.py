@@ -1,17 +1,144 @@
-"""Load trained policies from checkpoints."""
+"""The actor as the collector's policy, by reference or not; policies of checkpoints, to play or to start from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from vecenv.core.collector_inputs import References
 from vecenv.core.env import VecEnv
-from vecenv.learn.actor_policy import ActorPolicy, make_network
+from vecenv.core.random import EpisodeKey
+from vecenv.core.scenario import Scenario
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
-from vecenv.learn.learner_config import NetworkConfig
+from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
+from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, NetworkConfig, scaled, tanh
+
+if TYPE_CHECKING:
+    from vecenv.learn.learner import NetworkLearner
+
+
+def make_network(env: VecEnv, config: NetworkConfig) -> Network:
+    """Return the actor and critic architecture for an environment.
+
+    Raises:
+        TypeError: there is no head for the environment's actions.
+        ValueError: the policy of items or the head that the settings name does not fit the task's actions.
+    """
+    scenario = env.scenario
+    size = sum(env.block_widths)
+    head = _head(scenario, config, env.device)
+    if config.policy == "flat":
+        return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
+    example = scenario.items(torch.zeros(1, size, device=env.device))
+    if example is None:
+        raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
+    attention = config.policy == "attention"
+    return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
+
+
+def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) -> Head:
+    """Return the head that the settings name; policies of items share one deviation."""
+    shared_std = config.policy != "flat"
+    if config.head == "gaussian":
+        return make_head(scenario.action_spec, config.initial_std, shared_std)
+    if config.head == "tanh_normal":
+        return TanhNormalHead(scenario.action_spec.to(device), config.initial_std)
+    if not scenario.target_weights:
+        spec = scenario.action_spec
+        raise ValueError(
+            f"head {config.head!r} needs actions that are target weights (`Scenario.target_weights`); "
+            f"those of {scenario.name!r} here are {type(spec).__name__} of shape {tuple(spec.shape)}"
+        )
+    return DirichletHead(scenario.action_spec, config.initial_std)
+
+
+class ActorPolicy:
+    """The actor as the collector's policy; ``moments`` are mean and deviation of the inputs. Shape of each: (M,)."""
+
+    def __init__(
+        self, network: Network, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False
+    ) -> None:
+        self.network, self.deterministic = network, deterministic
+        self.parameters = [*moments, *actor]
+        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        if not deterministic:
+            self.extras = {"log_prob": ((), torch.float32)}
+
+    def with_network(self, network: Network) -> ActorPolicy:
+        """Return the policy on a network for another number of items, with the same parameters."""
+        mean, deviation, *actor = self.parameters
+        return ActorPolicy(network, [mean, deviation], actor, self.deterministic)
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        mean, deviation, *actor = parameters
+        head = self.network.head
+        allowed = self.network.mask(observation)
+        outputs, own = self.network.outputs(actor, self.network.normalised(observation, mean, deviation), allowed)
+        if self.deterministic:
+            return (head.mode(outputs),)
+        action = head.sample(outputs, own, key, elapsed)
+        return action, head.evaluate(outputs, own, action)[0]
+
+
+NOT_FLAT = "they need a flat policy with a hidden layer"
+"""Why other policies have none."""
+
+WORTHWHILE = 2
+"""Least number of steps in a batch per row of the table: making a row costs about as much as acting once."""
+
+
+def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
+    """Return why a network cannot read observations by reference, or None if it can."""
+    if not isinstance(network, FlatNetwork) or not network.hidden:
+        return NOT_FLAT
+    if not env.scenario.referenced_blocks:
+        return f"those of {env.scenario.name} are not made of shared tensors"
+    if network.mask(torch.zeros(1, sum(env.block_widths), device=env.device)) is not None:
+        return f"actions of {env.scenario.name} are masked by the whole observation"
+    return None
+
+
+class ReferencingActorPolicy(ActorPolicy):
+    """Actor that reads observations by reference; see `vecenv.core.collector_inputs.ReferencingPolicy`.
+
+    Equal to `ActorPolicy` on the whole observations, up to the rounding of the first layer's sums, whose ``table`` has
+    the shape (R, width of the first hidden layer). A network that cannot raises a ValueError.
+    """
+
+    def __init__(self, env: VecEnv, network: Network, moments: list[Tensor], actor: list[Tensor]) -> None:
+        super().__init__(network, moments, actor)
+        if (reason := why_not_by_reference(env, network)) is not None:
+            raise ValueError(f"no observations by reference: {reason}")
+        assert isinstance(network, FlatNetwork)
+        self._flat = network
+        self.references = References(env.scenario, env.block_widths)
+        self.table = torch.zeros(self.references.count, network.hidden[0], device=env.device)
+        self.parameters = [*self.parameters, self.table]
+
+    def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
+        """Return the first layer's sums over the columns by reference, with its bias. Shapes: (R, ...) -> (R, H)."""
+        columns = self.references.referenced_columns
+        mean, deviation, weight, bias, *_ = parameters
+        inputs = scaled(referenced, columns(mean), columns(deviation))
+        return self._flat.products(inputs, columns(weight), bias)
+
+    def act_by_reference(
+        self, parameters: list[Tensor], own: Tensor, reference: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        mean, deviation, *actor, table = parameters
+        columns, head = self.references.own_columns, self._flat.head
+        inputs = scaled(own, columns(mean), columns(deviation))
+        hidden = tanh(self._flat.products(inputs, columns(actor[0])) + table[reference])
+        outputs, of_head = self._flat.outputs_from_hidden(actor, hidden), self._flat.head_parameters(actor)
+        action = head.sample(outputs, of_head, key, elapsed)
+        return action, head.evaluate(outputs, of_head, action)[0]
 
 
 def check_policy_of(state: Mapping[str, Any], path: Path | str, task: str, version: str) -> None:
@@ -73,3 +200,64 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return ActorPolicy(network, state["moments"], state["actor"], deterministic)
+
+
+SAME = ("policy", "head", "hidden", "normalise_observations")
+"""Settings of the learner that a policy and the run that starts from it share."""
+
+
+def check_same_network(saved: Mapping[str, Any], own: Any, path: Path | str) -> None:  # noqa: ANN401
+    """Raise ValueError naming what differs in network or outputs between a checkpoint's config and one's own."""
+    for name in SAME:
+        # Checkpoints from before there was a choice name none.
+        before, now = saved.get(name, getattr(NetworkConfig, name)), getattr(own, name)
+        if before != now:
+            raise ValueError(f"{path}: trained with {name} {before}, which cannot start a run with {name} {now}")
+    before, now = _meaning(saved), _meaning(vars(own))
+    if before != now:
+        raise ValueError(f"{path}: its actor gives {before}, which cannot start a run whose actor gives {now}")
+
+
+def _meaning(config: Mapping[str, Any]) -> str:
+    """Return what the outputs of an actor are, by the settings of its learner."""
+    if "duelling" not in config:
+        return "distributions of actions"
+    return "advantages of choices" if config["duelling"] else "values of choices"
+
+
+def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
+    """Start a learner from the policy of a checkpoint: the best one of a validated run, else the last.
+
+    Its actor and its moments of the inputs are copied, and the critic of its last update if both runs have one of the
+    same shape. The running moments go on from those after its last update with their count, as if the new rollouts
+    followed that run's: the more it has seen, the slower they adapt to the new market. Optimiser, counters and the
+    scale of the rewards start new.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no policy's checkpoint, or does not fit the learner's task or network.
+    """
+    policy = load_policy(path, learner.env)
+    state = load_checkpoint(Path(path), learner.env.device)
+    check_same_network(state["config"], learner.config, path)
+    mean, deviation, *actor = policy.parameters
+    try:
+        check_same_form(actor, learner.actor, "actor")
+        check_same_form([mean, deviation], learner.moments, "moments")
+        check_same_form(
+            state.get("observation_moments"), learner.observation_moments.state_dict(), "observation_moments"
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    critic = _fitting(state.get("critic"), learner.critic)
+    learner.start_from(actor, critic, [mean, deviation], state["observation_moments"])
+
+
+def _fitting(saved: object, own: list[Tensor]) -> list[Tensor]:
+    if not isinstance(saved, list) or not saved:
+        return own
+    try:
+        check_same_form(saved, own, "critic")
+    except ValueError:
+        return own
+    return saved

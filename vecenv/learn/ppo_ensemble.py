@@ -17,9 +17,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.episode_metrics import members_metrics
+from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
+from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 

@@ -1,4 +1,4 @@
-"""Report of a run: ``metrics.json`` and plots of accounts, worst days and the learning curve."""
+"""Report of a run: tables for the terminal, ``metrics.json`` and pictures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
-from vecenv.learn.evaluation import Evaluation, domain_of
-from vecenv.learn.learning_curve import History, learning_curve_figure
+from vecenv.learn.domain import domain_of
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.figures import History, learning_curve_figure
+from vecenv.learn.intervals import interval_text
 
 
 def write_run_folder(
@@ -50,3 +55,37 @@ def write_task_figures(folder: Path, env: VecEnv, agents: Mapping[str, Agent], s
     draw = domain_of(env).pictures
     for name, figure in ({} if draw is None else draw(env, agents, seed)).items():
         figure.savefig(folder / f"{name}.png", dpi=120)
+
+
+def parts_table(evaluation: Evaluation) -> Table | None:
+    """Return the mean parts of the agents' grades as a table, None of a task whose grade has none."""
+    names = list(next(iter(evaluation.records.values())).grade_parts)
+    if not names:
+        return None
+    table = Table(title="Parts of the grade", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in ("Agent", *(name.capitalize() for name in names)):
+        table.add_column(header, justify="left" if header == "Agent" else "right", no_wrap=True)
+    for name, record in evaluation.records.items():
+        table.add_row(name, *(f"{float(record.grade_parts[part].double().mean()):.3f}" for part in names))
+    return table
+
+
+def evaluation_table(evaluation: Evaluation) -> Table:
+    """Return the comparison as a table, one row per agent."""
+    scale = [f"Grade: {evaluation.scale}."] if evaluation.scale else []
+    table = Table(
+        title=f"{evaluation.num_episodes} episodes, the same for every agent",
+        caption=" ".join([evaluation.caption(), *scale, *evaluation.notes()]),
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("Agent", no_wrap=True)
+    graders = evaluation.grades[next(iter(evaluation.records))]
+    headers = [part for grader in graders for part in (grader.capitalize(), "95%\ninterval")]
+    for header in [*headers, *evaluation.headers()]:
+        table.add_column(header, justify="right", no_wrap=True)
+    for name in evaluation.records:
+        intervals = evaluation.grades[name].values()
+        grades = [cell for each in intervals for cell in (f"{each.mean:.3f}", interval_text(each, 1.0, 2))]
+        table.add_row(name, *grades, *evaluation.cells(name))
+    return table

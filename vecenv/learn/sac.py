@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.advantages import bootstrapped
-from vecenv.learn.continuous import ContinuousConfig, ContinuousLearner, critic_losses
-from vecenv.learn.network_learner import Trained
+from vecenv.learn.heads import TanhNormalHead
+from vecenv.learn.learner import Trained
+from vecenv.learn.off_policy import ContinuousConfig, ContinuousLearner, critic_losses
+from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics, run
-from vecenv.learn.tanh_normal import TanhNormalHead
 from vecenv.system.settings import Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target", "entropy", "temperature")

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.advantages import bootstrapped
-from vecenv.learn.continuous import ContinuousConfig, DeterministicLearner, critic_losses
-from vecenv.learn.network_learner import Trained
+from vecenv.learn.learner import Trained
+from vecenv.learn.off_policy import ContinuousConfig, DeterministicLearner, critic_losses
+from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics, run
 from vecenv.system.settings import Count, NotNegative, Positive
 

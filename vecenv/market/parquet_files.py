@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vecenv.system.atomic_files import replacing
+from vecenv.system.files import replacing
 
 _DIGEST = b"vecenv.sha256"
 

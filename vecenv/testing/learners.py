@@ -17,13 +17,10 @@ from torch.func import debug_unwrap
 from torchrl.data import Categorical, ReplayBuffer
 
 from vecenv.core.collector import FusedCollector
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.learner import Learner
-from vecenv.learn.metrics_log import METRICS, read_metrics
-from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.policies import load_policy
-from vecenv.learn.run_files import CHECKPOINT
+from vecenv.learn.learner import Learner, NetworkLearner
+from vecenv.learn.policies import ActorPolicy, load_policy
+from vecenv.learn.run_files import CHECKPOINT, METRICS, read_metrics
 from vecenv.learn.runs import run
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical
 
 from vecenv.core.collector import FusedCollector
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.heads import GaussianHead
+from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.sac import SAC
 from vecenv.learn.td3 import TD3
 

@@ -17,9 +17,9 @@ from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
+from vecenv.system.files import WriteLock
 from vecenv.system.interrupts import first_interrupt_asks
 from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings
-from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
     PartsBar,

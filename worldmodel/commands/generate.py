@@ -17,9 +17,8 @@ from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
-from vecenv.system.atomic_files import replacing
+from vecenv.system.files import WriteLock, replacing
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
-from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past

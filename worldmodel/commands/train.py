@@ -18,8 +18,8 @@ from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
+from vecenv.system.files import WriteLock
 from vecenv.system.settings import CountFromZero, Items, Settings
-from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
     TRAINING_PART,

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from vecenv.core.device import device_named
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
+from vecenv.system.files import WriteLock
 from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings, Within
-from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel

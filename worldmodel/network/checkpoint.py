@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.learn.checkpoints import check_same_form, network_of
-from vecenv.learn.sealed_files import load_sealed, save_sealed
+from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings

@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro import conf
 
-from vecenv.system.atomic_files import replacing
+from vecenv.system.files import WriteLock, replacing
 from vecenv.system.settings import Count, CountFromZero, OpenShare
 from vecenv.system.settings import Settings as CheckedSettings
-from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
 from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table

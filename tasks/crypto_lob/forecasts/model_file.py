@@ -6,8 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vecenv.learn.checkpoints import check_same_form, network_of
-from vecenv.learn.sealed_files import load_sealed, save_sealed
+from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, new_network
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS

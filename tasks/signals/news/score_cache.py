@@ -20,7 +20,7 @@ from types import TracebackType
 import numpy as np
 
 from vecenv.market.validation import MarketDataError, MarketDataWarning
-from vecenv.system.write_lock import WriteLock
+from vecenv.system.files import WriteLock
 from vecenv.tasks.signals.news.scores import Scores
 
 _HEADER = b"vecenv news scores 1\n"

@@ -16,8 +16,8 @@ from rich.console import Console
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, settings_on
 from vecenv.learn.run_files import RunStoppedError
+from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
-from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands import cli, collect, evaluate, sft, train
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.progress import StepBar, TextBar, TrainingBar, working

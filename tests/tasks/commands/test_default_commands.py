@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from tests.language.tiny import small_model
 from tests.tasks.commands.small_runs import bars
 from vecenv.language.models import save_model
-from vecenv.learn.referencing_policy import why_not_by_reference
+from vecenv.learn.policies import why_not_by_reference
 from vecenv.market import load
 from vecenv.registry import task_names
 from vecenv.system.preset_files import read_values, shipped_presets

@@ -15,9 +15,10 @@ import vecenv
 from tests.small_env import small_tape
 from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run, settings_on
 from vecenv.language.config import AnswerConfig
-from vecenv.learn import combination, ensemble, evaluation
+from vecenv.learn import ensemble, evaluation
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.ensemble import Combination
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import known_days
 from vecenv.tasks.commands import cli, comparison, known_before
@@ -224,7 +225,7 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
     actions = [agents[name].act(env) for name in agents]
     torch.testing.assert_close(actions[2], (actions[0] + actions[1]) / 2)
     assert not torch.equal(actions[0], actions[1])
-    voted = trained_agents(paths, env, combination.Combination("vote"))["ensemble"].act(env)
+    voted = trained_agents(paths, env, Combination("vote"))["ensemble"].act(env)
     assert not torch.equal(voted, actions[2])
     differing = comparison.policies_diversity(list(paths.values()), env, 0)
     assert differing.distance > 0 and len(differing.divergence) == 2 and differing.divergence[0][0] == 0
@@ -242,7 +243,7 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
     assert trained_agents(again, env)["ensemble"] == (list(again.values()), TILTS)
     assert comparison.policies_diversity(list(again.values()), env, 0) is None
     with pytest.raises(ValueError, match="policies of task 'stock_trading' are combined by --combine mean alone"):
-        trained_agents(again, env, combination.Combination("vote"))
+        trained_agents(again, env, Combination("vote"))
 
     def no_mean(paths, *_):
         if len(paths) > 1:
@@ -255,16 +256,16 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
 
 def test_combinations_and_inputs_that_do_not_fit_are_named(place):
     one, asked, check = place / "tilts" / "checkpoint.pt", comparison.asked_combination, comparison.check_combination
-    assert asked("mean", 0.0) is None and asked("vote", 2.0) == combination.Combination("vote", 2.0)
+    assert asked("mean", 0.0) is None and asked("vote", 2.0) == Combination("vote", 2.0)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         asked("weighted", 0)
     check(None, [one])
-    check(combination.Combination("vote"), [one, one])
+    check(Combination("vote"), [one, one])
     with pytest.raises(ValueError, match=r"^--combine vote needs several checkpoints, got 1$"):
-        check(combination.Combination("vote"), [one])
+        check(Combination("vote"), [one])
     for kind in ("select", "weighted"):
         with pytest.raises(ValueError, match="holds no Sharpe ratio of a validation"):
-            check(combination.Combination(kind), [one, one])
+            check(Combination(kind), [one, one])
     state, settings = read_checkpoint(place / "tilts"), settings_on(place)
     tape, two = settings.tape(TILTS), settings_on(place, symbols=("S0", "S1")).tape(TILTS)
     comparison.check_fits(state, tape, TILTS)

@@ -15,12 +15,13 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
-from vecenv.learn import a2c_objective, cppo_objective, dqn_objective, ppo_ensemble, sac, validated_ensemble, validation
+from vecenv.learn import cppo, dqn, ppo_ensemble, sac, validated_ensemble, validation
+from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import Interval
-from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.run_files import MetricsLog
 from vecenv.tasks.commands import other_runs, seeds, training_report
 from vecenv.tasks.commands.comparison import comparison_environment, trained_agents
 from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial
@@ -32,7 +33,7 @@ from vecenv.tasks.commands.training_checks import check_training
 MACD, WEIGHTS = replace(TILTS, features=("macd",)), replace(TILTS, action="weights")
 HIDDEN, SYMBOLS = PPOConfig(**SMALL | {"hidden": (16,)}), PPOConfig(**SMALL | {"policy": "symbol"})
 SAC = {"algorithm": "sac", "sac": sac.SACConfig(hidden=(8,))}
-DQN = {"algorithm": "dqn", "dqn": dqn_objective.DQNConfig(hidden=(8,))}
+DQN = {"algorithm": "dqn", "dqn": dqn.DQNConfig(hidden=(8,))}
 
 
 def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path):
@@ -51,7 +52,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
             getattr(other_runs, f"check_{given}")(settings)
         assert told in str(error.value)
-    for given in ({}, {"algorithm": "cppo", "cppo": cppo_objective.CPPOConfig(**SMALL)}):
+    for given in ({}, {"algorithm": "cppo", "cppo": cppo.CPPOConfig(**SMALL)}):
         check_initial(settings_on(place, initial=place / "tilts", **given))
     own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
     model = {name: value for name, value in own.items() if name != "actor"}
@@ -302,7 +303,7 @@ def test_a_training_is_validated_begins_untrained_and_warns_of_rows_that_march_i
         with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
             with_validation(own, "a language model's learner", TILTS, spans)
     # The seed of a run is added to that of its learner.
-    own = a2c_objective.A2CConfig(seed=3, num_steps=4, hidden=(8,))
+    own = A2CConfig(seed=3, num_steps=4, hidden=(8,))
     settings = settings_on(place, seed=4, algorithm="a2c", a2c=own)
     assert settings.learner_config() == replace(own, seed=7) and learner_of(settings).config.seed == 7
     several = settings_on(place, seed=4, ensemble=3)

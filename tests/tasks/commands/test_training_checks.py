@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vecenv.learn import cppo_objective, dqn_objective, exact, grpo, sac
+from vecenv.learn import dqn, exact, grpo, sac
+from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import task_named
 from vecenv.tasks.commands import training_checks
@@ -59,7 +60,7 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         (QUEUE | {"action": "limit"}, "of task 'crypto_lob' with env.action limit"),
         ({"algorithm": "sac", "task": "execution"}, "numbers within bounds, which those of task 'execution' are not"),
         ({"algorithm": "td3", "task": "crypto_lob"}, "numbers within bounds, which those of task 'crypto_lob' with"),
-        (QUEUE | {"dqn": dqn_objective.DQNConfig(num_steps=16, buffer_size=64)}, "num_steps 16 x num_envs 16, got 64"),
+        (QUEUE | {"dqn": dqn.DQNConfig(num_steps=16, buffer_size=64)}, "num_steps 16 x num_envs 16, got 64"),
         ({"algorithm": "sac", "sac": sac.SACConfig(num_steps=4, buffer_size=32)}, "num_steps 4 x num_envs 16, got 32"),
         # Of several policies.
         ({"ensemble": 2, "algorithm": "exact"}, "--ensemble trains policies of --algorithm ppo or cppo as one batch"),
@@ -95,7 +96,7 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         {"seeds": 2, "combine": "vote"},
         {"combine": "select"},
         {"seed": 2**32 - 3, "seeds": 3},
-        {"ensemble": 2, "algorithm": "cppo", "cppo": cppo_objective.CPPOConfig(num_steps=16)},
+        {"ensemble": 2, "algorithm": "cppo", "cppo": CPPOConfig(num_steps=16)},
         {"seeds": 2, "validation_fraction": 0.2, "combine": "select"},
         {"symbols_per_path": 1, "subsets_per_path": 1, "ppo": PPOConfig(policy="attention")},
         {"ppo": PPOConfig(by_reference=True)},
@@ -119,7 +120,7 @@ def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
     monkeypatch.setattr(training_checks, "check_memory", lambda size, device, what: asked.append((size, what)))
     checked(episodes=10, ppo=PPOConfig(num_steps=4), ensemble=3)
     assert asked == [(48 * 4 * 64, "4 steps of 48 sub-environments"), (640, "10 test episodes")]
-    checked(**QUEUE, dqn=dqn_objective.DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
+    checked(**QUEUE, dqn=dqn.DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
     assert asked[2:4] == [(16 * 2 * 64, "2 steps of 16 sub-environments"), (1024 * 64, "1,024 kept steps")]
     asked.clear()
     checked(algorithm="exact", exact=exact.ExactConfig(num_steps=5))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 
 import vecenv
-from vecenv.learn.sealed_files import save_sealed
+from vecenv.learn.checkpoints import save_sealed
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig

@@ -12,6 +12,7 @@ import torch
 from random_books import book_table, random_tape, snapshots
 
 import vecenv
+from vecenv.core import device
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.agents import Constant
 from vecenv.tasks.crypto_lob.clock import clocked
@@ -83,7 +84,7 @@ def test_coins_are_chosen_by_name_and_faults_named(tmp_path):
 
 @pytest.mark.parametrize("hashed", [2**24, 0])
 def test_a_file_that_was_written_again_is_read_again(hashed, tmp_path, monkeypatch):
-    monkeypatch.setattr("vecenv.system.file_state.HASHED", hashed)
+    monkeypatch.setattr("vecenv.system.files.HASHED", hashed)
     path, messages = tmp_path / "books.csv", tmp_path / "message.csv"
     messages.with_name("orderbook.csv").write_text(BOOK)
     for name in ("orderbook.csv", "books.csv"):

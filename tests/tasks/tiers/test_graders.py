@@ -20,8 +20,8 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import independent_groups
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.evaluation_table import evaluation_table, parts_table
 from vecenv.learn.intervals import Interval, bootstrap_interval
+from vecenv.learn.report import evaluation_table, parts_table
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars
 from vecenv.market.state_indicators import TIER_FEATURES

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from tests.worldmodel.neural_market import TRUNK, assert_valid_bars, extended, history_of, matrices_of, small_network
-from vecenv.learn.sealed_files import SEAL, digest_of, save_sealed
+from vecenv.learn.checkpoints import SEAL, digest_of, save_sealed
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars

@@ -1,14 +1,55 @@
-"""Inter-process write lock (``flock``), released when its process ends in any way."""
+"""Atomic file replacement: write a temporary file, fsync, then rename."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import socket
 import warnings
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Context manager that yields a temporary path and renames it to the target afterwards.
+
+    On an error the target is unchanged and the temporary file removed. A killed process leaves ``NAME.partial``, which
+    the next write overwrites.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+        # Without fsync the rename may reach the disk before the data: a power cut would leave an empty file.
+        _sync(partial)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    # Some file systems do not sync folders; the file itself is complete.
+    with contextlib.suppress(OSError):
+        _sync(path.parent)
+
+
+def why_unwritten(error: OSError) -> str:
+    """Return the reason of a failed write, for messages."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    return f"it cannot be written ({error.strerror or error})"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 try:
     import fcntl
@@ -86,3 +127,27 @@ class WriteLock:
             raise BlockingIOError(f"{self.target} is already being written, by {holder}") from error
         except OSError as error:
             warnings.warn(f"{self.target}: a second writer cannot be kept out here ({error.strerror})", stacklevel=4)
+
+
+HASHED = 2**20
+"""Bytes, of all files of a folder, up to which contents are hashed: some 1 ms, less than a clock's tick in which a file
+may be written twice. Others are known by size, place on the disk, and the times of the last change, one of which no
+program can set back."""
+
+
+def file_state(path: str | Path) -> str:
+    """Return a text that changes whenever a file does, or one of the files of a folder; empty where there is none."""
+    try:
+        if not str(path):
+            return ""
+        parts = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
+        files = {part: part.stat() for part in parts if part.is_file()}
+        if sum(stat.st_size for stat in files.values()) <= HASHED:
+            states = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        else:
+            names = ("st_size", "st_mtime_ns", "st_ctime_ns", "st_dev", "st_ino")
+            states = [" ".join(str(getattr(stat, name)) for name in names) for stat in files.values()]
+        return "\n".join(f"{file.name!r} {state}" for file, state in zip(files, states, strict=True))
+    except (OSError, ValueError):
+        # No such file, or a text that names none.
+        return ""

@@ -1,0 +1,170 @@
+"""The domain of a task: what its episodes tell beside reward, grade and outcomes, in evaluations and while training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
+
+if TYPE_CHECKING:
+    from vecenv.learn.agents import Agent
+    from vecenv.learn.evaluation import Evaluation
+
+BEST_RULE = "best_rule"
+"""Name of the agent of `Domain.best` in tables and files."""
+
+
+@dataclass(frozen=True)
+class AgentRecord:
+    """Results of one agent in N episodes.
+
+    Attributes:
+        grades: of every episode in [0, 1], by grader. Shape of each: (N,).
+        outcomes: episode outcomes by name. Shape of each: (N,).
+        reward: sum of the rewards of every episode. Shape: (N,), float64.
+        length: steps of every episode. Shape: (N,), int64.
+        grade_parts: what the grade is made of, if it has parts. Shape of each: (N,).
+    """
+
+    grades: dict[str, Tensor]
+    outcomes: dict[str, Tensor]
+    reward: Tensor
+    length: Tensor
+    grade_parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Watch:
+    """What a domain reads while an agent plays; this one reads nothing."""
+
+    def step(self, env: VecEnv, running: Tensor) -> None:
+        """Read a step that the rows ``running`` have taken. Shape: (N,), bool."""
+
+    def record(self, record: AgentRecord) -> AgentRecord:
+        """Return the record of the finished episodes with what was read."""
+        return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """What the episodes of a family tell beside reward, grade and outcomes, and what agents are compared with.
+
+    This one tells nothing more; a subclass does for a kind of family.
+
+    Attributes:
+        reference: name of the baseline agent to which others are compared.
+        hindsight: name of the baseline agent that sees the future.
+        blocks: returns the block of each episode that an environment is at the start of, shape (N,), int64: episodes of
+            one block are not independent. By default those of one world are.
+        best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
+        pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
+            seed.
+    """
+
+    reference: str = ""
+    hindsight: str = ""
+    blocks: Callable[[VecEnv], Tensor] | None = None
+    best: Callable[[VecEnv], Agent | None] = lambda env: None
+    pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
+
+    validated: ClassVar[tuple[str, ...]] = ()
+    """Metrics of `of_validation`."""
+
+    def evaluation(self, env: VecEnv, **fields: Any) -> Callable[[Mapping[str, Any]], Evaluation]:  # noqa: ANN401
+        """Return what makes an `Evaluation` of records, with all that is read before the first step of the episodes."""
+        # Imported here: learners need no evaluation.
+        from vecenv.learn.evaluation import Evaluation
+
+        return lambda records: Evaluation(records=records, **fields)
+
+    def watch(self, env: VecEnv) -> Watch:
+        """Return what reads the episodes that begin in every row."""
+        return Watch()
+
+    def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
+        """Return metrics of the states of a rollout, of any batch shape."""
+        return {}
+
+    def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
+        """Return `validated` of an agent's episodes, whose evaluation may have the reference and the best rule."""
+        return {}
+
+    def trades(self, before: Any, after: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+        """Return of steps, by the states around them, the share invested before and the sign of net purchases (int8).
+
+        None where nothing is traded. Shape of both: that of the batch.
+        """
+        return None
+
+
+def domain_of(env: VecEnv) -> Domain:
+    """Return the domain of an environment's task; of a scenario without a task one that tells nothing."""
+    return Domain() if env.scenario.task is None else env.scenario.task.domain
+
+
+def reference_agents(env: VecEnv) -> dict[str, Agent]:
+    """Return the reference agent of an environment's task and the best rule, where there is one, by name."""
+    domain, task = domain_of(env), env.scenario.task
+    if task is None or domain.reference not in task.agents:
+        return {}
+    best = domain.best(env)
+    return {domain.reference: task.agents[domain.reference]()} | ({} if best is None else {BEST_RULE: best})
+
+
+def episode_metrics(collector: FusedCollector) -> dict[str, float]:
+    """Return the mean ``reward`` of the steps of the last rollout, and its `rollout_metrics`."""
+    return {"reward": float(collector.reward.mean())} | rollout_metrics(collector.env, collector.rows())
+
+
+def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
+    """Return the number of ``episodes`` that ended in rows (T, N), what their domain tells, and their `outcomes`."""
+    step, ids = rows.done.nonzero(as_tuple=True)
+    metrics: dict[str, float] = {"episodes": len(step)} | domain_of(env).of_steps(rows.state)
+    return metrics | outcomes(env, rows[step, ids], ids)
+
+
+def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
+    """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
+
+    ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
+    """
+    if not len(ids):
+        return dict.fromkeys(_outcome_names(env), math.nan)
+    return {name: float(values.mean()) for name, values in outcome_values(env, ended, ids).items()}
+
+
+def outcome_values(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, Tensor]:
+    """Return what `outcomes` are the means of. Shape of each: (E,), of at least one episode."""
+    bound = env.engine.bound().of_rows(ids)
+    values = {"grade": bound.grade(ended)}
+    if "return_percent" in (names := _outcome_names(env)):
+        values["return_percent"] = 100 * bound.info(ended)["total_return"]
+    return {name: values[name] for name in names}
+
+
+def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[str, float]]:
+    """Return the `episode_metrics` of each of several policies that as many consecutive rows belong to."""
+    env, rows = collector.env, collector.rows()
+    step, ids = rows.done.nonzero(as_tuple=True)
+    each = env.num_envs // num_members
+    values = outcome_values(env, rows[step, ids], ids) if len(ids) else {}
+    by_member = {name: value.cpu() for name, value in values.items()}
+    member, metrics = (ids // each).cpu(), []
+    rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
+    for number, reward in enumerate(rewards):
+        own = member == number
+        found: dict[str, float] = {"reward": reward, "episodes": int(own.sum())}
+        found |= domain_of(env).of_steps(rows[:, number * each : (number + 1) * each].state)
+        told = {name: float(by_member[name][own].mean()) if own.any() else math.nan for name in _outcome_names(env)}
+        metrics.append(found | told)
+    return metrics
+
+
+def _outcome_names(env: VecEnv) -> list[str]:
+    return ["return_percent", "grade"] if "total_return" in env.scenario.outcomes else ["grade"]
