@@ -76,12 +76,16 @@ class Domain:
     validated: ClassVar[tuple[str, ...]] = ()
     """Metrics of `of_validation`."""
 
-    def evaluation(self, env: VecEnv, **fields: Any) -> Callable[[Mapping[str, Any]], Evaluation]:  # noqa: ANN401
-        """Return what makes an `Evaluation` of records, with all that is read before the first step of the episodes."""
-        # Imported here: learners need no evaluation.
-        from vecenv.learn.evaluation import Evaluation
+    def evaluation(
+        self,
+        env: VecEnv,
+        **fields: Any,  # noqa: ANN401
+    ) -> Callable[[Mapping[str, Any]], Evaluation] | None:
+        """Return what makes an evaluation of records, or None for an `Evaluation` of its fields alone.
 
-        return lambda records: Evaluation(records=records, **fields)
+        It is called before the first step of the episodes.
+        """
+        return None
 
     def watch(self, env: VecEnv) -> Watch:
         """Return what reads the episodes that begin in every row."""

@@ -194,8 +194,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
     domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.scenario.num_agents
-    evaluation = domain.evaluation(
-        env,
+    fields = dict[str, Any](
         metadata=env.scenario.metadata(),
         seed=seed,
         num_episodes=env.num_envs,
@@ -205,7 +204,9 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         blocks=worlds if domain.blocks is None else domain.blocks(env).cpu(),
         scale="" if env.scenario.task is None else env.scenario.task.scale,
     )
-    return evaluation({name: play(env, agent, seed, eager) for name, agent in agents.items()})
+    made = domain.evaluation(env, **fields)
+    records = {name: play(env, agent, seed, eager) for name, agent in agents.items()}
+    return Evaluation(records=records, **fields) if made is None else made(records)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Action heads: distributions over the actions of a spec, normal, squashed, Dirichlet or of choices, from the actor's outputs."""
+"""Action heads: distributions over the actions of a spec, from the actor's outputs."""
 
 from __future__ import annotations
 

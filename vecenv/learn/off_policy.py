@@ -1,4 +1,4 @@
-"""Base classes of learners from a replay buffer: transitions, target networks; an actor of continuous actions and critics."""
+"""Base classes of learners from a replay buffer, with target networks; those of continuous actions have critics of them."""
 
 from __future__ import annotations
 

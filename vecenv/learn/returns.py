@@ -1,4 +1,4 @@
-"""Running moments of what is seen, discounted returns and advantages (T, N) with auto-reset, and the scale of rewards."""
+"""Running moments; discounted returns and advantages of rollouts (T, N) with auto-reset; the scale of rewards."""
 
 from __future__ import annotations
 
