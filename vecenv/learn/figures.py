@@ -1,4 +1,4 @@
-"""Pictures of learning: style and colours of all pictures, the learning curve, rewards by agent, and partial dependence."""
+"""Pictures of learning: their style and colours, the learning curve, rewards by agent, partial dependence."""
 
 from __future__ import annotations
 

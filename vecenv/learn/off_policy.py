@@ -1,4 +1,4 @@
-"""Base classes of learners from a replay buffer, with target networks; those of continuous actions have critics of them."""
+"""Base classes of learners from a replay buffer with target networks; of continuous actions, with critics of them."""
 
 from __future__ import annotations
 
