@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
-    from vecenv.core.scenario import Scenario
+    from vecenv.core.scenario import Drawing, Scenario
     from vecenv.market.tape import MarketTape
     from vecenv.registry import Task, make, register, task_names
     from vecenv.text.door import TextDoor
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Drawing",
     "FusedCollector",
     "MarketTape",
     "Scenario",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Drawing": "vecenv.core.scenario",
     "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",
     "Scenario": "vecenv.core.scenario",

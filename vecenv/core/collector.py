@@ -16,7 +16,7 @@ from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_action
 from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
-from vecenv.core.rows import Rows, leaves, with_leaves
+from vecenv.core.rows import Outcome, Rows, leaves, with_leaves
 
 
 @dataclass
@@ -138,8 +138,8 @@ class FusedCollector:
 
     def _unpacked(
         self, tensors: Sequence[Tensor]
-    ) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
-        """Return the bound engine, the rows after auto-reset, a function of episode keys, and the remaining tensors."""
+    ) -> tuple[Callable[..., Outcome], BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
+        """Return the step, the bound engine, the rows after auto-reset, a function of episode keys, and what remains."""
         env = self.env
         remaining = list(tensors)
 
@@ -155,27 +155,31 @@ class FusedCollector:
             rows = bound.restart_done(rows, seed, start_ids)
         else:
             rows = self._restarts.taken(rows, take(len(self._restarts.prepared)))
-        return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
+
+        def step(action: Tensor) -> Outcome:
+            return bound.step(rows, action, seed, start_ids, donate=True)
+
+        return step, bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
-        bound, rows, key_of, remaining = self._unpacked(tensors)
+        step, bound, rows, key_of, remaining = self._unpacked(tensors)
         blocks = bound.observe(rows) if self.seen else ()
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
         (action,) = remaining or drawn
-        outcome = bound.step(rows, action, donate=True)
+        outcome = step(action)
         return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
-        bound, rows, _, _ = self._unpacked(tensors)
+        _, bound, rows, _, _ = self._unpacked(tensors)
         return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
-        bound, rows, key_of, remaining = self._unpacked(tensors)
+        step, _, rows, key_of, remaining = self._unpacked(tensors)
         assert self._policy_call is not None
         action, *extras = self._policy_call.act(remaining, key_of(rows.episode), rows.elapsed)
-        outcome = bound.step(rows, action, donate=True)
+        outcome = step(action)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
     def _capture(self) -> None:

@@ -11,9 +11,9 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.compiling import FirstCallCompiled
-from vecenv.core.random import episode_key
+from vecenv.core.random import EpisodeKey, episode_key, step_key
 from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, of_fields, owned, select_rows, with_leaves
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Drawing, Scenario
 from vecenv.core.tensor_checks import Layout, check_unchanged, layout
 
 _COPIES_OF_A_STEP = 3
@@ -154,10 +154,27 @@ class BoundEngine:
         """Return the observation's blocks by reference. Shapes: (M,) -> (M, size of block) each."""
         return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
 
-    def step(self, rows: Rows, action: Tensor, *, donate: bool = False) -> Outcome:
-        """Advance every row, without auto-reset; unless ``donate`` is set, donated fields are copied first."""
+    def step(
+        self,
+        rows: Rows,
+        action: Tensor,
+        seed: Tensor | None = None,
+        start_ids: Tensor | None = None,
+        *,
+        donate: bool = False,
+    ) -> Outcome:
+        """Advance every row, without auto-reset; unless ``donate`` is set, donated fields are copied first.
+
+        A scenario of `Drawing` needs seed and start ids, as `start`.
+        """
         if not donate:
             rows = self._with_own_memory(rows)
+        given: list[object] = [rows.state, action]
+        following_of: Callable = self.scenario.step
+        if isinstance(self.scenario, Drawing):
+            assert seed is not None and start_ids is not None
+            given.append(step_key(episode_key(seed, start_ids, rows.episode), rows.elapsed))
+            following_of = self.scenario.drawn_step
 
         def judged(
             state: TensorClass, action: Tensor, following: TensorClass, params: Mapping, shared: Mapping
@@ -167,14 +184,14 @@ class BoundEngine:
             truncated = self.scenario.truncated(following, params, shared)
             return reward, torch.where(terminated, TERMINATED, 0) + torch.where(truncated, TRUNCATED, 0)
 
-        def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
-            following = self.scenario.step(state, action, params, shared)
-            return following, *judged(state, action, following, params, shared)
+        def one(state: TensorClass, action: Tensor, *others: Any) -> tuple:  # noqa: ANN401
+            following = following_of(state, action, *others)
+            return following, *judged(state, action, following, *others[-2:])
 
         if self.scenario.num_agents == 1:
-            state, reward, ended = self._vmap(one, rows.state, action)
+            state, reward, ended = self._vmap(one, *given)
         else:
-            state = self._vmap_worlds(self.scenario.step, rows.state, action)
+            state = self._vmap_worlds(following_of, *given)
             reward, ended = self._vmap(judged, rows.state, action, state)
             ended = _ended_together(ended, self.scenario.num_agents)
         following = Rows(
@@ -224,7 +241,9 @@ class BoundEngine:
 
 
 def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401
-    """Split rows by world and agent. Batch: (N,) -> (N / agents, agents)."""
+    """Split rows by world and agent. Batch: (N,) -> (N / agents, agents). A world's key is its first agent's."""
+    if isinstance(values, EpisodeKey):
+        return EpisodeKey(*(word[::agents] for word in values))
     if isinstance(values, Tensor):
         return values.unflatten(0, (-1, agents))
     parts = [leaf.unflatten(0, (-1, agents)) for leaf in leaves(values)]
@@ -322,6 +341,6 @@ class RowCalls:
         self.grades = look(lambda bound, rows: bound.grades(rows))
 
 
-def _stepped(bound: BoundEngine, rows: Rows, action: Tensor) -> dict[int, Tensor]:
-    outcome = bound.step(rows, action)
+def _stepped(bound: BoundEngine, rows: Rows, action: Tensor, *start: Tensor) -> dict[int, Tensor]:
+    outcome = bound.step(rows, action, *start)
     return dict(enumerate([*leaves(outcome.rows), outcome.reward]))

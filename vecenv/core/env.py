@@ -13,7 +13,7 @@ from torchrl.data import Binary, Composite, Unbounded
 from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
-from vecenv.core.scenario import Scenario, Schedule
+from vecenv.core.scenario import Drawing, Scenario, Schedule
 from vecenv.core.tensor_checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.worker_seeds import remember
 
@@ -86,7 +86,7 @@ class VecEnv(EpisodeRows):
             observation=Unbounded((*shape, sum(self.block_widths)), device=self.device), shape=shape
         )
         self.action_spec = self.scenario.action_spec.expand(*shape, *self.scenario.action_spec.shape)
-        outcome = self._bound.step(self.rows, self.action_spec.zero())
+        outcome = self._bound.step(self.rows, self.action_spec.zero(), *self.start)
         self._check_rows(outcome.rows, f"a step of {self.scenario.name}")
         self.reward_dtype = outcome.reward.dtype
         self.reward_spec = Unbounded(flag, dtype=self.reward_dtype, device=self.device)
@@ -171,7 +171,7 @@ class VecEnv(EpisodeRows):
         if mask is not None:
             stepped = checked_mask(mask, self.num_envs, self.env_ids.device) & playing
             self._check_worlds(stepped, "whether they are stepped")
-        outcome = self._bound.step(self.rows, action) if eager else self._outcome(action)
+        outcome = self._bound.step(self.rows, action, *self.start) if eager else self._outcome(action)
         rows = select_rows(stepped, outcome.rows, self.rows)
         if eager:
             self.take_leaves(leaves(rows))
@@ -181,7 +181,8 @@ class VecEnv(EpisodeRows):
 
     def _outcome(self, action: Tensor) -> Outcome:
         # The compiled call takes contiguous tensors; vmap returns values common to all rows as expanded views.
-        *after, reward = self._calls.step[action.shape](self.rows, action.contiguous()).values()
+        start = self.start if isinstance(self.scenario, Drawing) else ()
+        *after, reward = self._calls.step[action.shape](self.rows, action.contiguous(), *start).values()
         return Outcome(with_leaves(self.rows, after), reward)
 
     def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:

@@ -136,6 +136,11 @@ class EpisodeRows(EnvBase):
         """State of the scenario. Batch: [N]."""
         return self.rows.state
 
+    @property
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Seed and start ids, by which the rules draw. Shapes: () or (N,), (N,)."""
+        return self.seed_tensor, self.start_ids
+
     def seeds_of(self, ids: Tensor) -> Tensor:
         """Return the seed of given rows: of all if they have one in common. Shapes: (B,) -> () or (B,)."""
         return self.seed_tensor if self.seed_tensor.ndim == 0 else self.seed_tensor[ids]

@@ -84,6 +84,14 @@ def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
     return philox4x32(counter, (key.seed_low, key.seed_high))
 
 
+def step_key(key: EpisodeKey, elapsed: Tensor) -> EpisodeKey:
+    """Return the random key of a step of an episode, with all streams of its own. Shape: that of the key.
+
+    Its words are a block of the episode's stream `EpisodeStream.STEP`, at the number of steps before it.
+    """
+    return EpisodeKey(*random_bits(key, EpisodeStream.STEP, elapsed))
+
+
 def step_bits(key: EpisodeKey, stream: Word, elapsed: Tensor, blocks: int) -> Block:
     """Draw blocks of one step of each episode, at indices that no other step uses. Shape of each word: (N, blocks).
 
@@ -162,6 +170,8 @@ class EpisodeStream(IntEnum):
     """Agents: random actions and sampled tokens of a language model."""
     POLICY = ACTION + 1
     """Trained policies: sampled actions."""
+    STEP = ACTION + 2
+    """Keys of the steps of scenarios that draw in them."""
 
 
 def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:

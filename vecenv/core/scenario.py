@@ -279,6 +279,27 @@ class Scenario(ABC, Generic[State]):
         return {"task": self.name, "task_version": self.version}
 
 
+class Drawing(Scenario[State]):
+    """A scenario whose steps draw random numbers: it writes `drawn_step` in place of `step`."""
+
+    @abstractmethod
+    def drawn_step(
+        self,
+        state: State,
+        action: Tensor,
+        key: EpisodeKey,
+        params: Mapping[str, Tensor],
+        shared: Mapping[str, Tensor],
+    ) -> State:
+        """Return the state after ``action``; ``key`` is the step's own, and all its streams are fresh.
+
+        Episodes of one start, such as those of a group, draw the same.
+        """
+
+    def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
+        raise NotImplementedError(f"a step of {self.name} draws random numbers: it is `drawn_step`")
+
+
 def scaled_blocks(blocks: Sequence[Tensor], shared: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """Return blocks of an observation times their parts of ``shared["column_scale"]``, as they are if there is none."""
     scale = shared.get("column_scale")

@@ -85,7 +85,7 @@ class Exact(NetworkLearner[ExactConfig]):
         mean, deviation, *actor = parameters
         inputs = self.network.normalised(observation, mean, deviation)
         outputs, _ = self.network.outputs(actor, inputs, self.network.mask(observation))
-        outcome = bound.step(rows, self._action(outputs))
+        outcome = bound.step(rows, self._action(outputs), *env.start)
         return leaves(outcome.rows), outcome.reward, observation
 
     def _action(self, outputs: Tensor) -> Tensor:

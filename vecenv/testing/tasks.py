@@ -108,7 +108,7 @@ def _check_specs(env: VecEnv) -> None:
         require(block.dtype == torch.float32, f"block {number} of the observation must be float32, not {block.dtype}")
         require(bool(block.isfinite().all()), f"block {number} of the observation is not finite at the start")
     action = _actions(env)
-    outcome = bound.step(rows, action)
+    outcome = bound.step(rows, action, *env.start)
     require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
     require(outcome.reward.is_floating_point(), f"the reward must be floating, not {outcome.reward.dtype}")
     for name, function in (("terminated", env.scenario.terminated), ("truncated", env.scenario.truncated)):
@@ -132,18 +132,18 @@ def _check_donated(env: VecEnv, steps: int) -> None:
     for step in range(steps):
         action, rows = _actions(env), env.rows
         given = [leaf.clone() for leaf in leaves(rows)]
-        bound.step(rows, action)
+        bound.step(rows, action, *env.start)
         _require_kept(f"step {step} writes", rows, given)
         if env.scenario.warm_up:
             bound.warmed(rows)
             _require_kept(f"step {step}: a tick of the warm-up writes", rows, given)
-        read = _donated_read(bound, rows, action)
+        read = _donated_read(bound, rows, action, env.start)
         require(read is None, f"step {step}: {read}")
         env.advance(action)
         env.restart(env.rows.done)
 
 
-def _donated_read(bound: BoundEngine, before: Rows, action: Tensor) -> str | None:
+def _donated_read(bound: BoundEngine, before: Rows, action: Tensor, start: tuple[Tensor, Tensor]) -> str | None:
     """Return what reads a donated field in a step of N rows, in words; None if nothing does.
 
     Raises:
@@ -151,7 +151,7 @@ def _donated_read(bound: BoundEngine, before: Rows, action: Tensor) -> str | Non
     """
     if not bound.scenario.donated:
         return None
-    after = bound.step(before, action).rows
+    after = bound.step(before, action, *start).rows
     shown = _shown(bound, before, action, after)
     for field in sorted(bound.scenario.donated):
         for emptied in (_zeroed, hollow):
