@@ -69,8 +69,8 @@ class Task:
         shortened: returns a config whose episodes fit into a number of days.
         parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
             a market that reads data of its own; others tell them apart by their random numbers alone.
-        blocks: returns the block of time of each episode that an environment is at the start of, shape (N,), int64:
-            episodes of one block are not independent. By default all are.
+        blocks: returns the step of time at which episodes began, given their states, shape (N,), int64: those of the
+            same one are not independent. By default all are.
         trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
             their training config and the environment of a comparison; by default the trained policy or the ensemble.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
@@ -102,7 +102,7 @@ class Task:
     numbers: Callable[[Any], bool] = lambda config: True
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     parted: Callable[[Any, Any], Any] = lambda config, part: config
-    blocks: Callable[[VecEnv], Tensor] | None = None
+    blocks: Callable[[Any], Tensor] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None

@@ -1,14 +1,16 @@
-"""Mean reward, grade and return of the episodes that end within a rollout."""
+"""Mean reward, grade and return of the episodes that end within a rollout, with 95% intervals."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from torch import Tensor
 
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.learn.metrics import independent_groups, jackknife_interval
 from vecenv.registry import task_of
 
 
@@ -33,11 +35,33 @@ def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
 
+    The bounds of their 95% intervals, of names with ``_low`` and ``_high``, are NaN of fewer than three blocks of time.
     ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
     """
     if not len(ids):
-        return dict.fromkeys(_outcome_names(env), math.nan)
-    return {name: float(values.mean()) for name, values in outcome_values(env, ended, ids).items()}
+        return _told(_outcome_names(env), {}, ids)
+    values = {name: values.cpu() for name, values in outcome_values(env, ended, ids).items()}
+    return _told(_outcome_names(env), values, _blocks(env, ended, ids))
+
+
+def _told(names: list[str], values: Mapping[str, Tensor], blocks: Tensor) -> dict[str, float]:
+    """Return the means and bounds of values by block (E,), NaN of none."""
+    found: dict[str, float] = {}
+    for name in names:
+        interval = jackknife_interval(values[name], blocks) if len(blocks) else (math.nan,) * 3
+        found |= dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
+    return found
+
+
+def _blocks(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
+    """Return the blocks of ended episodes: those of one block saw the same days, or the same start. Shape: (E,)."""
+    task, state = task_of(env), ended.state
+    if task.account is not None:
+        return independent_groups(*task.account.starts(state), 1)[0]
+    if task.blocks is not None:
+        # Windows that start anywhere may overlap.
+        return task.blocks(state).cpu() // (env.scenario.longest or 1)
+    return ((ended.episode << 32) + env.start_ids[ids]).cpu()
 
 
 def outcome_values(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, Tensor]:
@@ -59,12 +83,13 @@ def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[st
     member, account, metrics = (ids // each).cpu(), task_of(env).account, []
     rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
     for number, reward in enumerate(rewards):
-        own = member == number
-        found: dict[str, float] = {"reward": reward, "episodes": int(own.sum())}
+        own = (member == number).nonzero()[:, 0]
+        found: dict[str, float] = {"reward": reward, "episodes": len(own)}
         if account is not None:
             found["market_rows"] = account.market_rows(rows[:, number * each : (number + 1) * each].state)
-        told = {name: float(by_member[name][own].mean()) if own.any() else math.nan for name in _outcome_names(env)}
-        metrics.append(found | told)
+        blocks = _blocks(env, rows[step[own], ids[own]], ids[own]) if len(own) else own
+        told = {name: value[own] for name, value in by_member.items()}
+        metrics.append(found | _told(_outcome_names(env), told, blocks))
     return metrics
 
 

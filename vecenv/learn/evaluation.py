@@ -92,6 +92,7 @@ class Evaluation:
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
         beside_account: names of the outcomes of a trading task that are shown beside the metrics of its account.
         scale: what values of the grade mean.
+        part: of the data that the episodes are of, such as ``test``, where it is known.
     """
 
     metadata: dict[str, Any]
@@ -105,6 +106,7 @@ class Evaluation:
     blocks: Tensor
     beside_account: Sequence[str] = ()
     scale: str = ""
+    part: str = ""
 
     @property
     def market(self) -> Traded:
@@ -280,7 +282,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     task = task_of(env)
     # Those of one world are one block.
     worlds = torch.arange(env.num_envs) // env.scenario.num_agents
-    blocks = worlds if task.blocks is None else task.blocks(env).cpu()
+    blocks = worlds if task.blocks is None else task.blocks(env.state).cpu()
     traded = None
     if task.account is not None:
         tape = task.account.tape(env)

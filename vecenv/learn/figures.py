@@ -45,6 +45,11 @@ def task_title(evaluation: Evaluation) -> str:
     return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
 
 
+def episodes_of(evaluation: Evaluation) -> str:
+    """Return number and part of the episodes, such as ``256 test episodes``."""
+    return " ".join(filter(None, (str(evaluation.num_episodes), evaluation.part, "episodes")))
+
+
 def colour_of(evaluation: Evaluation, agent: str) -> str:
     """Return the colour of an agent, the same in all pictures of an evaluation."""
     return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]

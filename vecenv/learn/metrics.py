@@ -215,6 +215,14 @@ class Summary:
         return Interval(mean, mean - margin, mean + margin)
 
 
+def jackknife_interval(values: Tensor, groups: Tensor) -> Interval:
+    """Return the mean with the 95% interval of `Summary.interval`, of values and their groups, both of shape (N,)."""
+    group = groups.unique(return_inverse=True)[1]
+    sums, counts = torch.bincount(group, values.double()), torch.bincount(group)
+    without = (sums.sum() - sums) / (len(values) - counts)
+    return Summary({"value": float(values.mean())}, {"value": without}).interval("value")
+
+
 def student_quantile(degrees: float) -> float:
     """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% for 3 degrees or more."""
     z = NormalDist().inv_cdf(0.975)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.figures import empty_figure
+from vecenv.learn.figures import COLOURS, empty_figure
 from vecenv.learn.item_network import ItemNetwork
 
 if TYPE_CHECKING:
@@ -53,13 +53,15 @@ def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: S
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     axes = axes[: len(names)]
-    for name, policy in policies.items():
+    for number, (name, policy) in enumerate(policies.items()):
         curves = partial_dependence(policy, observation)
         for axis, curve in zip(axes, curves, strict=True):
-            axis.plot(GRID, curve, label=name)
+            axis.plot(GRID, curve, color=COLOURS[number % len(COLOURS)], label=name)
     for axis, name in zip(axes, names, strict=True):
         axis.axhline(0.0, color="grey", linewidth=0.8)
         axis.set_xlabel(f"{name}, standard deviations", fontsize=9)
+    for axis in axes[::COLUMNS]:
+        axis.set_ylabel("Action above the others'", fontsize=9)
     axes[0].legend(frameon=False, fontsize=9)
     figure.suptitle("What was learned: action for a symbol above that for the others, against each of its features")
     return figure

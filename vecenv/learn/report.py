@@ -12,7 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.figures import colour_of, empty_figure, task_title
+from vecenv.learn.figures import colour_of, empty_figure, episodes_of, task_title
 from vecenv.learn.learning_curve import History, learning_curve_figure
 from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.registry import task_of
@@ -60,7 +60,11 @@ def write_run_folder(
             "drawdown": drawdown_figure(evaluation),
             "exposure": exposure_figure(evaluation),
             "holdings": holdings_figure(evaluation, shown),
-            "worst_days": worst_days_figure(worst, f"Worst days of {shown}\n{task_title(evaluation)}"),
+            "worst_days": worst_days_figure(
+                worst,
+                f"Worst days of {shown} within {episodes_of(evaluation)}\n{task_title(evaluation)}",
+                {name: colour_of(evaluation, name) for name in worst[0].log_returns},
+            ),
         }
     else:
         pictures["rewards"] = rewards_figure(evaluation)
@@ -94,5 +98,5 @@ def rewards_figure(evaluation: Evaluation) -> Figure:
         axis.set_xscale("symlog", linthresh=usual)
     axis.set_xlabel("Reward of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"Rewards on test episodes\n{task_title(evaluation)}, {evaluation.num_episodes} episodes")
+    figure.suptitle(f"Rewards\n{task_title(evaluation)}, {episodes_of(evaluation)}")
     return figure

@@ -47,6 +47,10 @@ class MarketAccount:
             positions=state.holdings[0].double() * prices.double(),
         )
 
+    def starts(self, state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return path and first day of episodes, on the CPU. Shape of each: (N,)."""
+        return state.path.cpu(), state.start_day.cpu()
+
     def market_rows(self, state: Any) -> int:  # noqa: ANN401
         """Return the number of distinct days of the market, of any path, among states of any batch shape."""
         # Days are far fewer than 2^32.
