@@ -78,8 +78,8 @@ def warn_of_copies(env: object) -> None:
                 # TorchRL hides all warnings of its workers.
                 warnings.simplefilter("always")
             warnings.warn(
-                f"workers of this {maker} that were made with seed {seed} play the same episodes: seed the whole (set_seed,"
-                " or reset with a seed), make each with a seed of its own, or make one environment of N rows",
+                f"workers of this {maker} that were made with seed {seed} play the same episodes: seed the whole "
+                "(set_seed, or reset with a seed), make each with a seed of its own, or make one environment of N rows",
                 stacklevel=3,
             )
         for other in same:
