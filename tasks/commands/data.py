@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro import conf
 
+from vecenv.market.bar_form import BarForm, FormSettings
 from vecenv.system.settings import Count, Settings
-from vecenv.tasks.commands.options import Day, FormSettings
+from vecenv.tasks.commands.options import Day
 
 # pandas and torch take seconds to import, so the readers are imported where they run.
 
@@ -63,6 +64,8 @@ class NewsSettings(Settings):
     """A list of words (lexicon), or a language model: a folder, or a name on the Hugging Face hub."""
     cache: Path | None = None
     """File of scores: texts that are in it are not scored again, so that a run that was killed goes on."""
+    date_format: str | None = None
+    """Form of the dates of the texts, where it is not certain, such as %m/%d/%Y."""
     batch_size: Count = 32
     """Texts per pass of a model."""
     device: str = "auto"
@@ -182,7 +185,7 @@ def _news(settings: NewsSettings) -> dict[str, Any]:
     files = [path.resolve() for path in (settings.news, settings.out, settings.cache) if path is not None]
     if len(set(files)) < len(files):
         raise ValueError("--news, --out and --cache must be different files")
-    news = read_news(settings.news)
+    news = read_news(settings.news, BarForm.of(None, (), False, settings.date_format).date_format)
     scorer = make_scorer(settings.scorer, settings.batch_size, str(device_named(settings.device)))
     console = Console()
     with TextBar(console) as bar:

@@ -193,6 +193,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
         evaluation = evaluate(env, agents, settings.seed)
+        evaluation = evaluation if settings.part == "all" else replace(evaluation, part="test")
         differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
     console.print(evaluation_table(evaluation))
     if (parts := parts_table(evaluation)) is not None:

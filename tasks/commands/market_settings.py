@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vecenv.core.device import device_named
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.path_folders import path_files
@@ -18,7 +19,7 @@ from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
 from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Share
-from vecenv.tasks.commands.options import Day, FormSettings
+from vecenv.tasks.commands.options import Day
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -36,10 +37,10 @@ _OF_SOME_GENERATORS = {
 
 _OF_FORM = tuple(item.name for item in fields(FormSettings))
 
-OF_FILES = ("market", *_OF_FORM, "context_market", "scores", "news")
+OF_FILES = ("market", *_OF_FORM, "context_market", "scores", "news", "early_closes")
 """Settings that say which files are read, and how: content is known by fingerprint, whatever its files are called."""
 
-_OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
+_OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close", "early_closes")
 """Settings of scores and texts from files."""
 
 
@@ -80,6 +81,8 @@ class MarketSettings(FormSettings):
     publication: a date alone may be that of the evening."""
     market_close: str = MARKET_CLOSE
     """Close of the market and its zone, which decide the day on which a document counts."""
+    early_closes: str | None = None
+    """File of the days on which the market closes at another time (date, time), such as early before holidays."""
     currency: str | None = None
     """Currency code of the prices, such as USD, by default that of the data or the generator."""
     periods_per_year: Positive | None = None
@@ -117,7 +120,6 @@ class MarketSettings(FormSettings):
         super().__post_init__()
         if self.currency is not None:
             checked_currency(self.currency)
-        self.form()
         MarketClose.parse(self.market_close)
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
         for first, last in spans:
@@ -135,7 +137,9 @@ class MarketSettings(FormSettings):
                 names["embargo"] = "a split by days"
         else:
             taken = signature(generate).parameters
-            names |= dict.fromkeys(("context_market", *_OF_FORM, *_OF_DOCUMENTS), "a market of data")
+            names |= dict.fromkeys(("context_market", *_OF_DOCUMENTS), "a market of data")
+            if self.history is None or "history" not in taken:
+                names |= dict.fromkeys(_OF_FORM, "a market of data")
             owners = {"regime": "the neural and the synthetic market"}
             owners |= dict.fromkeys(("planted_kind", "planted_strength"), "the planted market")
             owners |= dict.fromkeys(("news_coverage", "news_accuracy"), "the market of synthetic news")
@@ -180,9 +184,7 @@ class MarketSettings(FormSettings):
             symbols=getattr(config, "market_symbols", self.symbols) or None,
             features=config.features,
             context=config.context,
-            timezone=self.timezone,
-            columns=self.columns,
-            clip=self.clip,
+            **{name: getattr(self, name) for name in _OF_FORM},
             context_market=self.context_market,
             num_paths=self.num_paths,
             num_days=self.num_days,
@@ -197,6 +199,7 @@ class MarketSettings(FormSettings):
             text_file=self.news,
             score_delay=self.score_delay,
             market_close=self.market_close,
+            early_closes=self.early_closes,
         )
         tape = load_market(self.market, options, device_named(self.device))
         if self.start is None and self.end is None:
@@ -285,6 +288,7 @@ def _unusual(settings: MarketSettings) -> dict[str, Any]:
         "text_file": settings.news,
         "score_delay": settings.score_delay,
         "market_close": settings.market_close,
+        "early_closes": settings.early_closes,
     }
     plain = MarketOptions()
     return {name: value for name, value in given.items() if value != getattr(plain, name)}

@@ -10,10 +10,8 @@ from typing import Annotated, TypeVar
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from vecenv.market.bar_form import BarForm
 from vecenv.market.dates import day_of
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.system.settings import Settings as CheckedSettings
 
 Options = TypeVar("Options")
 Settings = TypeVar("Settings")
@@ -29,21 +27,6 @@ Day = Annotated[
     ),
 ]
 """A day of the command line and of presets, read as the dates of files are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormSettings(CheckedSettings):
-    """How bars of a file are read where it does not tell."""
-
-    timezone: str | None = None
-    """Zone of the market of a file, such as Asia/Kolkata, in which times with an offset have their dates."""
-    columns: tuple[str, ...] = ()
-    """Columns of a file by meaning, where their names do not tell, such as close="Adj Close"."""
-    clip: bool = False
-    """Widen the range of bars whose open or close is outside it by at most 0.1%, and tell their number."""
-
-    def form(self) -> BarForm:
-        return BarForm.of(self.timezone, self.columns, self.clip)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
     for line, record in records.items():
         difference = recording_of(record).difference(record, replayed[line])
         outcome = "ok" if difference is None else difference
-        title = recording_of(record).title(record)
+        title = recording_of(record).title(replayed[line])
         console.print(f"episode {line}: {title}: {outcome}", soft_wrap=True, markup=False, highlight=False)
         if difference is not None:
             differences.append(f"episode {line}: {difference}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,7 +76,7 @@ def compare_agents(
             write_model(learner, own)
         agents = {TRAINED: trained_model(learner)}
     agents |= baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
-    evaluation = evaluate(test_env, agents, settings.seed)
+    evaluation = replace(evaluate(test_env, agents, settings.seed), part="test")
     with telling_what_is_kept(checkpoint_path(runs[-1].folder), KEPT):
         write_task_figures(folder, test_env, agents, settings.seed)
     return evaluation

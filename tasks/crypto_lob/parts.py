@@ -48,6 +48,14 @@ def part_rows(tape: BookTape, config: CryptoLobConfig) -> tuple[int, int]:
     }[config.part]
 
 
+def _decided_by(config: CryptoLobConfig) -> str:
+    """Return by which settings a part is as long as it is."""
+    names = ["test_fraction" if config.test_hours is None else "test_hours"]
+    names += ["train_hours", "validation_share", "embargo"] if config.part != "test" else []
+    told = [f"{name} {getattr(config, name):g}" for name in names if getattr(config, name) is not None]
+    return "" if config.part == "all" else f"; its length follows from {', '.join(told)}"
+
+
 def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
     """Return the rows of a config's part at which an episode can begin; raises MarketDataError if there is none.
 
@@ -85,6 +93,7 @@ def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
         raise MarketDataError(
             f"{tape.source}: the part {config.part!r} has {hours:.2f} h, in which no episode of {steps} steps "
             f"(episode_steps) of {tape.step_gap:g} s fits without a hole of more than {longest:g} s"
+            + _decided_by(config)
         )
     disjoint, place = [], 0
     while place < len(rows):

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from vecenv.core.env import VecEnv
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.figures import lob_figures
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
+from vecenv.tasks.crypto_lob.state import LobState
 from vecenv.tasks.crypto_lob.text.lob_text import LobText
 
 TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5
@@ -29,9 +29,9 @@ def spoken(config: CryptoLobConfig) -> CryptoLobConfig:
     return replace(config, depth=config.depth or TEXT_LEVELS)
 
 
-def starts_of(env: VecEnv) -> Tensor:
+def starts_of(state: LobState) -> Tensor:
     """Return the start of each episode: those with the same one are one window. Shape: (N,), int64."""
-    return env.state.start_row.long()
+    return state.start_row.long()
 
 
 CRYPTO_LOB = Task(

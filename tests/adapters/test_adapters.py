@@ -95,7 +95,7 @@ WRONG_THREE = ([np.zeros(30)] * 2, [np.full(30, np.inf)] * 3)
 ADAPTERS: dict[str, tuple[Any, ...]] = {
     "gymnasium": (ONE, partial(numbers_alone, 1), tilts(1), WRONG_ONE, (ValueError, TypeError), RuntimeError),
     "gymnasium vector": (THREE, partial(numbers_alone, 3), tilts(3), WRONG_THREE, ValueError, RuntimeError),
-    "gem": (GEM, gem_alone, ANSWERS, WRONG, (), RuntimeError),
+    "gem": (GEM, gem_alone, ANSWERS, (*WRONG, ["x" * 60_000]), (), RuntimeError),
     "openenv": (Session, lambda seed: TextPlay(Lone(TAPE, seed, 0).rows), ANSWERS, WRONG, ValueError, SessionError),
 }
 

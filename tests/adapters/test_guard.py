@@ -47,15 +47,17 @@ def code(told: dict) -> str:
 
 LONG = '{"type": "reset", "data": {"seed": ' + "9" * 5000 + "}}"
 BAD = {"seed": (-1, 1 << 63, 1.5, True, "7"), "index": (-1, 50, []), "split": ("moon", 4, ["train"])}
-BAD |= {"episode_id": (4, "x" * 256), "self": (1,), "market": ("/etc/passwd",)}
+BAD |= {"episode_id": (4, "x" * 256, "x" * 70_000), "self": (1,), "market": ("/etc/passwd",)}
 WRONG = {
     "INVALID_JSON": [
         *("", "{", "{'type': 'step'}", "[" * 60_000, b"\xff\xfe{}", LONG),
         *(f'{{"type": "step", "data": {{"text": {value}}}}}' for value in ("NaN", "Infinity", '"\\ud800"')),
     ],
     "MESSAGE_TOO_LARGE": [
-        {"type": "reset", "data": {"episode_id": "x" * 70_000}},
-        *({"type": "step", "data": data} for data in (["x" * 70_000], {"text": "", "more": ["é" * 33_000]})),
+        {"type": "reset", "data": {"episode_id": ["x"] * 20_000}},
+        {"type": "step", "data": {"text": "", "more": ["é" * 33_000]}},
+        {"type": "step", "data": {"text": "x" * (1 << 21)}},
+        {"type": "step", "data": {"text": "é" * (1 << 21)}},
     ],
     "UNKNOWN_TYPE": [{}, {"type": "fly"}, {"type": ["step"]}, {"type": None}],
     "VALIDATION_ERROR": [
@@ -63,6 +65,7 @@ WRONG = {
         {"type": "step", "data": {"text": "HOLD"}, "more": 1},
         {"type": "reset", "data": 3},
         *({"type": "step", "data": data} for data in (None, [], {}, {"text": 5}, {"text": "HOLD", "more": 1})),
+        {"type": "step", "data": ["x" * 70_000]},
         {"type": "step", "data": {"text": "x" * 70_000, "more": "x" * 70_000}},
     ],
     "EXECUTION_ERROR": [{"type": "reset", "data": {name: value}} for name, values in BAD.items() for value in values],
@@ -89,7 +92,7 @@ def test_the_session_lives_on_whatever_is_sent(market: Served):
         assert reset(connection, index=4)["type"] == "observation"
 
 
-@pytest.mark.parametrize("size", [49_153, 60_000, 1_000_000])
+@pytest.mark.parametrize("size", [49_153, 60_000, 200_000, 1 << 20])
 @pytest.mark.parametrize("character", ["x", "é", "BUY 0.5\n"])
 def test_an_endless_answer_is_an_invalid_one(market: Served, size: int, character: str):
     with market.connected() as connection:
@@ -150,7 +153,7 @@ def test_who_goes_without_a_word_leaves_nothing_behind(market: Served):
         reset(other, index=1)
         reset(connection, index=0)
         with pytest.raises(ConnectionClosed):
-            said(connection, "x" * 3_000_000)
+            said(connection, "x" * (1 << 25))
         assert step(other, "HOLD")["type"] == "observation"
     waited_for(lambda: market.free() == before)
 
@@ -158,13 +161,19 @@ def test_who_goes_without_a_word_leaves_nothing_behind(market: Served):
 def test_requests_that_cannot_be_served_and_pages_of_other_servers(market: Served):
     for body, status in (
         *((body, 400) for body in (b'{"seed": NaN}', b"[1]", b"\xff", DEEP.encode(), b'{"split": "moon"}')),
-        *((body, 422) for body in (b'{"seed": -3}', b'{"seed": "x"}')),
-        (b'{"a": "' + b"x" * 70_000 + b'"}', 413),
+        *((body, 422) for body in (b'{"seed": -3}', b'{"seed": "x"}', b'{"episode_id": "' + b"x" * 70_000 + b'"}')),
+        *((body, 413) for body in (b'{"a": ["' + b'x","' * 20_000 + b'"]}', b'{"a": "' + b"x" * (1 << 21) + b'"}')),
         (b'{"episode_id": "\\ud800"}', 400),
     ):
         told = requests.post(f"{market.url}/reset", data=body, headers={"content-type": "application/json"}, timeout=10)
         assert told.status_code == status and "Traceback" not in told.text and "json" in told.headers["content-type"]
         assert requests.get(f"{market.url}/health", timeout=10).json() == {"status": "healthy"}
+    # Without a socket there is no episode, however long the answer to it.
+    for size in (4, 60_000, 200_000):
+        told = requests.post(f"{market.url}/step", json={"action": {"text": "é" * size}}, timeout=10)
+        assert told.status_code == 400 and "there is no episode yet" in told.text and len(told.text) < 200
+    told = requests.post(f"{market.url}/step", data="x" * 70_000, headers={"content-type": "text/plain"}, timeout=10)
+    assert told.status_code == 413 and code(told.json()) == "MESSAGE_TOO_LARGE"
     # No place is held without a socket.
     created = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
     told = requests.post(f"{market.url}/mcp", json=created, timeout=10)

@@ -245,6 +245,11 @@ def test_the_web_interface_draws_the_episode():
         assert told["observation"]["text"].startswith("Day 1 of")
         told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
         assert told.status_code == 200 and told.json()["observation"]["acted"]
+        for size, status in ((60_000, 200), (200_000, 200), (1 << 21, 413), (1, 200)):
+            told = requests.post(f"{market.url}/web/step", json={"action": {"text": "x" * size}}, timeout=30)
+            assert told.status_code == status
+            valid = told.json().get("observation", {}).get("valid")
+            assert valid is (False if status == 200 else None)
 
 
 def test_what_is_drawn_of_an_episode():

@@ -114,7 +114,7 @@ def test_the_collector_and_compiled_steps_draw_as_eager_ones(scenario):
         batch = FusedCollector(VecEnv(scenario(), 4, seed=1, compiled=compiled), num_steps=10).rollout()
         rewards[compiled] = batch["next", "reward"]
         env = VecEnv(scenario(), 4, seed=1, compiled=compiled)
-        assert torch.equal(played(env, 4), VecEnv(scenario(), 4, seed=1, compiled=False).rollout(4) and env.state.draws)
+        assert torch.equal(played(env), played(VecEnv(scenario(), 4, seed=1, compiled=False)))
     assert torch.equal(rewards[False], rewards[True])
 
 

@@ -3,15 +3,18 @@
 import inspect
 import multiprocessing
 import pickle
+import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torchrl.envs import SerialEnv
+from torchrl.envs import ParallelEnv, SerialEnv
 
 import vecenv
 from vecenv.adapters.torchrl import MarketChatEnv
+from vecenv.core import worker_seeds
 from vecenv.core.random import random_action
 from vecenv.core.worker_seeds import MAKERS
 
@@ -120,3 +123,46 @@ def test_gymnasium_s_workers_differ_by_default_and_are_warned_of_with_one_seed()
     assert len({int(one.unwrapped.rows.env.seed_tensor) for one in workers.envs}) == 2
     assert len(warned(SyncVectorEnv([lambda: made(4)] * 2).reset)) == 1
     assert warned(lambda: SyncVectorEnv([lambda: made(4)] * 2).reset(seed=1)) == []
+
+
+def one_for_gymnasium(seed):
+    import gymnasium
+
+    warnings.simplefilter("always")
+    return gymnasium.make("vecenv.adapters.gymnasium:vecenv/stock_trading", seed=seed, **SMALL)
+
+
+def torchrl_s(seeds):
+    return ParallelEnv(len(seeds), [partial(env, seed=seed) for seed in seeds])
+
+
+def gymnasium_s(seeds):
+    vector = pytest.importorskip("gymnasium.vector")
+    return vector.AsyncVectorEnv([partial(one_for_gymnasium, seed) for seed in seeds], context="spawn")
+
+
+def stable_baselines_s(seeds):
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    return vec_env.SubprocVecEnv([partial(one_for_gymnasium, seed) for seed in seeds], start_method="spawn")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("made", [torchrl_s, gymnasium_s, stable_baselines_s])
+@pytest.mark.parametrize(("seeds", "told"), [((0, 0), 1), ((5, 5), 1), ((5, 6), 0)])
+def test_workers_in_processes_of_their_own_know_of_each_other(made, seeds, told, capfd):
+    workers = made(seeds)
+    workers.reset()
+    workers.reset()
+    workers.close()
+    assert capfd.readouterr().err.count("play the same episodes") == told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no names that go with their process")
+def test_one_worker_of_a_parent_has_a_seed_until_it_is_seeded_or_gone(monkeypatch):
+    monkeypatch.setattr(worker_seeds, "IN_ONE_PROCESS", ())
+    for seeded, told in ((False, 1), (True, 0)):
+        one, other = (SerialEnv(1, [lambda: env(seed=5)]) for _ in range(2))
+        one.reset()
+        if seeded:
+            one.set_seed(3)
+        assert len(warned(lambda other=other: (other.reset(), other.reset()))) == told

@@ -15,12 +15,12 @@ from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
-from vecenv.finance.metrics import EpisodeCurves, episode_metrics
+from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import AgentRecord, members_metrics, outcomes
 from vecenv.learn.domain import episode_metrics as metrics_of_rollout
 from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.intervals import Interval, interval_text, short_text
+from vecenv.learn.intervals import Interval, interval_text, short_text, student_quantile
 from vecenv.learn.report import evaluation_table
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -258,11 +258,12 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     assert interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
 
 
-def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_member():
+def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_member(monkeypatch):
+    monkeypatch.setattr("vecenv.finance.metrics.MIN_BLOCK_DAYS", 2)
     env = make_env(8)
     collector = FusedCollector(env, num_steps=12)
     collector.rollout()
-    rows, told = collector.rows(), [metrics_of_rollout(collector), *members_metrics(collector, 2)]
+    rows, told, counts = collector.rows(), [metrics_of_rollout(collector), *members_metrics(collector, 2)], []
     for metrics, mine in zip(told, (slice(0, 8), slice(0, 4), slice(4, 8)), strict=True):
         own = rows[:, mine]
         step, ids = own.done.nonzero(as_tuple=True)
@@ -275,13 +276,22 @@ def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_membe
         # Days of the market are counted once.
         seen = {*zip(own.state.path.flatten().tolist(), own.state.day.flatten().tolist(), strict=True)}
         assert metrics["market_rows"] == len(seen) < 12 * (mine.stop - mine.start)
-        assert list(metrics) == ["reward", "episodes", "market_rows", "return_percent", "grade"]
+        assert list(metrics)[:4] == ["reward", "episodes", "market_rows", "return_percent"]
+        # Of the blocks of days on a path, without one after the other; none of fewer than three.
+        blocks = independent_groups(own.state.path[step, ids], own.state.start_day[step, ids], 1)[0]
+        without = torch.stack([grades[blocks != block].double().mean() for block in blocks.unique()])
+        count = len(without)
+        about = student_quantile(count - 1) * (count - 1) / math.sqrt(count) * float(without.std())
+        bounds = [metrics["grade_low"] - metrics["grade"], metrics["grade_high"] - metrics["grade"]]
+        assert bounds == pytest.approx([-about, about] if count > 2 else [math.nan] * 2, nan_ok=True)
+        counts.append(count)
+    assert counts[0] > 2 and about > 0
 
 
 def test_without_an_episode_there_is_no_mean_and_without_an_account_no_return():
     env = make_env(2)
     told = outcomes(env, env.rows[:0], torch.zeros(0, dtype=torch.int64))
-    assert all(math.isnan(value) for value in told.values()) and set(told) == {"return_percent", "grade"}
+    assert all(math.isnan(value) for value in told.values()) and list(told)[::3] == ["return_percent", "grade"]
     env = VecEnv(REACH_ZERO.build(), 3, compiled=False)
     for ids in (torch.arange(0), torch.arange(3)):
-        assert set(outcomes(env, env.rows_of(ids)[0], ids)) == {"grade"}
+        assert list(outcomes(env, env.rows_of(ids)[0], ids)) == ["grade", "grade_low", "grade_high"]

@@ -9,7 +9,7 @@ import pytest
 import vecenv
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.figures import learning_curve_figure
+from vecenv.learn.figures import learning_curve_figure, rewards_figure
 from vecenv.learn.report import write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -43,8 +43,8 @@ def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monke
         assert line[0] == pytest.approx(100.0) and line[-1] == pytest.approx(growth(evaluation, name), rel=1e-9)
     (text,) = equity.texts
     end = growth(evaluation, "oracle")
-    assert text.get_text() == f"oracle knows the future: {end:,.0f}%" and end > 110
-    for word in ("stock_trading", "synthetic market", "12 symbols", "12 episodes", "within 20"):
+    assert text.get_text() == f"oracle knows the future and ends at {end:,.0f}%" and end > 110
+    for word in ("stock_trading", "synthetic market", "12 symbols", "of 12 episodes", ", 20"):
         assert word in figure.get_suptitle()
     lines = lines_of(above)
     assert set(lines) == set(evaluation.records) - {"hold", "oracle", "buy_and_hold"}
@@ -56,10 +56,30 @@ def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monke
     assert [axis.get_yscale() for axis in figure.axes] == ["linear", "linear"]
     monkeypatch.setattr("vecenv.finance.account_figures._LOG_SCALE_RATIO", 1.01)
     assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["log", "linear"]
+    # A part of the data that is known is told.
+    assert "of 12 test episodes" in equity_figure(replace(evaluation, part="test")).get_suptitle()
     # An agent alone is shown, whatever it knows, and has nothing beside it.
     for name in ("oracle", "buy_and_hold"):
         (axis,) = equity_figure(replace(evaluation, records={name: evaluation.records[name]})).axes
         assert list(lines_of(axis)) == [name] and not axis.texts
+
+
+@pytest.mark.parametrize("percent", [-1e6, 1e-3, 1e6])
+def test_an_extreme_agent_leaves_room_for_the_others(evaluation, percent):
+    """Of debt, of an account that is lost, and of a fortune."""
+    usual = evaluation.records["equal_weight"]
+    equity = usual.curves.equity.clone()
+    equity[1:] = equity[0] * percent / 100
+    # Their cash would be any share of it.
+    account = replace(usual.account, curves=replace(usual.curves, equity=equity))
+    extreme = replace(usual, account=account, reward=usual.reward * 1e6)
+    figures = [(equity_figure, 0), (equity_figure, 1), (drawdown_figure, 0), (exposure_figure, 0), (rewards_figure, 0)]
+    for draw, panel in figures:
+        axis, beside = (draw(told).axes[panel] for told in (evaluation, evaluation.with_record("extreme", extreme)))
+        plain, shown = (np.ptp(one.get_xlim() if draw is rewards_figure else one.get_ylim()) for one in (axis, beside))
+        assert shown < 21 * plain or beside.get_xscale() == "symlog"
+    (text,) = equity_figure(evaluation.with_record("extreme", extreme)).axes[0].texts
+    assert text.get_text().endswith(f"\nout of sight: extreme ends at {percent:,.0f}")
 
 
 def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation, tmp_path):

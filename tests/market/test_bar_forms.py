@@ -211,6 +211,48 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(text, what, tmp_path):
         read_bars(path)
 
 
+@pytest.mark.parametrize(
+    ("cells", "separator", "expected"),
+    [
+        (['"1,549"', '"12"', "7"], ",", [1549, 12, 7]),
+        (['"1,549.95"', '"1,234,567"', "$9.5"], ",", [1549.95, 1234567, 9.5]),
+        (['"59,79,215"', '"1,04,23,456"'], ",", [5979215, 10423456]),
+        (["1,549.5", "12"], ";", [1549.5, 12]),
+        (['"1,549"', "12345"], ",", "1,549"),
+        (['"1,549"', '"1,54"'], ",", "1,549"),
+        (["1,549", "2,345"], ";", "1,549"),
+    ],
+)
+def test_marks_of_thousands_are_read_where_every_number_of_a_column_has_them(cells, separator, expected, tmp_path):
+    rows = [f"2024-01-{day:02},A,9,9,9,9,".replace(",", separator) + cell for day, cell in enumerate(cells, 2)]
+    (path := tmp_path / "bars.csv").write_text("\n".join([HEAD.strip().replace(",", separator), *rows]))
+    if isinstance(expected, str):
+        with pytest.raises(MarketDataError, match=f"column volume: '{expected}' is not a number"):
+            read_bars(path)
+    else:
+        assert read_bars(path).ohlcv[0, :, 0, 4].tolist() == expected
+
+
+PAGES = {
+    "NSE": (
+        '"Date ","series ","OPEN ","HIGH ","LOW ","close ","VOLUME "',
+        '"{}-Jan-2024","EQ","2,700","2,750.55","999.9","2,700.5","1,04,23,456"',
+    ),
+    "Nasdaq": ("Date,Close/Last,Volume,Open,High,Low", '01/{}/2024,"$2,700.5","10,423,456",$2700,"$2,750.55",$999.9'),
+    "Yahoo": ("Date,Open,High,Low,Close,Volume", '"Jan {}, 2024","2,700.00","2,750.55",999.9,"2,700.5","10,423,456"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.filterwarnings("ignore:.*columns of text:UserWarning")
+def test_exports_of_pages(page, tmp_path):
+    head, row = PAGES[page]
+    (path := tmp_path / "TCS.csv").write_text("\n".join([head, row.format(31), row.format(30)]))
+    bars = read_bars(path)
+    assert bars.symbols == ("TCS",) and bars.dates.astype(str).tolist() == ["2024-01-30", "2024-01-31"]
+    assert bars.ohlcv[0, :, 0].tolist() == [[2700, 2750.55, 999.9, 2700.5, 10423456]] * 2
+
+
 def test_dividends_of_a_column_that_the_adjusted_close_lacks_are_told():
     frame = pd.DataFrame({"date": pd.bdate_range("2024-01-01", periods=6), "symbol": "A", "volume": 1.0})
     frame = frame.assign(**dict.fromkeys(("open", "high", "low", "close"), 100.0), Dividends=[0, 0, 2, 0, 0.1, 0])

@@ -8,6 +8,7 @@ import pytest
 
 from vecenv.market.bar_form import BarForm
 from vecenv.market.dates import day_of, read_times
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.system.preset_files import with_values
@@ -24,8 +25,6 @@ READ = (
 )
 REFUSED = (
     *(
-        "03/02/2023",
-        "13/02/2023",
         "now",
         "today",
         "NaT",
@@ -54,6 +53,49 @@ def test_one_rule_for_columns_and_settings(value):
     else:
         with pytest.raises(MarketDataError, match=r"start .* is not a date of the form YYYY-MM-DD"):
             day_of(value, "start")
+
+
+@pytest.mark.parametrize(
+    ("texts", "form", "days"),
+    [
+        (["01/31/2024", "02/01/2024"], None, ["2024-01-31", "2024-02-01"]),
+        (["31/01/2024", "01/02/2024", "2024-03-01"], None, ["2024-01-31", "2024-02-01", "2024-03-01"]),
+        (["31.1.2024 18:00", "1-2-2024T18:00:05 +01:00"], None, ["2024-01-31", "2024-02-01"]),
+        (["01/02/2024", "02/02/2024", "2024-01-31"], None, ["NaT", "NaT", "2024-01-31"]),
+        (["31/01/2024", "02/13/2024", "05/05/2024"], None, ["NaT"] * 3),
+        (["13/13/2024", "31/01/24", "1/2/3/2024"], None, ["NaT"] * 3),
+        (["01/02/2024", "2/2/2024"], "%m/%d/%Y", ["2024-01-02", "2024-02-02"]),
+        (["2024/01/02", "2024/02/13"], "%Y/%d/%m", ["2024-02-01", "NaT"]),
+        # Never by another order than the one that is told.
+        (["13/02/2024", "14/02/2024"], "%m/%d/%Y", ["NaT"] * 2),
+        (["2024-01-31", "1 Feb 2024"], "%m/%d/%Y", ["2024-01-31", "2024-02-01"]),
+        (["01/02/24 16:00", "01/03/24 16:00"], "%m/%d/%y %H:%M", ["2024-01-02", "2024-01-03"]),
+        ([12312024, 1012024], "%m%d%Y", ["2024-12-31", "NaT"]),
+    ],
+)
+def test_days_and_months_are_told_apart_by_the_whole_column_or_a_format(texts, form, days):
+    assert read_times(pd.Series(texts), form).days().astype(str).tolist() == days
+
+
+def test_an_order_that_is_not_certain_is_refused_with_both_readings_and_the_setting(tmp_path, capsys):
+    both = "'01/02/2024' is 2024-01-02 or 2024-02-01: "
+    path = tmp_path / "bars.csv"
+    _bars(["01/02/2024", "01/03/2024"]).to_csv(path, index=False)
+    told = r"symbol A, date 01/02/2024, column date: " + both + r".*, date_format \(--date-format\) does, as %m/%d/%Y"
+    with pytest.raises(MarketDataError, match=told):
+        read_bars(path)
+    with pytest.raises(MarketDataError, match="start " + both + "write the one that is meant"):
+        read_bars(path, start="01/02/2024")
+    options = MarketOptions(date_format="%m/%d/%Y", features=(), context=("vix",), context_market=path)
+    tape = load_market(path, options)
+    assert tape.dates.astype(str).tolist() == ["2024-01-02", "2024-01-03"] and "vix" in tape.context_names
+    assert cli.main(["data", "inspect", str(path), "--date-format", "%m/%d/%Y"]) == 0
+    assert "2024-01-02 to 2024-01-03" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(MarketDataError, match="'01/02/2024' is not of the date_format that is given"):
+        read_bars(path, form=BarForm.of(None, (), False, "%d.%m.%Y"))
+    for form in ("%m/%d", "%Y", "x", "%", "%d%d%Y", "%Y-11-28"):
+        with pytest.raises(ValueError, match=f"date_format must tell year, month and day, such as .*, got '{form}'"):
+            MarketSettings(date_format=form)
 
 
 def test_days_and_offsets_of_columns():
@@ -144,9 +186,11 @@ def test_where_the_days_do_not_tell_a_late_time_in_utc_is_warned_of(recwarn):
         BarForm.of("IST", (), False)
 
 
-@pytest.mark.parametrize("value", ["03/02/2023", "13/02/2023", "now", "2023-W05-1"])
+@pytest.mark.parametrize("value", ["03/02/2023", "13/02/23", "now", "2023-W05-1"])
 def test_settings_read_dates_by_that_rule(value, tmp_path, capsys):
-    with pytest.raises(MarketDataError, match=rf"DataFrame: start '{value}' is not a date"):
+    why = "is 2023-03-02 or 2023-02-03" if value == "03/02/2023" else "is not a date"
+    assert day_of("13/02/2023", "start") == np.datetime64("2023-02-13")
+    with pytest.raises(MarketDataError, match=rf"DataFrame: start '{value}' {why}"):
         read_bars(_bars(BUSINESS_DAYS), start=value)
     assert str(read_bars(_bars(BUSINESS_DAYS), start="2 April 2024").dates[0]) == "2024-04-02"
     words = [
@@ -162,6 +206,6 @@ def test_settings_read_dates_by_that_rule(value, tmp_path, capsys):
         "A",
     ]
     assert cli.main(words) == 2
-    assert f"'{value}' is not a date" in " ".join(capsys.readouterr().err.split()).replace(" │ │ ", " ")
+    assert f"'{value}' {why}" in " ".join(capsys.readouterr().err.split()).replace(" │ │ ", " ")
     with pytest.raises(ValueError, match=f"preset: start: '{value}' is not of the type"):
         with_values(MarketSettings(), {"start": value}, "preset")

@@ -191,7 +191,7 @@ def test_fetch_asks_for_adjusted_prices_and_an_inclusive_end(monkeypatch: pytest
     for start, end, interval, words in (
         ("2024-01-02", "2024-01-31", "5m", "unknown interval 5m; known are 1d, 1wk, 1mo"),
         ("2024-02-02", "2024-01-31", "1d", "no span from 2024-02-02 to 2024-01-31"),
-        ("01/02/2024", "2024-01-31", "1d", "start '01/02/2024' is not a date"),
+        ("01/02/2024", "2024-01-31", "1d", "start '01/02/2024' is 2024-01-02 or 2024-02-01: write"),
     ):
         with pytest.raises(MarketDataError, match=words):
             fetch_bars(["AAPL"], start, end, interval=interval)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vecenv.market.decision_days import MarketClose
-from vecenv.market.document_files import read_news
+from vecenv.market.document_files import read_closes, read_news
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.market.parquet_files import write_parquet
@@ -78,6 +78,34 @@ def test_the_day_from_which_a_score_counts(tmp_path):
     panels = panels_of(market(), score_files=(written(tmp_path, rows),), market_close="15:30 Asia/Kolkata")
     assert sentiments(panels) == [5.0, NEUTRAL, 1.0, NEUTRAL, NEUTRAL]
     assert sentiments(panels, 1) == [NEUTRAL, 2.0, NEUTRAL, NEUTRAL, NEUTRAL]
+
+
+@pytest.mark.parametrize("form", [None, "%d/%m/%Y"])
+def test_what_is_published_after_an_early_close_counts_on_the_next_session(form, tmp_path):
+    """Friday closes at 13:00, and Monday at 18:15."""
+    friday, monday = ("2024-05-31", "2024-06-03") if form is None else ("31/05/2024", "03/06/2024")
+    closes = written(tmp_path, [{"Date": friday, "Time": "13:00"}, {"Date": monday, "Time": "18:15:30"}], "closes.csv")
+    for time, day in {"05-31T13:00:00": 1, "05-31T13:00:01": 2, "06-03T18:15:30": 2, "06-03T18:16:00": 3}.items():
+        rows = [{"symbol": "A", "published_at": f"2024-{time}-04:00", "sentiment": 5, "text": "x"}]
+        file = written(tmp_path, rows)
+        panels = panels_of(market(), score_files=(file,), text_file=file, early_closes=closes, date_format=form)
+        assert sentiments(panels) == [5.0 if each == day else NEUTRAL for each in range(5)]
+        assert (panels.text[0, :, 0] >= 0).tolist() == panels.known[0, :, 0, 0].tolist()
+    dated = written(tmp_path, [{"symbol": "A", "date": friday, "sentiment": 5}])
+    assert sentiments(panels_of(market(), score_files=(dated,), date_format=form)).index(5.0) == 2
+
+
+def test_bad_files_of_closes_are_refused_by_row_and_column(tmp_path):
+    clock = "is not a time of the day such as 13:00"
+    for text, told in (
+        ("date,time\n2024-05-31,1pm\n", f"row 1, column time: '1pm' {clock}"),
+        ("date,time\n2024-05-31,13:00-04:00\n", clock),
+        ("date,time\n2024-05-31,13:00\n2024-05-31,12:00\n", "row 2, column date: '2024-05-31' is there twice"),
+        ("date,time\n05/06/2024,13:00\n", r"'05/06/2024' is 2024-05-06 or 2024-06-05: .*--date-format"),
+        ("date,close\n2024-05-31,13:00\n", "missing column time; there are 2: date, close"),
+    ):
+        with pytest.raises(MarketDataError, match=rf"\.csv: .*{told}"):
+            read_closes(csv_file(tmp_path, text))
 
 
 def test_scores_of_a_day_are_averaged_and_texts_are_its_lines(tmp_path):
@@ -258,7 +286,7 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path):
         ("date,symbol,text\n2024-01-02,A,x,y\n", "row 1 has 4 fields, more than the header's 3: '2024-01-02,A,x,y'"),
         ("date,symbol,text\n2024-01-02,A,x\n2024-01-02, ,x\n", "column symbol: the symbol is missing, row 2"),
         ("date,symbol,text\n2024-01-02,A,x\n,A,x\n,A,x\n", "row 2, column date: it is missing (2 rows in all)"),
-        ("Date,symbol,text\n01/02/2024,A,x\n", "row 1, column Date: '01/02/2024' is not a date of the form YYYY-MM-DD"),
+        ("Date,symbol,text\n01/02/2024,A,x\n", "row 1, column Date: '01/02/2024' is 2024-01-02 or 2024-02-01: its"),
         ("published_at,symbol,text\n,A,x\n", "row 1, column published_at: it is missing (1 row in all)"),
         ("published_at,symbol,text\n2024-01-02,A,x\n", "row 1, column published_at: '2024-01-02' has no time zone"),
         ("published_at,symbol,text\nnoon,A,x\n", "row 1, column published_at: 'noon' is not a time with a zone"),

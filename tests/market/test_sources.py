@@ -278,7 +278,7 @@ FAULTS = {
     "duplicate date": (_set(B3, "date", DAYS[2]), "BBB", DAYS[2], "date", "duplicate date"),
     "unsorted": (lambda f: f.iloc[[*range(13), 15, 13, 14, *range(16, 26)]], *AT, "date", "dates are not sorted"),
     "no date": (_set(B3, "date", "2024-13-01"), "BBB", "2024-13-01", "date", "'2024-13-01' is not a date"),
-    "month first": (_set(0, "date", "01/02/2024"), "AAA", "01/02/2024", "date", "is not a date"),
+    "month first": (_set(0, "date", "01/02/2024"), "AAA", "01/02/2024", "date", "is 2024-01-02 or 2024-02-01: its col"),
     "zone and none": (_set(B3, "date", ZERO), "BBB", ZERO, "date", "mixed time zones, no zone and +00:00"),
 }
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from vecenv.system.settings import Count, Positive, Settings
@@ -22,6 +22,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+Raw = TypeVar("Raw", str, bytes)
 
 DEEPEST = 32
 """Maximum nesting depth of a message."""
@@ -37,6 +38,9 @@ OPEN_PATHS = ("/health",)
 
 LONGEST_TEXT = 49_152
 """Maximum characters of an answer, its reasoning included; a longer one is an invalid answer."""
+
+LARGEST_READ = 32
+"""Up to this multiple of the size limit a message is read for an answer that is too long; above it is an error."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +127,14 @@ class Guard:
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")
-            if len(body) > self.limits.message_bytes:
-                fault = MessageFault("MESSAGE_TOO_LARGE", f"a body may have {self.limits.message_bytes} bytes")
-                await _answer(send, 413, fault)
-                return
-            if not message.get("more_body"):
+            if len(body) > LARGEST_READ * self.limits.message_bytes or not message.get("more_body"):
                 break
-        if body and b"json" in headers.get(b"content-type", b"json"):
+        is_json = b"json" in headers.get(b"content-type", b"json")
+        if body and (is_json or len(body) > self.limits.message_bytes):
             try:
-                value = read_message(body, self.limits.message_bytes)
+                value, body = _understood(body, self.limits.message_bytes, is_json)
             except MessageFault as fault:
-                await _answer(send, 400, fault)
+                await _answer(send, 413 if fault.code == "MESSAGE_TOO_LARGE" else 400, fault)
                 return
             if scope["path"] == "/mcp" and value.get("method") == "openenv/session/create":
                 # A session opened over HTTP would not end with a connection.
@@ -208,11 +209,7 @@ class GuardedSocket:
                 return message
             raw = message.get("text") or message.get("bytes") or b""
             try:
-                try:
-                    value = read_message(raw, self._limits.message_bytes)
-                except MessageFault as fault:
-                    value = _shortened(raw, self._limits.message_bytes, fault)
-                    raw = json.dumps(value)
+                value, raw = _understood(raw, self._limits.message_bytes)
             except MessageFault as fault:
                 await self._forward({"type": "websocket.send", "text": fault.as_json()})
                 continue
@@ -249,21 +246,33 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
     return value
 
 
-def _shortened(raw: str | bytes, most_bytes: int, fault: MessageFault) -> dict[str, Any]:
-    """Return a step that is too large with as many characters of its texts as a message may have bytes.
+def _understood(raw: Raw, most_bytes: int, cuts: bool = True) -> tuple[dict[str, Any], Raw]:
+    """Return a message as JSON and as it was sent; MessageFault as `read_message`.
 
-    So an endless answer reaches the session, to which it is an invalid one. Any other message raises the fault, and so
-    does one whose shortened text the session would read.
+    Of one that is too large texts are cut off behind what an answer may have, so that an endless answer reaches the
+    session, to which it is an invalid one. It raises the fault if it is too large without them, if the session would
+    read what was cut off, or without ``cuts``.
     """
-    if fault.code != "MESSAGE_TOO_LARGE" or most_bytes <= LONGEST_TEXT:
-        raise fault
-    value = read_message(raw, len(raw) * 4)
-    data = value.get("data")
-    if value.get("type") != "step" or not isinstance(data, dict):
-        raise fault
-    texts = {name: text[:most_bytes] for name, text in data.items() if isinstance(text, str)}
-    read_message(json.dumps(rest := {**value, "data": {**data, **dict.fromkeys(texts, "")}}), most_bytes)
-    return {**rest, "data": {**data, **texts}}
+    try:
+        return read_message(raw, most_bytes), raw
+    except MessageFault as fault:
+        largest = LARGEST_READ * most_bytes
+        if fault.code != "MESSAGE_TOO_LARGE" or not cuts or len(raw) > largest or most_bytes <= LONGEST_TEXT:
+            raise
+        value = read_message(raw, 4 * largest)
+    read_message(json.dumps(_cut(value, 0)), most_bytes)
+    value = _cut(value, LONGEST_TEXT + 1)
+    text = json.dumps(value)
+    return value, text if isinstance(raw, str) else text.encode()
+
+
+def _cut(value: Any, length: int) -> Any:  # noqa: ANN401
+    """Return a JSON value whose texts of more than `LONGEST_TEXT` characters have a given length."""
+    if isinstance(value, dict):
+        return {name: _cut(inner, length) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_cut(inner, length) for inner in value]
+    return value[:length] if isinstance(value, str) and len(value) > LONGEST_TEXT else value
 
 
 def _split_url(url: str) -> SplitResult:

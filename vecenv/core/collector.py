@@ -139,7 +139,7 @@ class FusedCollector:
     def _unpacked(
         self, tensors: Sequence[Tensor]
     ) -> tuple[Callable[..., Outcome], BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
-        """Return the step, the bound engine, the rows after auto-reset, a function of episode keys, and what remains."""
+        """Return step, bound engine, rows after auto-reset, a function of episode keys, and the remaining tensors."""
         env = self.env
         remaining = list(tensors)
 

@@ -17,6 +17,7 @@ from vecenv.finance.significance import deflated_sharpe, returns_by_day
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import BEST_RULE, AgentRecord
 from vecenv.learn.evaluation import Evaluation, interval_json, or_none
+from vecenv.learn.figures import colour_of
 from vecenv.learn.intervals import Interval, interval_text, scaled_text
 
 if TYPE_CHECKING:
@@ -197,5 +198,9 @@ class TradingEvaluation(Evaluation):
             "drawdown": drawdown_figure(self),
             "exposure": exposure_figure(self),
             "holdings": holdings_figure(self, agent),
-            "worst_days": worst_days_figure(worst, f"Worst days of {agent}\n{self.title()}"),
+            "worst_days": worst_days_figure(
+                worst,
+                f"Worst days of {agent} within {self.episodes()}\n{self.title()}",
+                {name: colour_of(self, name) for name in worst[0].log_returns},
+            ),
         }

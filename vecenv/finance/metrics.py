@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vecenv.learn.intervals import Interval, student_quantile
+from vecenv.learn.intervals import Interval, jackknife
 
 TRADING_DAYS = 252
 """Days of a year for annualisation, unless the curves say otherwise."""
@@ -190,21 +190,14 @@ class Summary:
     without: dict[str, Tensor]
 
     def interval(self, metric: str, minus: Summary | None = None) -> Interval:
-        """Return the 95% interval of a mean, or of its paired difference to another agent's on the same episodes.
+        """Return the `jackknife` interval of a mean, or of its paired difference to that of the same episodes.
 
-        The variance is the delete-a-group jackknife's, (G - 1) / G Σ (θ₍g₎ - mean θ₍.₎)² (Künsch 1989; Kott 2001);
-        the margin is its root times the 97.5% quantile of Student's t with G - 1 degrees of freedom. Pairing removes
-        the common market noise, so a difference is more precise than either mean.
+        Pairing removes the common market noise, so a difference is more precise than either mean.
         """
         mean, without = self.mean[metric], self.without[metric]
         if minus is not None:
             mean, without = mean - minus.mean[metric], without - minus.without[metric]
-        count = len(without)
-        if count < 3:
-            return Interval(mean, math.nan, math.nan)
-        error = math.sqrt((count - 1) / count * float((without - without.mean()).square().sum()))
-        margin = student_quantile(count - 1) * error
-        return Interval(mean, mean - margin, mean + margin)
+        return jackknife(mean, without)
 
 
 def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:

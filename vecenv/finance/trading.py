@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
-from vecenv.finance.metrics import EpisodeCurves, episode_metrics
+from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
 from vecenv.learn.agents import Agent
 from vecenv.learn.domain import BEST_RULE, AgentRecord, Domain, Watch
 from vecenv.learn.evaluation import Evaluation, play
@@ -97,6 +98,10 @@ class Trading(Domain):
 
     def watch(self, env: VecEnv) -> Watch:
         return _Accounts(env)
+
+    def blocks_of(self, env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
+        state: Any = ended.state
+        return independent_groups(state.path.cpu(), state.start_day.cpu(), 1)[0]
 
     def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
         """Return ``market_rows``, the number of distinct days of the market, of any path."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -91,19 +91,20 @@ def worst_days_json(days: Sequence[WorstDay]) -> list[dict[str, Any]]:
     return [day._asdict() for day in days]
 
 
-def worst_days_figure(days: Sequence[WorstDay], title: str) -> Figure:
+def worst_days_figure(days: Sequence[WorstDay], title: str, colours: Mapping[str, str] | None = None) -> Figure:
     """Plot the log-returns of all agents on the worst days of the first one, and its turnover."""
     figure, (returns, turnover) = empty_figure(1, 2, (11.0, 1.8 + 0.5 * len(days)), "y")
     grid = returns.get_gridspec()
     assert grid is not None
     grid.set_width_ratios([3.0, 1.0])
     names = list(days[0].log_returns)
+    colours = colours or dict(zip(names, COLOURS, strict=False))
     rows, height = np.arange(len(days)), 0.8 / len(names)
     for index, name in enumerate(names):
         told = [day.log_returns[name] for day in days]
         percent = [math.nan if value is None else 100.0 * value for value in told]
-        returns.barh(rows + (index - (len(names) - 1) / 2) * height, percent, height, color=COLOURS[index], label=name)
-    turnover.barh(rows, [100.0 * day.turnover for day in days], 0.8, color=COLOURS[0])
+        returns.barh(rows + (index - (len(names) - 1) / 2) * height, percent, height, color=colours[name], label=name)
+    turnover.barh(rows, [100.0 * day.turnover for day in days], 0.8, color=colours[names[0]])
     one_path = all(day.path == 0 for day in days)
     labels = [day.date if one_path else f"{day.date}, path {day.path}" for day in days]
     returns.set_yticks(rows, labels)

@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.learn.intervals import jackknife_interval
 
 if TYPE_CHECKING:
     from vecenv.learn.agents import Agent
@@ -60,8 +61,8 @@ class Domain:
     Attributes:
         reference: name of the baseline agent to which others are compared.
         hindsight: name of the baseline agent that sees the future.
-        blocks: returns the block of each episode that an environment is at the start of, shape (N,), int64: episodes of
-            one block are not independent. By default those of one world are.
+        blocks: returns the step of time at which episodes began, given their states, shape (N,), int64: those of the
+            same one are not independent. By default those of one world are.
         best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
         pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
             seed.
@@ -69,7 +70,7 @@ class Domain:
 
     reference: str = ""
     hindsight: str = ""
-    blocks: Callable[[VecEnv], Tensor] | None = None
+    blocks: Callable[[Any], Tensor] | None = None
     best: Callable[[VecEnv], Agent | None] = lambda env: None
     pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
 
@@ -90,6 +91,13 @@ class Domain:
     def watch(self, env: VecEnv) -> Watch:
         """Return what reads the episodes that begin in every row."""
         return Watch()
+
+    def blocks_of(self, env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
+        """Return the blocks of ended episodes, on the CPU: those of one saw the same days or start. Shape: (E,)."""
+        if self.blocks is not None:
+            # Windows that start anywhere may overlap.
+            return self.blocks(ended.state).cpu() // (env.scenario.longest or 1)
+        return ((ended.episode << 32) + env.start_ids[ids]).cpu()
 
     def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
         """Return metrics of the states of a rollout, of any batch shape."""
@@ -136,11 +144,22 @@ def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
 
+    The bounds of their 95% intervals, of names with ``_low`` and ``_high``, are NaN of fewer than three blocks of time.
     ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
     """
     if not len(ids):
-        return dict.fromkeys(_outcome_names(env), math.nan)
-    return {name: float(values.mean()) for name, values in outcome_values(env, ended, ids).items()}
+        return _told(_outcome_names(env), {}, ids)
+    values = {name: values.cpu() for name, values in outcome_values(env, ended, ids).items()}
+    return _told(_outcome_names(env), values, domain_of(env).blocks_of(env, ended, ids))
+
+
+def _told(names: list[str], values: Mapping[str, Tensor], blocks: Tensor) -> dict[str, float]:
+    """Return the means and bounds of values by block (E,), NaN of none."""
+    found: dict[str, float] = {}
+    for name in names:
+        interval = jackknife_interval(values[name], blocks) if len(blocks) else (math.nan,) * 3
+        found |= dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
+    return found
 
 
 def outcome_values(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, Tensor]:
@@ -162,11 +181,12 @@ def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[st
     member, metrics = (ids // each).cpu(), []
     rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
     for number, reward in enumerate(rewards):
-        own = member == number
-        found: dict[str, float] = {"reward": reward, "episodes": int(own.sum())}
+        own = (member == number).nonzero()[:, 0]
+        found: dict[str, float] = {"reward": reward, "episodes": len(own)}
         found |= domain_of(env).of_steps(rows[:, number * each : (number + 1) * each].state)
-        told = {name: float(by_member[name][own].mean()) if own.any() else math.nan for name in _outcome_names(env)}
-        metrics.append(found | told)
+        blocks = domain_of(env).blocks_of(env, rows[step[own], ids[own]], ids[own]) if len(own) else own
+        told = {name: value[own] for name, value in by_member.items()}
+        metrics.append(found | _told(_outcome_names(env), told, blocks))
     return metrics
 
 

@@ -36,6 +36,7 @@ class Evaluation:
         units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
         scale: what values of the grade mean.
+        part: of the data that the episodes are of, such as ``test``, where it is known.
     """
 
     metadata: dict[str, Any]
@@ -47,6 +48,7 @@ class Evaluation:
     units: Mapping[str, str]
     blocks: Tensor
     scale: str = ""
+    part: str = ""
 
     def with_record(self, name: str, record: AgentRecord) -> Self:
         """Return the evaluation with another agent that played the same episodes."""
@@ -94,6 +96,10 @@ class Evaluation:
     def title(self) -> str:
         """Return what was played, for pictures."""
         return str(self.metadata["task"])
+
+    def episodes(self) -> str:
+        """Return number and part of the episodes, such as ``256 test episodes``."""
+        return " ".join(filter(None, (str(self.num_episodes), self.part, "episodes")))
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison: grades, figures of the domain and differences to the reference, with 95% intervals."""
@@ -201,7 +207,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         reference=domain.reference,
         hindsight=domain.hindsight,
         units=env.scenario.outcomes,
-        blocks=worlds if domain.blocks is None else domain.blocks(env).cpu(),
+        blocks=worlds if domain.blocks is None else domain.blocks(env.state).cpu(),
         scale="" if env.scenario.task is None else env.scenario.task.scale,
     )
     made = domain.evaluation(env, **fields)

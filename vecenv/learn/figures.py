@@ -70,7 +70,7 @@ def rewards_figure(evaluation: Evaluation) -> Figure:
         axis.set_xscale("symlog", linthresh=usual)
     axis.set_xlabel("Reward of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"Rewards on test episodes\n{evaluation.title()}, {evaluation.num_episodes} episodes")
+    figure.suptitle(f"Rewards\n{evaluation.title()}, {evaluation.episodes()}")
     return figure
 
 
@@ -205,13 +205,15 @@ def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: S
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     axes = axes[: len(names)]
-    for name, policy in policies.items():
+    for number, (name, policy) in enumerate(policies.items()):
         curves = partial_dependence(policy, observation)
         for axis, curve in zip(axes, curves, strict=True):
-            axis.plot(GRID, curve, label=name)
+            axis.plot(GRID, curve, color=COLOURS[number % len(COLOURS)], label=name)
     for axis, name in zip(axes, names, strict=True):
         axis.axhline(0.0, color="grey", linewidth=0.8)
         axis.set_xlabel(f"{name}, standard deviations", fontsize=9)
+    for axis in axes[::COLUMNS]:
+        axis.set_ylabel("Action above the others'", fontsize=9)
     axes[0].legend(frameon=False, fontsize=9)
     figure.suptitle("What was learned: action for a symbol above that for the others, against each of its features")
     return figure

@@ -25,6 +25,28 @@ class Interval(NamedTuple):
     high: float
 
 
+def jackknife_interval(values: Tensor, groups: Tensor) -> Interval:
+    """Return the mean with the 95% interval of `jackknife`, of values and their groups, both of shape (N,)."""
+    group = groups.unique(return_inverse=True)[1]
+    sums, counts = torch.bincount(group, values.double()), torch.bincount(group)
+    return jackknife(float(values.mean()), (sums.sum() - sums) / (len(values) - counts))
+
+
+def jackknife(mean: float, without: Tensor) -> Interval:
+    """Return the 95% interval of a mean, given the means without each of G groups. Shape: (G,), float64.
+
+    The variance is the delete-a-group jackknife's, (G - 1) / G Σ (θ₍g₎ - mean θ₍.₎)² (Künsch 1989; Kott 2001); the
+    margin is its root times the 97.5% quantile of Student's t with G - 1 degrees of freedom. Bounds are NaN with fewer
+    than three groups.
+    """
+    count = len(without)
+    if count < 3:
+        return Interval(mean, math.nan, math.nan)
+    error = math.sqrt((count - 1) / count * float((without - without.mean()).square().sum()))
+    margin = student_quantile(count - 1) * error
+    return Interval(mean, mean - margin, mean + margin)
+
+
 def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interval:
     """Return the mean with the 95% percentile interval of a cluster bootstrap over groups. Shape of both: (N,).
 

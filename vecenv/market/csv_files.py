@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _SEPARATORS = ",;\t|"
 # Rows that tell whether numbers have a decimal comma.
 _SAMPLE = 1000
+# Thousands are grouped by three digits or, in India, by two above the last three.
+_GROUPED = r"\s*-?(\$\d+|\$?\d{1,3}(,\d{3})*|\$?\d{1,2}(,\d\d)*,\d{3})(\.\d+)?\s*"
+_SHOWS_GROUPS = r"\..|,.*,"
 
 
 def csv_rows(path: Path, number: int) -> list[list[str]]:
@@ -32,10 +35,12 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:  # noqa: ANN401
     """Read a file with `pandas.read_csv`; fields beyond the header's must be empty, as where lines end with a comma.
 
     Fields are separated by commas, semicolons, tabs or bars, by whichever the header has most of. Where it is not the
-    comma, numbers such as 1,5 are read if one of them shows that the comma is no mark of thousands.
+    comma, numbers such as 1,5 are read if one of them shows that the comma is no mark of thousands. A column whose
+    values all are numbers, as 1,234.5, 1,23,456 or $9, is one of numbers; where it is not the comma that separates
+    fields, only if one of them shows that its comma is no decimal one.
 
     Raises:
-        MarketDataError: a row has more fields, such as of a number that is written as 1,234; it names the first.
+        MarketDataError: a row has more fields, such as of 1,234 without quotation marks; it names the first.
     """
     import pandas as pd
 
@@ -44,7 +49,8 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:  # noqa: ANN401
         options = {"decimal": ","} | options
 
     def read() -> pd.DataFrame:
-        return pd.read_csv(path, sep=separator, index_col=False, low_memory=False, encoding="utf-8-sig", **options)
+        own = {"sep": separator, "index_col": False, "low_memory": False, "encoding": "utf-8-sig"}
+        return _with_numbers(pd.read_csv(path, **own, **options), options.get("dtype", {}), separator)
 
     with warnings.catch_warnings():
         # What pandas says, without the row, when it drops fields.
@@ -56,6 +62,19 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:  # noqa: ANN401
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         return read()
+
+
+def _with_numbers(table: pd.DataFrame, texts: Any, separator: str) -> pd.DataFrame:  # noqa: ANN401
+    """Return a table with numbers in the columns of marked ones, but for those that are read as texts."""
+    import pandas as pd
+
+    numeric = pd.api.types.is_numeric_dtype
+    for name in () if texts is str else [each for each in table if each not in texts and not numeric(table[each])]:
+        known = table[name].dropna().astype(str)
+        marked = known.str.contains("[,$]").any() and known.str.fullmatch(_GROUPED).all()
+        if marked and (separator == "," or known.str.contains(_SHOWS_GROUPS).any()):
+            table[name] = known.str.replace("[,$]", "", regex=True).astype(float).reindex(table.index)
+    return table
 
 
 def _rows(path: Path) -> Iterator[list[str]]:

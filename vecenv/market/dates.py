@@ -2,8 +2,9 @@
 
 Read are the year first (2024-01-31, 2024/01/31, 2024.01.31, 20240131), a month by its name (31-Jan-2024, 31 January
 2024, Jan 31, 2024), each also with a time of day and a UTC offset, and whole numbers since 1970 in the one of s, ms, µs
-and ns in which they lie between 1971 and 2100, which are UTC. All else is refused: day and month cannot be told apart
-in 01/02/2024.
+and ns in which they lie between 1971 and 2100, which are UTC. Day and month cannot be told apart in 01/02/2024: such
+dates are read where the whole column tells their order by days after the 12th, or by a format, which all dates of a
+column fit or none. All else is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -43,7 +44,8 @@ _PER_SECOND = (1, 10**3, 10**6, 10**9)
 _MONTHS = {name.lower()[:length]: k for k, name in enumerate(calendar.month_name) if k for length in (3, 4, len(name))}
 _WRITTEN = re.compile(
     r"(?:(?P<y>\d{4})(?P<mark>[-/.]?)(?P<m>\d\d?)(?P=mark)(?P<d>\d\d?)"
-    r"|(?P<d2>\d\d?)[- ](?P<m2>[a-z]{3,9})[- ](?P<y2>\d{4})|(?P<m3>[a-z]{3,9})\.? (?P<d3>\d\d?),? (?P<y3>\d{4}))"
+    r"|(?P<d2>\d\d?)[- ](?P<m2>[a-z]{3,9})[- ](?P<y2>\d{4})|(?P<m3>[a-z]{3,9})\.? (?P<d3>\d\d?),? (?P<y3>\d{4})"
+    r"|(?P<one>\d\d?)(?P<mark4>[-/.])(?P<two>\d\d?)(?P=mark4)(?P<y4>\d{4}))"
     r"(?:(?:t|\s+)(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
     r"\s*(?P<zone>z|utc|gmt|(?P<sign>[+-])(?P<zh>\d\d):?(?P<zm>\d\d)?)?)?",
     re.IGNORECASE,
@@ -80,11 +82,28 @@ def day_of(value: Day, what: str) -> np.datetime64:
         return np.datetime64(date(value.year, value.month, value.day), "D")
     (moment,) = _moments([str(value)])
     if moment is None:
-        raise MarketDataError(f"{what} {value!r} {NOT_A_DATE}")
+        raise MarketDataError(f"{what} {value!r} {why_unread(value, 'write the one that is meant')}")
     return np.datetime64(moment.at.date(), "D")
 
 
-def read_times(column: pd.Series) -> Times:
+def why_unread(value: object, do: str = "", otherwise: str = NOT_A_DATE) -> str:
+    """Return what is wrong with a date that was not read, by itself or, without ``do``, as one of a column."""
+    readings = [_written(str(value).strip(), day_first) for day_first in (False, True)]
+    told = " or ".join(dict.fromkeys(str(each.at.date()) for each in readings if each is not None))
+    of_column = "its column does not tell the order of day and month, date_format (--date-format) does, as %m/%d/%Y"
+    return f"is {told}: {do or of_column}" if told else otherwise
+
+
+def checked_format(text: str) -> str:
+    """Return a format of dates, as of ``strptime``; ValueError unless it tells year, month and day."""
+    for day in (datetime(2023, 1, 5, tzinfo=UTC), datetime(2024, 11, 28, tzinfo=UTC)):
+        moment = _formatted(day.strftime(text), text)
+        if moment is None or moment.at.date() != day.date():
+            raise ValueError(f"date_format must tell year, month and day, such as %m/%d/%Y, got {text!r}")
+    return text
+
+
+def read_times(column: pd.Series, date_format: str | None = None) -> Times:
     """Read a column of dates or times: datetimes, dates, texts or numbers; what cannot be read is NaT."""
     import pandas as pd
 
@@ -98,14 +117,16 @@ def read_times(column: pd.Series) -> Times:
     else:
         values = np.asarray(unique)
         whole = values.dtype.kind == "f" and bool((values == np.floor(values)).all())
-        moments = _moments([str(value) for value in (values.astype(np.int64) if whole else values)])
+        moments = _moments([str(value) for value in (values.astype(np.int64) if whole else values)], date_format)
         at = np.array([None if each is None else each.at for each in moments], "datetime64[us]")
         offset = np.array([None if each is None else each.offset for each in moments], "timedelta64[m]")
     # Code -1, a missing value, takes the last one.
     return Times(np.append(at, np.datetime64("NaT"))[codes], np.append(offset, np.timedelta64("NaT"))[codes])
 
 
-def market_dates(table: pd.DataFrame, source: str, zone: ZoneInfo | None = None) -> tuple[np.ndarray, tuple[int, ...]]:
+def market_dates(
+    table: pd.DataFrame, source: str, zone: ZoneInfo | None = None, date_format: str | None = None
+) -> tuple[np.ndarray, tuple[int, ...]]:
     """Read the ``date`` column as calendar days, in the zone of the market or, without one, as they are written.
 
     Offsets may differ by an hour, as with daylight saving. Days that show by their weekends that their times are
@@ -117,9 +138,10 @@ def market_dates(table: pd.DataFrame, source: str, zone: ZoneInfo | None = None)
     Raises:
         MarketDataError: for missing or unreadable dates, different zones, and dates of another zone.
     """
-    times = read_times(table["date"])
+    times = read_times(table["date"], date_format)
     refuse_rows(table, table["date"].isna().to_numpy(bool), "date", "the date is missing", source)
-    refuse_rows(table, np.isnat(times.at), "date", f"'{{value}}' {NOT_A_DATE}", source)
+    unread = np.isnat(times.at)
+    refuse_rows(table, unread, "date", f"'{{value}}' {column_unread(table['date'], unread, date_format)}", source)
     zoned = ~np.isnat(times.offset)
     if not zoned.any():
         _check_weekends(table, times, source)
@@ -134,6 +156,13 @@ def market_dates(table: pd.DataFrame, source: str, zone: ZoneInfo | None = None)
     _refuse_zones(table, times, far, f"give that of the market, {_EXAMPLE}", source)
     _check_weekends(table, times, source)
     return times.days(), tuple(np.unique(times.offset).astype(int).tolist())
+
+
+def column_unread(column: pd.Series, unread: np.ndarray, date_format: str | None, otherwise: str = NOT_A_DATE) -> str:
+    """Return what is wrong with the first date of a column that was not read; an empty text if all were."""
+    if date_format is not None:
+        return "is not of the date_format that is given"
+    return why_unread(column.iloc[int(np.argmax(unread))], otherwise=otherwise) if unread.any() else ""
 
 
 def shown_offset(minutes: int | None) -> str:
@@ -182,15 +211,40 @@ def _utc(index: pd.DatetimeIndex) -> np.ndarray:
     return index.tz_convert(None).to_numpy().astype("datetime64[us]")
 
 
-def _moments(texts: Sequence[str]) -> list[Moment | None]:
+def _moments(texts: Sequence[str], date_format: str | None = None) -> list[Moment | None]:
     texts = [text.strip() for text in texts]
+    if date_format is not None and any(told := [_formatted(text, date_format) for text in texts]):
+        return told
     numbers = [int(text) if text.isascii() and text.isdigit() and len(text) not in (6, 8) else None for text in texts]
     units = Counter(_unit(number) for number in numbers if number is not None)
     unit = units.most_common(1)[0][0] if units else None
-    return [
+    found = [
         _written(text) if number is None else _since_1970(number, unit)
         for text, number in zip(texts, numbers, strict=True)
     ]
+    order = _day_first([text for text, each in zip(texts, found, strict=True) if each is None])
+    if date_format is not None or order is None:
+        return found
+    return [each or _written(text, order) for text, each in zip(texts, found, strict=True)]
+
+
+def _day_first(texts: Sequence[str]) -> bool | None:
+    """Return whether days are before months in texts such as 31/01/2024, None if that is not certain."""
+    found = [each for each in map(_WRITTEN.fullmatch, texts) if each is not None and each["y4"]]
+    pairs = [(int(each["one"]), int(each["two"])) for each in found]
+    first, second = (any(pair[place] > 12 for pair in pairs) for place in (0, 1))
+    return first if first != second else True if pairs and all(one == other for one, other in pairs) else None
+
+
+def _formatted(text: str, date_format: str) -> Moment | None:
+    try:
+        at = datetime.strptime(text, date_format)
+    except (ValueError, re.error):
+        return None
+    # Of digits alone a number may have lost its first zero.
+    if text.isdigit() and at.strftime(date_format) != text:
+        return None
+    return Moment(at.replace(tzinfo=None), at.utcoffset())
 
 
 def _unit(number: int) -> int | None:
@@ -205,7 +259,7 @@ def _since_1970(number: int, unit: int | None) -> Moment | None:
     return Moment(datetime(1970, 1, 1) + timedelta(seconds=seconds, microseconds=rest * 10**6 // unit), timedelta(0))
 
 
-def _written(text: str) -> Moment | None:
+def _written(text: str, day_first: bool | None = None) -> Moment | None:
     if len(text) == 10 and text[4::3] == "--" and text.isascii():
         # The usual form, which is read ten times faster.
         with suppress(ValueError):
@@ -214,6 +268,11 @@ def _written(text: str) -> Moment | None:
     if found is None:
         return None
     part = found.groupdict()
+    if part["y4"]:
+        if day_first is None:
+            return None
+        both = part["one"], part["two"]
+        part |= {"y": part["y4"], "d": both[not day_first], "m": both[day_first]}
     year, month, day = (part[name] or part[f"{name}2"] or part[f"{name}3"] for name in "ymd")
     if part["mark"] == "" and len(month + day) < 4:
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -18,10 +19,11 @@ MARKET_CLOSE = "16:00 America/New_York"
 
 @dataclass(frozen=True)
 class MarketClose:
-    """Time of day, local in the exchange's zone, at which decisions are made."""
+    """Time of day, local in the exchange's zone, at which decisions are made, and days on which it is another."""
 
     at: time
     zone: ZoneInfo
+    other: Mapping[date, time] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> MarketClose:
@@ -46,7 +48,9 @@ def decision_days(published: pd.Series, dates: np.ndarray, close: MarketClose) -
     """
     local = published.dt.tz_convert(close.zone)
     days = local.dt.tz_localize(None).to_numpy().astype("datetime64[D]")
-    late = (local.dt.time > close.at).to_numpy(dtype=bool)
+    unique, place = np.unique(days, return_inverse=True)
+    closes = np.array([close.other.get(day, close.at) for day in unique.tolist()], dtype=object)
+    late = (local.dt.time.to_numpy() > closes[place]).astype(bool)
     return np.searchsorted(dates, np.where(late, days + 1, days), "left")
 
 

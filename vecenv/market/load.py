@@ -104,6 +104,7 @@ class MarketOptions(Settings):
             this zone, by default that which is written.
         columns: columns of the data by meaning, such as ``{"close": "Adj Close"}``, where their names do not tell.
         clip: widen the range of a bar whose open or close is outside it by at most 0.1%, counted in a warning.
+        date_format: form of dates in the files where it is not certain, such as ``%m/%d/%Y``.
         features: columns of the data or indicators shown to the agent.
         context: series of the whole market, such as ``turbulence`` and ``vix``.
         context_market: file of one symbol whose closes become the series in ``context`` that the market lacks, aligned
@@ -122,6 +123,7 @@ class MarketOptions(Settings):
         score_delay: trading days from the date of a score or text to the first decision that may use it, where the
             time of publication is unknown.
         market_close: time and zone of the close, for publication times, such as ``15:30 Asia/Kolkata``.
+        early_closes: file of the days with another close, and its time: `vecenv.market.document_files.read_closes`.
 
     Raises:
         ValueError: ``symbols`` is a string, the year is not positive, the delay is negative, or there is no such zone.
@@ -133,6 +135,7 @@ class MarketOptions(Settings):
     timezone: str | None = None
     columns: Mapping[str, str] | Sequence[str] = ()
     clip: bool = False
+    date_format: str | None = None
     features: Sequence[str] = FINRL_INDICATORS
     context: Sequence[str] = ()
     context_market: str | Path | None = None
@@ -149,6 +152,7 @@ class MarketOptions(Settings):
     text_file: str | Path | None = None
     score_delay: CountFromZero = 1
     market_close: str = MARKET_CLOSE
+    early_closes: str | Path | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.symbols, str):
@@ -158,7 +162,7 @@ class MarketOptions(Settings):
 
     def form(self) -> BarForm:
         """Return how bars of data are to be read."""
-        return BarForm.of(self.timezone, self.columns, self.clip)
+        return BarForm.of(self.timezone, self.columns, self.clip, self.date_format)
 
     def updated(self, values: Mapping[str, Any]) -> MarketOptions:
         """Return the options with some of them replaced, by name.
@@ -214,29 +218,36 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     start, end, form = options.start, options.end, options.form()
     bars = read_paths(market, partial(read_bars, symbols=symbols, start=start, end=end, form=form))
     if options.context_market is not None:
-        bars = with_context(bars, options.context_market, options.context)
+        bars = with_context(bars, options.context_market, options.context, BarForm(date_format=form.date_format))
     return _with_documents(bars, options) if options.scores else bars
 
 
 def _with_documents(bars: Bars, options: MarketOptions) -> Bars:
+    from vecenv.market.document_files import read_closes
     from vecenv.market.scores import own_scores, with_score_files, with_texts
 
-    close, delay = MarketClose.parse(options.market_close), options.score_delay
+    close, delay, form = MarketClose.parse(options.market_close), options.score_delay, options.date_format
+    if options.early_closes is not None:
+        close = replace(close, other=read_closes(options.early_closes, form))
     cut = any(value is not None for value in (options.symbols, options.start, options.end))
-    bars = with_score_files(own_scores(bars, delay), options.score_files, close, delay, cut)
-    return bars if options.text_file is None else with_texts(bars, options.text_file, close, delay, cut)
+    bars = with_score_files(own_scores(bars, delay), options.score_files, close, delay, cut, form)
+    return bars if options.text_file is None else with_texts(bars, options.text_file, close, delay, cut, form)
 
 
 def _generated(
     market: object, generate: Callable[..., Bars], options: MarketOptions, device: torch.device | str
 ) -> Bars:
-    of_data = ("start", "end", "context_market", "text_file", "score_files", "timezone", "columns", "clip")
+    documents = ("text_file", "score_files", "early_closes")
+    of_form = tuple(item.name for item in fields(BarForm))
+    continues = "history" in (options.generator or {})
+    of_data = ("start", "end", "context_market", *documents, *(() if continues else of_form))
     unused = [name for name in of_data if getattr(options, name)]
     if unused:
         raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
     given = {**(options.generator or {}), "num_paths": options.num_paths, "seed": options.seed, "device": device}
     if options.symbols:
         given["symbols"] = options.symbols if isinstance(options.symbols, int) else list(options.symbols)
+    given |= {} if options.form() == BarForm() else {"form": options.form()}
     given |= {} if options.num_days is None else {"num_days": options.num_days}
     taken = signature(generate).parameters
     refused = [name for name in given if name not in taken]

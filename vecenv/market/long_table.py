@@ -265,7 +265,7 @@ def _canonical(
         )
     currencies = _currencies(raw, frame.attrs.get(CURRENCY), source)
     raw = raw.drop(columns=CURRENCY) if _marked(raw) else raw
-    dates, offsets = market_dates(raw, source, form.timezone)
+    dates, offsets = market_dates(raw, source, form.timezone, form.date_format)
     others = [name for name in raw.columns if name not in ("date", "symbol", *OHLCV, *CONTEXT)]
     contexts = [name for name in CONTEXT if name in raw]
     columns = {name: numeric_values(raw, name, source) for name in [*OHLCV, *others, *contexts]}

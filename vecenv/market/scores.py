@@ -60,7 +60,14 @@ def own_scores(bars: Bars, delay: int) -> Bars:
     return replace(bars, columns=columns)
 
 
-def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose, delay: int, cut: bool) -> Bars:
+def with_score_files(
+    bars: Bars,
+    files: Sequence[str | Path],
+    close: MarketClose,
+    delay: int,
+    cut: bool,
+    date_format: str | None = None,
+) -> Bars:
     """Return bars with the scores of files: the mean of a symbol's scores that count from the same day.
 
     Args:
@@ -70,6 +77,7 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
         close: of the market, for publication times.
         delay: as `own_scores`, of rows without a publication time.
         cut: days or symbols were left out of the market on purpose, and their scores are too.
+        date_format: of the files, where it is not certain.
 
     Raises:
         MarketDataError: naming file, row and column: as of `read_scores` and `placed_rows`, or a score is out of range
@@ -79,7 +87,7 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
     for file in map(str, files):
         if not Path(file).exists() and file in (*columns, *FINRL_NAMES.values()):
             raise MarketDataError(f"{file}: no such file; a column of the market that is called so needs no option")
-        table = read_scores(file, (*SCORES, *FINRL_NAMES.values()))
+        table = read_scores(file, (*SCORES, *FINRL_NAMES.values()), date_format)
         day, symbol = placed_rows(table, bars, close, delay, cut, file)
         cell = (day * len(bars.symbols) + symbol)[(day < len(bars.dates)) & (symbol >= 0)]
         several = len(cell) - int((np.unique(cell, return_counts=True)[1] == 1).sum())
@@ -93,12 +101,14 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
     return replace(bars, columns=columns)
 
 
-def with_texts(bars: Bars, file: str | Path, close: MarketClose, delay: int, cut: bool) -> Bars:
+def with_texts(
+    bars: Bars, file: str | Path, close: MarketClose, delay: int, cut: bool, date_format: str | None = None
+) -> Bars:
     """Return bars with the texts of a file; several of a symbol that count from the same day are its lines.
 
     Arguments and errors as of `with_score_files`; the file is one that `read_news` reads.
     """
-    table = read_news(file)
+    table = read_news(file, date_format)
     day, symbol = placed_rows(table, bars, close, delay, cut, str(file))
     kept = (day < len(bars.dates)) & (symbol >= 0)
     rows = pd.DataFrame({"day": day, "symbol": symbol, TEXT: table[TEXT]})[kept]

@@ -98,7 +98,7 @@ def read_bars(
     return replace(_align(table[inside], name), currency=loaded.attrs[CURRENCY])
 
 
-def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
+def with_context(bars: Bars, source: str | Path, names: Sequence[str], form: BarForm | None = None) -> Bars:
     """Add the closes of a one-symbol file as context series, aligned by date.
 
     A date without a bar has the previous close; dates before the first are NaN. Existing names, and turbulence, are
@@ -107,7 +107,7 @@ def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
     Raises:
         MarketDataError: for a fault in the file, or more than one symbol in it.
     """
-    series = read_bars(source)
+    series = read_bars(source, form=form)
     if len(series.symbols) != 1:
         raise MarketDataError(
             f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"

@@ -14,12 +14,13 @@ from rich.console import Console
 
 from vecenv.core.device import device_named
 from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
 from vecenv.system.interrupts import first_interrupt_asks
-from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings
+from vecenv.system.settings import Count, CountFromZero, Positive, Seed
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
     PartsBar,
@@ -74,7 +75,7 @@ FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
 
 
 @dataclass(frozen=True)
-class FitSettings(Settings):
+class FitSettings(FormSettings):
     """Fit a neural market to daily bars of your own, from the weights that are shipped."""
 
     market: Path
@@ -150,7 +151,7 @@ def _run(settings: FitSettings) -> dict[str, Any]:
     parts = [READING, *([] if initial is None else [ZERO_SHOT]), TRAINING_PART, *calibration_parts(name)]
     with PartsBar(console, parts) as bar:
         with bar.part(READING):
-            bars = read_bars(settings.market)
+            bars = read_bars(settings.market, form=settings.form())
             ends = _ends(bars, settings)
             market, source = training_market(name, bars, settings.market, ends, settings.embargo, device)
         tell_market(console, market, bars, ends)

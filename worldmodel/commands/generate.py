@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +13,13 @@ import torch
 from rich.console import Console
 
 from vecenv.core.device import device_named
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock, replacing
-from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, Within
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
@@ -32,7 +33,7 @@ FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
 
 
 @dataclass(frozen=True)
-class GenerateSettings(Settings):
+class GenerateSettings(FormSettings):
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
@@ -63,6 +64,9 @@ class GenerateSettings(Settings):
     """Seed of the draws."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
+
+    def inapplicable(self) -> dict[str, str]:
+        return dict.fromkeys([item.name for item in fields(FormSettings)], "--history") if self.history is None else {}
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any]:
@@ -135,7 +139,7 @@ def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMa
     device = device_named(settings.device)
     network = rollout_network(load_network(path, device).network, settings.bf16, device)
     model = NeuralMarket.of_file(path, network, settings.market, settings.temperature)
-    return model, read_bars(file, settings.symbols or None, end=settings.start)
+    return model, read_bars(file, settings.symbols or None, end=settings.start, form=settings.form())
 
 
 def _options(settings: GenerateSettings) -> PathOptions:

@@ -16,10 +16,11 @@ from tyro import conf
 from vecenv.core.device import device_named, warn_of_slow_bfloat16
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import CountFromZero, Items, Settings
+from vecenv.system.settings import CountFromZero, Items
 from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
     TRAINING_PART,
@@ -45,7 +46,7 @@ TRAINING, VALIDATION = 0.7, 0.1
 
 
 @dataclass(frozen=True)
-class TrainSettings(Settings):
+class TrainSettings(FormSettings):
     """Train a neural market on daily bars."""
 
     market: Annotated[tuple[Path, ...], Items(1)]
@@ -180,7 +181,7 @@ def _read_markets(
 ) -> tuple[list[TrainingMarket], dict[str, dict[str, Any]]]:
     markets, sources = [], {}
     for index, (file, name) in enumerate(zip(settings.market, names, strict=True)):
-        bars = read_bars(file)
+        bars = read_bars(file, form=settings.form())
         given = bool(settings.train_end)
         ends = (settings.train_end[index], settings.validation_end[index]) if given else _default_ends(bars)
         market, sources[name] = training_market(name, bars, file, ends, settings.embargo, device)

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vecenv.core.device import device_named
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Within
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
@@ -63,7 +64,7 @@ LEAST_DRAWS = math.ceil(1 / TAILS[-1]) - 1
 
 
 @dataclass(frozen=True)
-class ValidateSettings(Settings):
+class ValidateSettings(FormSettings):
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen."""
 
     history: Path
@@ -136,7 +137,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
 def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     console = Console()
     learned, train_end, validation_end = _learned(settings)
-    bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
+    bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end, form=settings.form())
     trial, left_out = choose_trial(
         bars,
         train_end,
@@ -196,8 +197,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
     judged = learned[0][0].name if settings.model else None
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
-    chosen["beside"] = list(settings.beside)
-    chosen["model"] = list(settings.model)
+    chosen |= {name: list(value) for name, value in chosen.items() if isinstance(value, tuple)}
     differences = paired_differences(scores, judged) if judged else {}
     report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep, differences)
     result = write_report(report, settings.out)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import episode_key
+from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
@@ -67,6 +68,7 @@ class PathOptions(Settings):
         device: where the days are drawn.
         history: file of real bars that paths continue; by default they start without history.
         history_end: last real day; by default each path continues from one of `RANDOM_PASTS` days drawn by the seed.
+        form: how the history is to be read.
         temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
         regime: a name in `REGIMES`; every path is then the most typical of `CANDIDATES` draws, at as many times the
             cost.
@@ -85,6 +87,7 @@ class PathOptions(Settings):
     device: torch.device | str = "cpu"
     history: str | Path | None = None
     history_end: str | None = None
+    form: BarForm | None = None
     temperature: Positive = 1.0
     regime: str | None = None
     market: str | None = None
@@ -115,7 +118,7 @@ def draw_paths(model: Path, options: PathOptions) -> Bars:
     if options.history is None:
         past, matrices = _nothing(saved, drawing, chosen)
     else:
-        past = _history(options.history, options.history_end, chosen, seed)
+        past = _history(options, options.history, chosen)
     starts = drawing.starts(past, matrices)
     drawn = drawing.draw_after(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
@@ -251,9 +254,10 @@ def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) ->
     return start.bars(symbols), start.correlation
 
 
-def _history(file: str | Path, end: str | None, symbols: Sequence[str], seed: int) -> Bars:
+def _history(options: PathOptions, file: str | Path, symbols: Sequence[str]) -> Bars:
     """Return the last days of real history, or several stretches of it as one path each."""
-    bars = read_bars(file, list(symbols), end=end)
+    end = options.history_end
+    bars = read_bars(file, list(symbols), end=end, form=options.form)
     whole = bars.listed[0].all(-1)
     full = whole.long().cumsum(0)
     # A stretch of complete days of the warm-up's length ends here.
@@ -267,7 +271,7 @@ def _history(file: str | Path, end: str | None, symbols: Sequence[str], seed: in
             f"{WARM_UP} such days; there is none{'' if end is None else ' on its last day, ' + str(bars.dates[-1])}"
         )
     if end is None:
-        picks = np.random.default_rng([seed, RANDOM_PASTS]).integers(len(ends), size=RANDOM_PASTS)
+        picks = np.random.default_rng([options.seed, RANDOM_PASTS]).integers(len(ends), size=RANDOM_PASTS)
         ends = ends[torch.from_numpy(picks)]
     rows = torch.stack([whole[: day + 1].nonzero().squeeze(-1)[-WARM_UP:] for day in ends.tolist()])
     dates = business_days(WARM_UP)

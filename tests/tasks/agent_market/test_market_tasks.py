@@ -333,6 +333,10 @@ WRONG = [
     *((ExecutionConfig, {name: value}) for name, value in OF_EXECUTION.items()),
     *((MarketMakingConfig, {name: value}) for name, value in OF_MAKERS.items()),
     (ExecutionConfig, {"slices": (0.0, -1.0)}),
+    # Money and shares beyond what the account and the book count.
+    *((kind, {"initial_cash": 6e16}) for kind in (TradingConfig, ExecutionConfig, MarketMakingConfig)),
+    (ExecutionConfig, {"price_tick": 1e-300}),
+    *((kind, {name: 10**9}) for kind, name in ((ExecutionConfig, "parent_size"), (TradingConfig, "order_size"))),
     (TradingConfig, {"max_ticks": 7, "ticks_per_step": 2}),
     (TradingConfig, {"num_value": 600, "value_seconds": 1.0}),
 ]

@@ -21,7 +21,7 @@ from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-DOCUMENTS = ("scores", "news", "score_delay", "market_close")
+DOCUMENTS = ("scores", "news", "score_delay", "market_close", "early_closes")
 PLANTED, NEWS = ("planted_kind", "planted_strength"), ("news_coverage", "news_accuracy")
 DAY = date(2020, 1, 1)
 BOTH_DAYS = {"market": "a.csv", "train_end": DAY, "test_start": date(2020, 2, 1)}
@@ -35,7 +35,8 @@ def owned(**owners: str) -> dict[str, str]:
 
 
 UNREAD = dict.fromkeys(DOCUMENTS, "a task that reads scores, such as signals")
-GENERATED = UNREAD | owned(context_market__timezone__columns__clip="a market of data")
+OF_FORM = owned(timezone__columns__clip__date_format="a market of data")
+GENERATED = UNREAD | owned(context_market="a market of data") | OF_FORM
 NO_NEWS = dict.fromkeys(NEWS, "the market of synthetic news")
 NO_PLANT = dict.fromkeys(PLANTED, "the planted market")
 NOT_NEURAL = owned(history__history_end__temperature="the neural market")
@@ -51,7 +52,7 @@ def test_settings_of_a_market_that_have_no_effect():
     for given, expected in (
         ({}, NEURAL),
         ({"market": "a.safetensors"}, NEURAL),
-        ({"history": "a.csv"}, NEURAL | {"history_end": None}),
+        ({"history": "a.csv"}, NEURAL | dict.fromkeys(("history_end", *OF_FORM))),
         ({"market": "synthetic"}, GENERATED | NO_NEWS | NO_PLANT | NOT_NEURAL | BY_PATHS),
         ({"market": "random_walk"}, GENERATED | NO_NEWS | NO_PLANT | NOT_NEURAL | NO_REGIME | BY_PATHS),
         ({"market": "planted"}, GENERATED | NO_NEWS | NOT_NEURAL | NO_REGIME | BY_PATHS),
@@ -85,7 +86,7 @@ STACK |= dict.fromkeys(("combine", "validation_episodes", "evaluations", "patien
 BOOKS = SIMULATED | owned(refresh_every__symbols_per_path__subsets_per_path="a task on a market of bars")
 RISKY = SignalsConfig(risk_strength=0.1, risk_form="trajectory")
 FORM = {"env.risk_form": "--algorithm cppo with --cppo.weigh-risk where it is trajectory"}
-TO_MARKET = owned(context_market__scores__news__score_delay__market_close="a market of data")
+TO_MARKET = owned(context_market__scores__news__score_delay__market_close__early_closes="a market of data")
 NO_MODEL, NO_WEIGHTS = {"language": "--model"}, {"sharpe_temperature": "--combine weighted"}
 NO_CHECKPOINT, UNPARTED = owned(combine="--checkpoint"), owned(part="a market of data")
 OF_SIGNALS = dict.fromkeys(DOCUMENTS) | NO_WEIGHTS | NO_CHECKPOINT
@@ -188,7 +189,8 @@ def test_all_names_are_settings_and_the_help_tells_those_that_it_does_not_list()
     assert inapplicable(replace(TRAIN, algorithm="grpo"))["grpo.refills"] == "variant dapo"
     before, *told = applicable.told_inapplicable(EvaluateSettings(env=RULES)).splitlines()
     assert before == "Not listed, as they have no effect here; to see them, give their requirement beside --help:"
-    assert told[1] == "  of a task that reads scores, such as signals: --scores, --news, --score-delay, --market-close"
+    of_scores = "--scores, --news, --score-delay, --market-close, --early-closes"
+    assert told[1] == f"  of a task that reads scores, such as signals: {of_scores}"
     assert told[6:8] == ["  of --model: --language.*", "  of --checkpoint: --combine"]
     assert "  of a gate: --env.gate-threshold" in told and applicable.told_inapplicable(object()) == ""
 

@@ -97,7 +97,7 @@ def test_all_settings_reach_the_market_or_are_refused(monkeypatch):
     asked = []
     monkeypatch.setattr(market_settings, "load_market", lambda *given: asked.append(given))
     made = {"context_market": "v.csv", "num_paths": 3, "num_days": 300, "tick_size": 0.5, "currency": "USD"}
-    documents = {"score_delay": 3, "market_close": "15:30 Asia/Kolkata"}
+    documents = {"score_delay": 3, "market_close": "15:30 Asia/Kolkata", "early_closes": "e.csv"}
     drawn = {"history": "h.csv", "temperature": 0.5, "regime": "bull"}
     planted = {"planted_kind": "reversal", "planted_strength": 0.002, "news_coverage": 0.5, "news_accuracy": 0.25}
     own = {"symbols": ("A",), "market_seed": 4, "scores": ("s.csv",), "news": "n.csv"}

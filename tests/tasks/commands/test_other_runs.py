@@ -235,7 +235,7 @@ def evaluation(grades: dict[str, float], excess: dict[str, float]) -> SimpleName
         return {name: Interval(mean, mean - 0.5, math.nan) for name, mean in means.items()}
 
     told = {name: {"calibrated": grade, "seed": Interval(9.0, 9.0, 9.0)} for name, grade in held(grades).items()}
-    return SimpleNamespace(grades=told, excess_log_returns=held(excess))
+    return SimpleNamespace(grades=told, measures={"excess_log_return": held(excess)})
 
 
 def test_what_seeds_reach_together_and_policies_on_training_days_beside_the_test(place, tmp_path):

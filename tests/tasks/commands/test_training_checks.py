@@ -11,10 +11,12 @@ from vecenv.learn import dqn, exact, grpo, sac
 from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import task_named
+from vecenv.system.preset_files import shipped_presets
 from vecenv.tasks.commands import training_checks
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_training
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 OTHER = Path("other")
 SYMBOLS = PPOConfig(policy="symbol")
@@ -22,6 +24,7 @@ QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
 VALIDATED = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
 CLOSED = {"algorithm": "grpo", "grpo": grpo.GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
 MODEL = {"algorithm": "grpo", "task": "single_stock", "model": "m"}
+SCALES = ("reward_scale", "cash_scale", "price_scale", "holdings_scale", "feature_scale")
 
 
 def settings(**given) -> TrainSettings:
@@ -175,6 +178,10 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
         assert replace(short.env, episode_length=whole.env.episode_length) == whole.env
         assert (short.validation_fraction, short.ppo.gamma) == (whole.validation_fraction, whole.ppo.gamma)
         assert (short.num_envs, short.episodes, short.ppo.total_frames) == (256, 200, 65_536)
+    # Presets state their scales: other defaults do not change their figures.
+    for name in shipped_presets("train"):
+        rules = TrainSettings.defaults(["--preset", name]).env
+        assert not isinstance(rules, StockTradingConfig) or None not in [getattr(rules, scale) for scale in SCALES]
     shipped = TrainSettings.defaults([])
     assert shipped.cppo.policy == shipped.ppo.policy == "symbol"
     assert shipped.cppo.total_frames == shipped.ppo.total_frames == 2_500_000

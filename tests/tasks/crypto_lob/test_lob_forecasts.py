@@ -17,7 +17,7 @@ import vecenv
 from vecenv.learn.checkpoints import save_sealed
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
-from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
+from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts import fit
@@ -30,6 +30,7 @@ from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
 from vecenv.tasks.crypto_lob.forecasts.quality import quality
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
+from vecenv.tasks.crypto_lob.tape import tape_of_options
 
 BOOKS = BookSource(synthetic_hours=2.0, step_gap=4.0, levels=5)
 """1,800 rows, of which the longest horizon is 100."""
@@ -230,6 +231,12 @@ def test_files_of_other_books_are_refused(trained, tmp_path):
     parquet.write_table(whole.set_column(3, "forecast_10", [whole["forecast_20"]]), file)
     with pytest.raises(MarketDataError, match="damaged: the digest of its values does not match"):
         forecasts_of_rows(file, books)
+    # A file that was written again is read again.
+    options = BookOptions(**vars(BOOKS), forecasts=str(file))
+    for bias in (1.0, -2.0):
+        table.assign(models_seen_until_ms=1, forecast_10=bias).fillna(0.0).to_parquet(file)
+        tape = tape_of_options(options)
+        assert (tape.factors[:, tape.factor_names.index("forecast_10")] == bias).all()
     # Values are kept within bounds; where every row has a forecast, nothing is said.
     table.assign(models_seen_until_ms=1, forecast_10=77.0, forecast_20=-77.0).fillna(0.0).to_parquet(file)
     values, names = forecasts_of_rows(file, books)

@@ -300,7 +300,7 @@ class Grades:
         config = replace(TIERS[task], action="orders")
         env = VecEnv(SINGLE_STOCK.build(tape, config), NUM_EPISODES, compiled=False)
         played = evaluate(env, {name: make() for name, make in agents.items()})
-        self.groups = independent_groups(played.market.path, played.market.start_day, config.days)[0]
+        self.groups = independent_groups(played.traded.path, played.traded.start_day, config.days)[0]
         self.of = {name: record.grades["calibrated"] for name, record in played.records.items()}
 
     def mean(self, name: str) -> float:

@@ -171,9 +171,11 @@ def test_the_command_replays_a_file(records, tmp_path, capsys):
     changed[1]["days"][3]["cash"] = float(np.nextafter(changed[1]["days"][3]["cash"], np.inf))
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
     (tmp_path / "text.jsonl").write_text(json.dumps({"task": "nothing"}))
+    (tmp_path / "dates.jsonl").write_text(json.dumps(records[0].to_json() | {"dates": []}))
     capsys.readouterr()
     for args, words in (
         ([str(tmp_path / "bad.jsonl")], "bad.jsonl: 1 of 2 episodes are not reproduced; episode 2: day 4: cash: recor"),
+        ([str(tmp_path / "dates.jsonl")], "1 of 1 episodes are not reproduced; episode 1: dates: recorded [],"),
         ([str(tmp_path / "text.jsonl")], "line 1: unknown task 'nothing'"),
         ([str(path), "--episode", "3"], "no episode 3; it has 1 to 2"),
         ([str(path), "--report", "a.html"], "choose one with --episode"),

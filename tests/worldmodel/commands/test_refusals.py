@@ -1,5 +1,6 @@
 """Faults of the commands' settings are told in a sentence before any work, and leave nothing behind."""
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from tests.worldmodel.neural_market import save_judged_model
+from tests.worldmodel.neural_market import save_judged_model, write_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.worldmodel.commands.fit import FitSettings, _ends, fit
@@ -19,6 +22,7 @@ from vecenv.worldmodel.commands.train import TrainSettings, _default_ends, train
 from vecenv.worldmodel.commands.validate import ValidateSettings, _check, _learned, validate
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.generator import model_bars
 from vecenv.worldmodel.validation.rows import RUNNING_MEAN_CHAIN
 
 FAULTS = (ValueError, FileNotFoundError)
@@ -76,6 +80,32 @@ def test_faults_are_told_before_any_work(base, tmp_path, run, changes, told):
     with pytest.raises(FAULTS, match=told):
         run(replace(base[run], **changes))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("run", [fit, train, generate, validate, model_bars])
+def test_files_are_read_in_the_form_that_is_told(base, started_model, tmp_path, run):
+    """In dates, columns and zone; what is refused next is that there are few days, or not the symbol."""
+    path = write_market(tmp_path / "prices.parquet", synthetic_bars(1, 6, ["AA", "BB"], seed=0))
+    table = pd.read_parquet(path).rename(columns={"close": "last day's"})
+    table.assign(date=table["date"].dt.strftime("%m/%d/%Y 20:00+00:00")).to_parquet(path)
+
+    def refused(**form) -> str:
+        with pytest.raises(FAULTS) as told:
+            if run is model_bars:
+                options = MarketOptions(symbols=["AA", "BB"], generator={"history": path}, **form)
+                load_market(started_model, options)
+            else:
+                file = {"market": path if run is fit else (path,)} if run in (fit, train) else {"history": path}
+                file |= {"symbols": ("CC",)} if run is generate else {}
+                run(replace(base[run], **file, **form))
+        return str(told.value)
+
+    form = {"columns": ("close=last day's",)}
+    assert "--columns close=NAME" in refused() and "date_format (--date-format)" in refused(**form)
+    few = refused(**form, timezone="Asia/Tokyo", date_format="%m/%d/%Y %H:%M%z")
+    assert re.search(
+        "6 days, 0 to train on|its days run from 2010-01-05 to|after 252 such days|unknown symbols CC", few
+    )
 
 
 def test_full_folders_scikit_learn_and_emulated_products(base, tmp_path, monkeypatch, capsys):

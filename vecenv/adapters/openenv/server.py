@@ -27,7 +27,7 @@ from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
 from vecenv.system.interrupts import end_at_interrupt, end_process
 
-LARGEST_FRAME = 32
+LARGEST_FRAME = 256
 """A WebSocket message above this multiple of the size limit closes the connection; below, it gets an error answer."""
 
 REAPER_SECONDS = 60.0

@@ -19,7 +19,7 @@ from vecenv.adapters.guard import LONGEST_TEXT
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
-from vecenv.adapters.openenv.web import EpisodeDay, episode_html
+from vecenv.adapters.openenv.web import LONGEST_SAID, EpisodeDay, episode_html
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.turns import TextTurn
 
@@ -118,6 +118,8 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         state = self._state
         if turn.outcomes is not None:
             self._last = turn.outcomes
+            # As much as the page tells a shortened answer by.
+            said = said[: LONGEST_SAID + 1]
             self.days.append(EpisodeDay(said, _headline(turn.outcomes), turn.reward, turn.acted, turn.valid))
         self._state = state.model_copy(
             update={
