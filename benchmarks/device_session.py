@@ -306,7 +306,7 @@ def main(config: DeviceSessionConfig, parts: Sequence[Part] = PARTS) -> int:
         ValueError: the device is not available, or the folder's session is of another machine.
         OSError: the folder cannot be written, has a session, or has none to resume.
     """
-    from vecenv.core.device import device_named
+    from vecenv.core.checks import device_named
 
     ends = time.monotonic() + 60.0 * config.minutes - LAST_SECONDS
     device = str(device_named(config.device))

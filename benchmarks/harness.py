@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vecenv.benchmarks import device as machine
-from vecenv.core.device import TooLittleMemoryError
+from vecenv.core.checks import TooLittleMemoryError
 
 BUNDLE_SECONDS = 0.02
 """Shorter calls are timed together, as many as take this long."""

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, run
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.system.settings import Count, Settings, Within
 
 Size = TypeVar("Size")

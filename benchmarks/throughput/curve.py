@@ -30,8 +30,8 @@ from vecenv.benchmarks.workloads import (
     task_market,
     workload_config,
 )
+from vecenv.core.checks import device_named
 from vecenv.core.collector import FusedCollector
-from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape

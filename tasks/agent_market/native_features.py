@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.core.tensor_checks import form
+from vecenv.core.checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.tasks.agent_market.background import NUM_CANDLES

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.checks import form
 from vecenv.core.rows import leaves, with_leaves
-from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import Message
 from vecenv.tasks.agent_market.auction_tick import auctioned

@@ -174,7 +174,7 @@ def _convert(settings: ConvertSettings) -> dict[str, Any]:
 
 
 def _news(settings: NewsSettings) -> dict[str, Any]:
-    from vecenv.core.device import device_named
+    from vecenv.core.checks import device_named
     from vecenv.market.document_files import read_news
     from vecenv.market.parquet_files import write_parquet
     from vecenv.tasks.commands.progress import TextBar

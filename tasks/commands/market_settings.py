@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market

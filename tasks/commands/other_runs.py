@@ -10,8 +10,7 @@ from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.learner import NetworkLearner
 from vecenv.learn.policies import check_policy_of, check_same_network, start_from
-from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.runs import Runnable
+from vecenv.learn.runs import Runnable, telling_what_is_kept
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.tasks.commands.comparison import (

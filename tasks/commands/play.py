@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import vecenv
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.registry import Task, task_named, task_names, task_of
 from vecenv.system.settings import Seed

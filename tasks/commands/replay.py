@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from tyro import conf
 
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.registry import task_named
 from vecenv.system.settings import Count, Settings
 from vecenv.text.recording import Recording, recorded_start, write_report

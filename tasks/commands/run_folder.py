@@ -12,7 +12,7 @@ import yaml
 
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.ppo import CHECKPOINT
-from vecenv.learn.run_files import METRICS, read_metrics
+from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.system.files import replacing
 from vecenv.system.preset_files import as_values
 

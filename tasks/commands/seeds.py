@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.intervals import Interval
-from vecenv.learn.run_files import CHECKPOINT
+from vecenv.learn.runs import CHECKPOINT
 from vecenv.tasks.commands.comparison import ENSEMBLE, TRAINED
 from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import vecenv
 from vecenv.adapters.guard import Limits
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Split, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Within

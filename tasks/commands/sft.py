@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 import vecenv
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.registry import Split, task_named
 from vecenv.tasks.commands.market_settings import MarketSettings

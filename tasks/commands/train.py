@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 
 import vecenv
+from vecenv.core.checks import device_named
 from vecenv.core.compiling import toolchain_prepared
-from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
 from vecenv.learn.a2c import A2C
@@ -31,8 +31,7 @@ from vecenv.learn.policies import make_network
 from vecenv.learn.ppo import PPO
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.report import evaluation_table, parts_table
-from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.runs import Runnable
+from vecenv.learn.runs import Runnable, telling_what_is_kept
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.sac import SAC
 from vecenv.learn.td3 import TD3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vecenv.core.device import check_memory, device_named, warn_of_slow_bfloat16
+from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.finance.trading import Trading
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig

@@ -21,7 +21,7 @@ from vecenv.learn.learner import NetworkLearner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_ensemble import EnsemblePPO, metrics_of_member
 from vecenv.learn.report import write_run_folder, write_task_figures
-from vecenv.learn.run_files import METRICS, MetricsLog, read_metrics, telling_what_is_kept
+from vecenv.learn.runs import METRICS, MetricsLog, read_metrics, telling_what_is_kept
 from vecenv.learn.validation import ValidatedEnsemble
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values

@@ -23,8 +23,8 @@ from vecenv.benchmarks.throughput.curve import BenchConfig
 from vecenv.benchmarks.throughput.news_scoring import news_texts
 from vecenv.benchmarks.throughput.texts import text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
+from vecenv.core.checks import TooLittleMemoryError
 from vecenv.core.collector import FusedCollector
-from vecenv.core.device import TooLittleMemoryError
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.learn.ppo import PPO, PPOConfig

@@ -9,9 +9,9 @@ from torchrl.data import Binary, Bounded, Categorical
 
 import vecenv
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
+from vecenv.core.checks import ActionCheck, check_same_forms, keeps_meaning
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.core.tensor_checks import ActionCheck, check_same_forms, keeps_meaning
 
 NUM_ENVS, NUM_SYMBOLS = 4, 3
 TIERS = {"market_options": {"num_paths": 2, "num_days": 330}, "compile": False}

@@ -15,8 +15,17 @@ import torch
 
 from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.learn.run_files import CHECKPOINT, MetricsLog, RunStoppedError, read_metrics
-from vecenv.learn.runs import MAY_CHANGE, checked_losses, differences, progress_metrics, run
+from vecenv.learn.runs import (
+    CHECKPOINT,
+    MAY_CHANGE,
+    MetricsLog,
+    RunStoppedError,
+    checked_losses,
+    differences,
+    progress_metrics,
+    read_metrics,
+    run,
+)
 from vecenv.system import atomic_files
 from vecenv.system.files import WriteLock
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from vecenv.core.device import TooLittleMemoryError
+from vecenv.core.checks import TooLittleMemoryError
 from vecenv.registry import make, task_named, task_names
 from vecenv.system.settings import Count, Items, Positive, Seed, Settings, Share, Within
 

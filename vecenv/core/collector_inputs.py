@@ -9,12 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from vecenv.core.checks import ActionCheck, form, layout
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
-from vecenv.core.tensor_checks import ActionCheck, form, layout
 
 
 @runtime_checkable

@@ -10,11 +10,11 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
+from vecenv.core.checks import Layout, check_unchanged, layout
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.random import EpisodeKey, episode_key, step_key
 from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, of_fields, owned, select_rows, with_leaves
 from vecenv.core.scenario import Drawing, Scenario
-from vecenv.core.tensor_checks import Layout, check_unchanged, layout
 
 _COPIES_OF_A_STEP = 3
 """Least number of copies of a row's data in an eager step; 3.2 to 5.8 were measured."""

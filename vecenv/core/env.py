@@ -10,11 +10,11 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 
+from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
 from vecenv.core.scenario import Drawing, Scenario, Schedule
-from vecenv.core.tensor_checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.worker_seeds import remember
 
 

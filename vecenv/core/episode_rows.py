@@ -10,12 +10,11 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory, check_same_forms, checked_integers, checked_mask, distinct, row_numbers
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.scenario import Scenario
-from vecenv.core.tensor_checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
 from vecenv.core.worker_seeds import forget, warn_of_copies
 
 _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}

@@ -9,8 +9,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from vecenv.core.checks import check_memory
 from vecenv.core.collector_inputs import Policy, References
-from vecenv.core.device import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_leaves
 

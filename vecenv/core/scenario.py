@@ -17,9 +17,9 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import TensorSpec
 
+from vecenv.core.checks import form, keeps_meaning
 from vecenv.core.random import EpisodeKey
 from vecenv.core.rows import Rows
-from vecenv.core.tensor_checks import form, keeps_meaning
 from vecenv.system.settings import check_parameter
 
 State = TypeVar("State", bound=TensorClass)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
 from vecenv.learn.domain import AgentRecord, domain_of

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import ReplayBuffer, TensorStorage
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.learn.heads import Bounds, clamp_inward
 from vecenv.learn.learner import Learner

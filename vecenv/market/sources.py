@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.dates import Day, day_of

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 from vecenv.market.bars import EXCHANGE_DAYS, Bars
 from vecenv.market.streams import SyntheticStream

@@ -20,8 +20,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner import Learner, NetworkLearner
 from vecenv.learn.policies import ActorPolicy, load_policy
-from vecenv.learn.run_files import CHECKPOINT, METRICS, read_metrics
-from vecenv.learn.runs import run
+from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics, run
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
 
 _TOLERANCE = 1e-4

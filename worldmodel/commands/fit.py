@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from vecenv.core.device import device_named
-from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.core.checks import device_named
+from vecenv.learn.runs import telling_what_is_kept
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vecenv.core.device import device_named
+from vecenv.core.checks import device_named
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars

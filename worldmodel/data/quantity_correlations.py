@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.worldmodel.data.bar_scales import NUM_QUANTITIES
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, CorrelationState
 from vecenv.worldmodel.data.features import ObservedHistory

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vecenv.core.device import warn_of_slow_bfloat16
+from vecenv.core.checks import warn_of_slow_bfloat16
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history

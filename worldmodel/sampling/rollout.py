@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
 from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold

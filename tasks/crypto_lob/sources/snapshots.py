@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from vecenv.core.device import check_memory
+from vecenv.core.checks import check_memory
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 
 FaultyRows = Literal["refuse", "hole"]

@@ -21,7 +21,7 @@ from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import Interval
 from vecenv.learn.ppo import PPOConfig
-from vecenv.learn.run_files import MetricsLog
+from vecenv.learn.runs import MetricsLog
 from vecenv.tasks.commands import other_runs, seeds, training_report
 from vecenv.tasks.commands.comparison import comparison_environment, trained_agents
 from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial

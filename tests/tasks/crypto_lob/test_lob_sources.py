@@ -12,7 +12,7 @@ import torch
 from random_books import book_table, random_tape, snapshots
 
 import vecenv
-from vecenv.core import device
+from vecenv.core import checks
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.agents import Constant
 from vecenv.tasks.crypto_lob.clock import clocked
@@ -264,7 +264,7 @@ def test_rows_out_of_order_are_put_in_order_by_option():
 
 
 def test_books_that_do_not_fit_into_memory_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr(device, "available_memory", lambda device: 10**8)
+    monkeypatch.setattr(checks, "available_memory", lambda device: 10**8)
     late = replace(snapshots(rows=2, ts_ms=[0, 10**12]), lasting=True)
     for make, message in (
         (
