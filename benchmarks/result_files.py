@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -58,8 +59,9 @@ def write_result(folder: Path | None, stem: str, result: Mapping[str, Any], page
 
 def spelled(value: Any, scale: float = 1.0, digits: int = 2) -> str:  # noqa: ANN401
     bounds = [value[name] for name in ("mean", "low", "high")] if isinstance(value, Mapping) else [value]
-    shown = ["–" if bound is None else f"{scale * bound:.{digits}f}" for bound in bounds]
-    return f"{shown[0]} ({shown[1]} … {shown[2]})" if len(shown) == 3 and None not in bounds else shown[0]
+    known = [bound is not None and not math.isnan(bound) for bound in bounds]
+    shown = [f"{scale * bound:.{digits}f}" if told else "–" for bound, told in zip(bounds, known, strict=True)]
+    return f"{shown[0]} ({shown[1]} … {shown[2]})" if len(shown) == 3 and all(known) else shown[0]
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
