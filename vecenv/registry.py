@@ -5,9 +5,8 @@ Other packages add tasks as entry points of the group ``vecenv.tasks``; `registe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
+from vecenv.finance.trading import Trading
 from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
@@ -25,6 +25,8 @@ from vecenv.text.task_text import TaskText
 GROUP = "vecenv.tasks"
 
 Config = TypeVar("Config", bound=Any)
+
+Actions = Literal["one choice", "numbers", "other", "any"]
 
 Split = Literal["train", "validation", "test"]
 """What episodes are for."""
@@ -44,26 +46,12 @@ class Task:
         version: changes when, and only when, behaviour does.
         scenario: makes the scenario from the config or, if the task has a market, from the tape and the config.
         config: returns the default config, a frozen dataclass of the task's settings.
-        market: returns the `MarketOptions` of a config; None for a task without a market.
-        generator: of the market that `make` draws by default.
         agents: factories of untrained (baseline) agents, without arguments, by name.
-        scale: what values of the grade mean, in a sentence for tables.
         outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
             ``currency``, ``share`` or ``count``. The grade is implied.
-        domain: what episodes tell beside reward, grade and outcomes, and what agents are compared with.
-        compared: returns the config for comparisons of agents, independent of the one that they were trained under.
-        smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
-            is none.
-        one_choice: whether an action may be a single choice under a config, as learners of action values need; what is
-            taken for one and is none is refused once there is an environment.
-        numbers: whether an action may be numbers within bounds under a config, as actors with critics of their actions
-            need; likewise.
-        shortened: returns a config whose episodes fit into a number of days.
-        parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
-            a market that reads data of its own; others tell them apart by their random numbers alone.
-        trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
-            their training config and the environment of a comparison; by default the trained policy or the ensemble.
-        check_trained: checks that a checkpoint, given its training config, can be compared under another config.
+        actions: returns what an action is under a config, for learners that need it: a single choice, numbers within
+            bounds, or another one. By default any; what is not as it says is refused once there is an environment.
+        domain: what episodes tell beside reward, grade and outcomes, what agents are compared with, and how.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
@@ -74,24 +62,19 @@ class Task:
     version: str
     scenario: Callable[..., Scenario]
     config: Callable[[], Any] = NoConfig
-    market: Callable[[Any], MarketOptions] | None = None
-    generator: str = "synthetic"
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    scale: str = ""
     outcomes: Mapping[str, str] = field(default_factory=dict)
+    actions: Callable[[Any], Actions] = lambda config: "any"
     domain: Domain = field(default_factory=Domain)
-    compared: Callable[[Any], Any] = lambda config: config
-    smooth: Callable[[Any], Any] | None = None
-    one_choice: Callable[[Any], bool] = lambda config: True
-    numbers: Callable[[Any], bool] = lambda config: True
-    shortened: Callable[[Any, int], Any] = lambda config, days: config
-    parted: Callable[[Any, Any], Any] = lambda config, part: config
-    trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
-    check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
     recording: Recording[Any, Any] | None = None
+
+    @property
+    def market(self) -> Callable[[Any], MarketOptions] | None:
+        """Return what returns the `MarketOptions` of a config; None for a task without a market."""
+        return self.domain.market if isinstance(self.domain, Trading) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a task that has a name by it, since its functions may have none."""
@@ -191,7 +174,7 @@ def make(
     Args:
         task: name of an installed or registered task, or its record.
         num_envs: number of sub-environments, N.
-        market: path, long table, tape or generator's name, by default `Task.generator`; ignored by tasks without a
+        market: path, long table, tape or generator's name, by default `Trading.generator`; ignored by tasks without a
             market.
         seed: of all episodes, or a tensor with one per row. Shape: (N,), int64.
         device: of all tensors.
@@ -211,11 +194,11 @@ def make(
     refuse_unknown(f"settings of task {record.name!r}:", sorted(overrides), [item.name for item in fields(config)])
     config = replace(config, **overrides)
     tape = None
-    if record.market is not None:
-        source = record.generator if market is None else market
+    if isinstance(record.domain, Trading):
+        source = record.domain.generator if market is None else market
         if own and "symbols" not in overrides and "symbols" not in (market_options or {}):
             config = with_fitting_symbols(config, source)
-        tape = load_market(source, record.market(config).updated(market_options or {}), device)
+        tape = load_market(source, record.domain.market(config).updated(market_options or {}), device)
     return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
 
 

@@ -37,6 +37,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
+from vecenv.tasks.commands.market_settings import default_market
 from vecenv.tasks.commands.simulated import is_simulated
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -158,7 +159,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
 def tape_of_task(config: BenchConfig) -> MarketTape | None:
     if is_simulated(config.task):
         return None
-    market = config.market or task_named(config.task).generator
+    market = config.market or default_market(config.task)
     rules = workload_config(config.task, given=True)
     return task_market(rules, market, config.num_days, config.start, config.end, device_named(config.device))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vecenv.learn.domain import Domain
-from vecenv.registry import Task
+from vecenv.registry import Actions, Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
@@ -32,17 +32,22 @@ def slow(config: Config) -> Config:
     return replace(config, max_ticks=TEXT_TICKS, ticks_per_step=TEXT_STEP, candle_ticks=TEXT_CANDLE)
 
 
+ACTIONS: dict[str, Actions] = {"discrete": "one choice", "continuous": "numbers"}
+"""What actions of `AGENT_MARKET` are, by their names."""
+
 AGENT_MARKET = Task(
     name="agent_market",
     version="1",
     scenario=Trading,
     config=TradingConfig,
-    one_choice=lambda config: config.action == "discrete",
-    numbers=lambda config: config.action == "continuous",
+    actions=lambda config: ACTIONS.get(config.action, "other"),
     agents=TRADERS,
-    scale="0.5 at no profit, 0.73 at a return of env.grade_scale (a share of the initial cash), 0.27 at minus it",
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
-    domain=Domain(reference="hold", pictures=trading_figures("Position")),
+    domain=Domain(
+        scale="0.5 at no profit, 0.73 at a return of env.grade_scale (a share of the initial cash), 0.27 at minus it",
+        reference="hold",
+        pictures=trading_figures("Position"),
+    ),
     text=TradingText,
     spoken=spoken,
     recording=MarketRecording(),
@@ -54,12 +59,14 @@ EXECUTION = Task(
     version="1",
     scenario=Execution,
     config=ExecutionConfig,
-    one_choice=lambda config: False,
-    numbers=lambda config: False,
+    actions=lambda config: "other",
     agents=EXECUTORS,
-    scale="0.5 at no shortfall to the price at the start, 0.27 at one of env.grade_scale, 0.73 at as much gained",
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
-    domain=Domain(reference="twap", pictures=execution_figures),
+    domain=Domain(
+        scale="0.5 at no shortfall to the price at the start, 0.27 at one of env.grade_scale, 0.73 at as much gained",
+        reference="twap",
+        pictures=execution_figures,
+    ),
     text=ExecutionText,
     spoken=spoken,
     recording=MarketRecording(),
@@ -71,12 +78,14 @@ MARKET_MAKING = Task(
     version="1",
     scenario=MarketMaking,
     config=MarketMakingConfig,
-    one_choice=lambda config: False,
-    numbers=lambda config: False,
+    actions=lambda config: "other",
     agents=QUOTERS,
-    scale="0.5 at no profit, 0.73 at a profit of env.grade_scale, 0.27 at a loss of it",
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
-    domain=Domain(reference="fixed_spread_4", pictures=trading_figures("Inventory")),
+    domain=Domain(
+        scale="0.5 at no profit, 0.73 at a profit of env.grade_scale, 0.27 at a loss of it",
+        reference="fixed_spread_4",
+        pictures=trading_figures("Inventory"),
+    ),
     text=MarketMakingText,
     spoken=spoken,
     recording=MarketRecording(),

@@ -70,13 +70,13 @@ def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: AN
 
 def compared_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
     """Return a config of a task, its default if None, as all agents are compared under it."""
-    return task_named(task).compared(config_of(task) if config is None else config)
+    return task_named(task).domain.compared(config_of(task) if config is None else config)
 
 
 def text_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
     """Return a config of a task, its default for texts if None, as agents that act by text are compared under it."""
     record = task_named(task)
-    return record.compared(record.spoken(record.default_text_config() if config is None else config))
+    return record.domain.compared(record.spoken(record.default_text_config() if config is None else config))
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -99,11 +99,11 @@ def comparison_environment(task: str, tape: MarketTape, config: Any, num_episode
     if num_episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {num_episodes}")
     record = task_named(task)
-    if config.action != record.compared(config).action:
+    if config.action != record.domain.compared(config).action:
         raise ValueError(f"agents of {task} are compared by their orders: env.action must be 'orders'")
     longest = tape.num_days - tape.first_day - 1
     note = ""
-    if longest >= 1 and (shortened := record.shortened(config, longest)) != config:
+    if longest >= 1 and (shortened := record.domain.shortened(config, longest)) != config:
         note = f"Test episodes have {longest} days instead of {config.episode_length}: the test has {longest + 1}."
         config = shortened
     # Too few steps to pay for compiling.
@@ -124,7 +124,7 @@ def validation_environment(task: str, tape: MarketTape, config: Any, num_episode
     # Both shape the policy's actions, or what becomes of them.
     kept = {name: getattr(config, name) for name in ("action", "max_orders") if hasattr(config, name)}
     own = replace(compared, **kept)
-    fitting = record.shortened(own, tape.num_days - tape.first_day - 1)
+    fitting = record.domain.shortened(own, tape.num_days - tape.first_day - 1)
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=compile, config=fitting)
 
 
@@ -148,7 +148,7 @@ def trained_agents(
     agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
     paths = list(checkpoints.values())
     rules = [trained_config(read_checkpoint(path)["scenario"], str(path)) for path in paths]
-    smooth = task_of(env).smooth or (lambda config: config)
+    smooth = task_of(env).domain.smooth or (lambda config: config)
     for path, config in zip(paths, rules, strict=True):
         if type(config) is not type(rules[0]) or smooth(config) != smooth(rules[0]):
             raise ValueError(f"{path} was trained under other rules than {paths[0]}: they cannot be compared")
@@ -159,7 +159,7 @@ def trained_agents(
 
 
 def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Agent:
-    made = task_of(env).trained
+    made = task_of(env).domain.trained
     if made is None:
         return PolicyAgent(load_ensemble(checkpoints, env, combination))
     if combination is not None:
@@ -188,7 +188,7 @@ def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversi
 
     None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
     """
-    if len(paths) < 2 or task_of(env).trained is not None:
+    if len(paths) < 2 or task_of(env).domain.trained is not None:
         return None
     try:
         played = load_ensemble(paths, env)
@@ -227,7 +227,7 @@ def check_same_inputs(state: Mapping[str, Any], config: Any) -> None:  # noqa: A
         if name in trained and list(trained[name]) != list(getattr(config, name)):
             chosen = ", ".join(getattr(config, name))
             raise ValueError(f"the checkpoint was trained on {name} {', '.join(trained[name])}, not {chosen}")
-    task_named(scenario["task"]).check_trained(trained, config)
+    task_named(scenario["task"]).domain.check_trained(trained, config)
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape], why: str = "") -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vecenv.core.checks import device_named
+from vecenv.finance.trading import Trading
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
@@ -17,7 +18,7 @@ from vecenv.market.path_folders import path_files
 from vecenv.market.synthetic import business_days
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.market.validation import checked_currency
-from vecenv.registry import Task, task_named, with_fitting_symbols
+from vecenv.registry import task_named, with_fitting_symbols
 from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Share
 from vecenv.tasks.commands.options import Day
 
@@ -296,8 +297,9 @@ def _unusual(settings: MarketSettings) -> dict[str, Any]:
 
 def default_market(task: str) -> str:
     """Return the market of a command by default: that of a task which needs its own, else of `MarketSettings`."""
-    own = task_named(task).generator
-    return MarketSettings.market if own == Task.generator else own
+    domain = task_named(task).domain
+    own = domain.generator if isinstance(domain, Trading) else Trading.generator
+    return MarketSettings.market if own == Trading.generator else own
 
 
 def _reads_scores(config: Any) -> bool:  # noqa: ANN401

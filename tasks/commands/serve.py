@@ -148,7 +148,7 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
             **market,
             seed=settings.seed,
             compile=settings.compile,
-            config=task_named(settings.task).parted(config, name),
+            config=task_named(settings.task).domain.parted(config, name),
         )
         rows = TextRows(env, settings.text)
         with working(console, f"Preparing the step of {name} …"):

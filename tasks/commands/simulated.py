@@ -57,7 +57,7 @@ def split_environment(
     if not 1 <= num_episodes <= VALIDATION:
         raise ValueError(f"episodes must be in 1 … {VALIDATION:,}, got {num_episodes:,}")
     ids = FIRST["test" if split == "all" else split] + torch.arange(num_episodes)
-    own = task_named(task).parted(config, split)
+    own = task_named(task).domain.parted(config, split)
     # Starts are drawn by them too.
     return vecenv.make(task, num_episodes, device=device_named(device), compile=compile, config=own, env_ids=ids)
 

@@ -192,7 +192,7 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
 
 
 def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
-    smooth = task_named(settings.task).smooth
+    smooth = task_named(settings.task).domain.smooth
     return smooth(config) if smooth is not None and settings.algorithm == "exact" else config
 
 
@@ -212,7 +212,7 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
         **identity,
         device=device_named(settings.device),
         compile=settings.compile,
-        config=task_named(settings.task).parted(_training_rules(settings, shared.config), "train"),
+        config=task_named(settings.task).domain.parted(_training_rules(settings, shared.config), "train"),
     )
 
 

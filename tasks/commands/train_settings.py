@@ -186,7 +186,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if self.algorithm != "grpo":
             if self.model is not None:
                 raise ValueError("a language model learns by --algorithm grpo")
-            if self.algorithm == "exact" and task_named(self.task).smooth is None:
+            if self.algorithm == "exact" and task_named(self.task).domain.smooth is None:
                 raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
             self._check_actions()
             config = getattr(self, self.algorithm)
@@ -205,9 +205,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         """Check that the algorithm can learn the kind of actions, as far as the task tells without its market."""
         task, config = task_named(self.task), getattr(self, self.algorithm)
         if self.algorithm == "dqn":
-            needed, fits = "a single choice", task.one_choice(self.env)
+            needed, fits = "a single choice", task.actions(self.env) in ("one choice", "any")
         elif isinstance(config, ContinuousConfig):
-            needed, fits = "numbers within bounds", task.numbers(self.env)
+            needed, fits = "numbers within bounds", task.actions(self.env) in ("numbers", "any")
         else:
             return
         if not fits:

@@ -91,7 +91,7 @@ def _check_combining(settings: TrainSettings) -> None:
     if settings.num_policies() == 1 or asked_combination(settings.combine, settings.sharpe_temperature) is None:
         return
     task = task_named(settings.task)
-    if task.trained is not None:
+    if task.domain.trained is not None:
         raise ValueError(f"policies of task {settings.task!r} are combined by --combine mean alone")
     if settings.combine not in BY_SHARPE:
         return

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from vecenv.learn.domain import Domain
-from vecenv.registry import Task
+from vecenv.registry import Actions, Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.figures import lob_figures
@@ -34,17 +34,24 @@ def starts_of(state: LobState) -> Tensor:
     return state.start_row.long()
 
 
+ACTIONS: dict[str, Actions] = {"target": "one choice", "step": "one choice", "continuous": "numbers"}
+"""What actions are, by their names."""
+
 CRYPTO_LOB = Task(
     name="crypto_lob",
     version="1",
     scenario=CryptoLob,
     config=CryptoLobConfig,
     agents=BASELINES,
-    one_choice=lambda config: config.action in ("target", "step"),
-    numbers=lambda config: config.action == "continuous",
-    parted=parted,
-    domain=Domain(reference="hold", hindsight="oracle", blocks=starts_of, pictures=lob_figures),
-    scale="0.5 at no profit, 0.73 at a return of +1% of the initial cash, 0.27 at -1%",
+    actions=lambda config: ACTIONS.get(config.action, "other"),
+    domain=Domain(
+        scale="0.5 at no profit, 0.73 at a return of +1% of the initial cash, 0.27 at -1%",
+        reference="hold",
+        hindsight="oracle",
+        blocks=starts_of,
+        pictures=lob_figures,
+        parted=parted,
+    ),
     outcomes={
         "total_return": "share",
         "episode_sharpe": "count",

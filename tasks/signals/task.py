@@ -10,7 +10,7 @@ from vecenv.tasks.signals.agents import AGENTS, Unmoved
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.figures import figures
 from vecenv.tasks.signals.scenario import SignalTrading
-from vecenv.tasks.stock_trading.task import STOCK_TRADING, best
+from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING, best
 
 
 def market_options(config: SignalsConfig) -> MarketOptions:
@@ -30,9 +30,7 @@ SIGNALS = replace(
     version="1",
     scenario=SignalTrading,
     config=SignalsConfig,
-    market=market_options,
-    generator="news",
     agents=AGENTS,
-    domain=replace(STOCK_TRADING.domain, best=best_rule, pictures=figures),
+    domain=replace(ACCOUNTS, market=market_options, generator="news", best=best_rule, pictures=figures),
 )
 """The record of stock trading, with scores."""

@@ -59,19 +59,24 @@ def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> Non
         raise ValueError(f"the checkpoint was trained on actions {trained['action']!r}, not {config.action!r}")
 
 
+ACCOUNTS = Trading(
+    market=market_options,
+    scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
+    bound=bound,
+    best=best,
+    compared=compared,
+    smooth=smooth,
+    shortened=shortened,
+    check_trained=check_trained,
+)
+
 STOCK_TRADING = Task(
     name="stock_trading",
     version="1",
     scenario=StockTrading,
     config=StockTradingConfig,
-    market=market_options,
     agents=BASELINES,
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
-    scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
-    domain=Trading(bound=bound, best=best),
-    compared=compared,
-    smooth=smooth,
-    one_choice=lambda config: False,
-    shortened=shortened,
-    check_trained=check_trained,
+    actions=lambda config: "numbers",
+    domain=ACCOUNTS,
 )

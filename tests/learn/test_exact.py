@@ -17,7 +17,7 @@ from vecenv.tasks.stock_trading.task import STOCK_TRADING
 def smooth_env(num_envs: int = 4, market: str = "synthetic", num_days: int = 120, **config) -> VecEnv:
     given = {"action": "tilt", "features": ("daily_change", "momentum_10"), "reward": "log_return", "reward_scale": 1.0}
     given |= {"episode_length": 30, "dtype": "float64"} | config
-    rules = STOCK_TRADING.smooth(STOCK_TRADING.config(**given))
+    rules = STOCK_TRADING.domain.smooth(STOCK_TRADING.config(**given))
     options = {"num_paths": 4, "num_days": num_days, "symbols": 3, "seed": 2}
     return vecenv.make("stock_trading", num_envs, market=market, market_options=options, compile=False, config=rules)
 

@@ -18,6 +18,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.domain import BEST_RULE, AgentRecord, Domain, Watch
 from vecenv.learn.evaluation import Evaluation, play
 from vecenv.market.bars import CLOSE
+from vecenv.market.load import MarketOptions
 from vecenv.market.tape import MarketTape
 
 
@@ -65,10 +66,14 @@ class Trading(Domain):
     tape: ``path``, ``day`` and ``start_day``.
 
     Attributes:
+        market: returns the `MarketOptions` of a config.
+        generator: of the market that `vecenv.make` draws by default.
         bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
         beside_account: outcomes that tables and results show beside the metrics of the account.
     """
 
+    market: Callable[[Any], MarketOptions]
+    generator: str = "synthetic"
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"
     bound: Callable[[VecEnv], Tensor | None] = lambda env: None

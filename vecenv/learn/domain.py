@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
@@ -66,6 +67,16 @@ class Domain:
         best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
         pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
             seed.
+        scale: what values of the grade mean, in a sentence for tables.
+        compared: returns the config for comparisons of agents, independent of the one that they were trained under.
+        shortened: returns a config whose episodes fit into a number of days.
+        parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
+            a market that reads data of its own; others tell them apart by their random numbers alone.
+        smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
+            is none.
+        trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
+            their training config and the environment of a comparison; by default the trained policy or the ensemble.
+        check_trained: checks that a checkpoint, given its training config, can be compared under another config.
     """
 
     reference: str = ""
@@ -73,6 +84,13 @@ class Domain:
     blocks: Callable[[Any], Tensor] | None = None
     best: Callable[[VecEnv], Agent | None] = lambda env: None
     pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
+    scale: str = ""
+    compared: Callable[[Any], Any] = lambda config: config
+    shortened: Callable[[Any, int], Any] = lambda config, days: config
+    parted: Callable[[Any, Any], Any] = lambda config, part: config
+    smooth: Callable[[Any], Any] | None = None
+    trained: Callable[[Sequence[Path], Any, VecEnv], Agent] | None = None
+    check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
 
     validated: ClassVar[tuple[str, ...]] = ()
     """Metrics of `of_validation`."""

@@ -208,7 +208,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         hindsight=domain.hindsight,
         units=env.scenario.outcomes,
         blocks=worlds if domain.blocks is None else domain.blocks(env.state).cpu(),
-        scale="" if env.scenario.task is None else env.scenario.task.scale,
+        scale=domain.scale,
     )
     made = domain.evaluation(env, **fields)
     records = {name: play(env, agent, seed, eager) for name, agent in agents.items()}

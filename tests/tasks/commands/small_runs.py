@@ -37,7 +37,7 @@ def settings_on(place: Path, **changes: Any) -> train_settings.TrainSettings:
 
 def learner_of(settings: train_settings.TrainSettings) -> Any:
     config = settings.with_symbols(settings.env)
-    config = STOCK_TRADING.smooth(config) if settings.algorithm == "exact" else config
+    config = STOCK_TRADING.domain.smooth(config) if settings.algorithm == "exact" else config
     training = settings.training(settings.tape(config))
     options = {"market": training, "compile": False, "config": config, "seed": settings.seed}
     return train.new_learner(settings, vecenv.make(settings.task, settings.num_envs, **options))

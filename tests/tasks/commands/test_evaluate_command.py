@@ -237,7 +237,8 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
     with pytest.raises(ValueError, match=r"steep.checkpoint.pt was trained under other rules than .*tilts.checkpoint"):
         trained_agents(paths | {"steep": steep}, env)
     # Tasks with agents of their own combine by the mean alone; lists of orders have none, and there is no ensemble.
-    own = replace(env.scenario.task, trained=lambda paths, config, env: (list(paths), config))
+    domain = replace(env.scenario.task.domain, trained=lambda paths, config, env: (list(paths), config))
+    own = replace(env.scenario.task, domain=domain)
     monkeypatch.setattr(env.scenario, "task", own)
     again = tilts | {"again": tilts["tilts"]}
     assert trained_agents(again, env)["ensemble"] == (list(again.values()), TILTS)

@@ -144,7 +144,9 @@ def test_tasks_tell_which_of_their_actions_are_numbers():
         ("news_signals", {"continuous"}, {"levels"}),
     ):
         record = task_named(task)
-        assert {one for one in numbers | others if record.numbers(type(record.config())(action=one))} == numbers
+        assert {
+            one for one in numbers | others if record.actions(type(record.config())(action=one)) == "numbers"
+        } == numbers
 
 
 def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_settings(tmp_path):

@@ -110,7 +110,7 @@ def test_the_gradient_through_both_rules_is_that_of_finite_differences(tape, act
     """Rewards of four days by all actions, to the precision that risk levels in single precision leave."""
     given = {"action": action, "risk_form": form, "sentiment_strength": 0.1, "risk_strength": 0.2, "episode_length": 9}
     precise = {"dtype": "float64", "reward": "log_return", "reward_scale": 1.0}
-    scenario = SIGNALS.build(tape, SIGNALS.smooth(SignalsConfig(**RULES, **given, **precise)))
+    scenario = SIGNALS.build(tape, SIGNALS.domain.smooth(SignalsConfig(**RULES, **given, **precise)))
     env = VecEnv(scenario, 2, seed=1, compiled=False)
     bound, start = env.engine.bound(), env.rows
 

@@ -193,14 +193,14 @@ def test_settings_without_effect_are_told_with_what_they_need():
 
 def test_the_record_shortens_smooths_and_compares_rules_and_refuses_other_actions():
     config = StockTradingConfig(episode_length=30, min_episode_length=5, dead_zone=0.1)
-    assert STOCK_TRADING.compared(config) == replace(config, min_episode_length=0)
-    assert STOCK_TRADING.shortened(config, 30) == config
-    assert STOCK_TRADING.shortened(config, 29) == replace(config, episode_length=29)
-    assert STOCK_TRADING.shortened(config, 4) == replace(config, episode_length=4, min_episode_length=4)
-    assert STOCK_TRADING.smooth(config) == replace(config, whole_shares=False, dead_zone=0.0)
-    STOCK_TRADING.check_trained({"action": "shares"}, config)
+    assert STOCK_TRADING.domain.compared(config) == replace(config, min_episode_length=0)
+    assert STOCK_TRADING.domain.shortened(config, 30) == config
+    assert STOCK_TRADING.domain.shortened(config, 29) == replace(config, episode_length=29)
+    assert STOCK_TRADING.domain.shortened(config, 4) == replace(config, episode_length=4, min_episode_length=4)
+    assert STOCK_TRADING.domain.smooth(config) == replace(config, whole_shares=False, dead_zone=0.0)
+    STOCK_TRADING.domain.check_trained({"action": "shares"}, config)
     with pytest.raises(ValueError, match="trained on actions 'weights', not 'shares'"):
-        STOCK_TRADING.check_trained({"action": "weights"}, config)
+        STOCK_TRADING.domain.check_trained({"action": "weights"}, config)
 
 
 FIXED_SCALES = {"cash_scale": 1e-6, "price_scale": 1e-2, "holdings_scale": 1e-3, "feature_scale": 1e-2}

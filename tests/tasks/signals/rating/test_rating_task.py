@@ -145,10 +145,10 @@ def test_bad_rules_are_refused_and_those_at_their_bounds_taken():
     }  # fmt: skip
     assert NewsSignalsConfig().inapplicable() == {"move_threshold": "feedback sign"}
     assert NewsSignalsConfig(feedback="sign").inapplicable() == {}
-    NEWS_SIGNALS.check_trained({"action": "levels", "recent_days": 5}, NewsSignalsConfig())
+    NEWS_SIGNALS.domain.check_trained({"action": "levels", "recent_days": 5}, NewsSignalsConfig())
     for trained in ({"action": "continuous", "recent_days": 5}, {"action": "levels", "recent_days": 4}):
         with pytest.raises(ValueError, match=r"the checkpoint was trained with (action continuous|recent_days 4), not"):
-            NEWS_SIGNALS.check_trained(trained, NewsSignalsConfig())
+            NEWS_SIGNALS.domain.check_trained(trained, NewsSignalsConfig())
     with pytest.raises(ValueError, match="no scores of documents"):
         NewsSignals(replace(tape, panels=None))
 
