@@ -19,8 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from itertools import pairwise
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 import tyro
@@ -60,6 +62,8 @@ class Invocation(Generic[Settings]):
     settings: Annotated[Settings, conf.arg(name="")]
     json: Path | None = None
     """File for the result, as JSON."""
+    imports: Annotated[conf.UseAppendAction[tuple[Path, ...]], conf.arg(name="import", metavar="FILE")] = ()
+    """Python file to import first, such as one that registers a task; may be given several times."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -83,6 +87,9 @@ def main(args: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
+            for word, file in pairwise([*words, ""]):
+                if word.partition("=")[0] == "--import":
+                    _import(Path(word.partition("=")[2] or file))
             _run(points[name].load(), name, words[1:])
         except BrokenPipeError:
             # The reader closed the pipe.
@@ -104,6 +111,24 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
+
+
+def _import(file: Path) -> None:
+    """Import a Python file as `python FILE` would run it; ImportError naming file and line of what fails in it."""
+    if file.suffix != ".py" or not file.is_file():
+        raise ImportError(f"--import {file}: there is no such Python file")
+    sys.path.insert(0, str(file.absolute().parent))
+    spec = spec_from_file_location(file.stem, file.absolute())
+    assert spec is not None and spec.loader is not None
+    if file.stem in sys.modules:
+        raise ImportError(f"--import {file}: there is a module {file.stem!r} already; give the file another name")
+    sys.modules[file.stem] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        lines = [each.lineno for each in extract_tb(error.__traceback__) if each.filename == module.__file__]
+        at = f", line {lines[-1]}" if lines else ""
+        raise ImportError(f"--import {file}{at}: {type(error).__name__}: {error}") from error
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -1,0 +1,55 @@
+"""Files that commands import: a task of a stranger, trained and evaluated without a package, and files that fail."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import vecenv
+from vecenv import registry
+from vecenv.tasks.commands import cli
+
+GUIDE = Path("vecenv/core/README.md")
+SMALL = ("--no-compile", "--num-envs", "16", "--ppo.total-frames", "2048", "--ppo.hidden", "8", "--episodes", "8")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to run in, after which nothing is left of what was imported and registered."""
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    text = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "my_task.py").write_text(
+        text.partition("check_task(")[0].replace("from vecenv.testing import check_task\n", "")
+    )
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("my_task", "fails"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.assembly
+def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place):
+    train = ("train", "--import", "my_task.py", "--task", "reach_zero", "--folder", "run", *SMALL)
+    assert cli.main(train) == 0
+    del sys.modules["my_task"]
+    registry._registered.clear()
+    evaluate = ("evaluate", "--task", "reach_zero", "--checkpoint", "run", "--episodes", "8", "--json", "told.json")
+    assert cli.main((*evaluate, "--import=my_task.py")) == 0
+    told, trained = (json.loads(Path(file).read_text()) for file in ("told.json", "run/metrics.json"))
+    assert told["agents"]["trained"] == trained["evaluation"]["agents"]["trained"]
+    assert vecenv.task_names().count("reach_zero") == 1
+
+
+def test_files_that_fail_are_told_with_their_line(place, capsys):
+    (place / "fails.py").write_text("import math\n\n\ndef half(x):\n    return x / 0\n\n\nhalf(1)\n")
+    (place / "json.py").write_text("")
+    for file, told in (
+        ("fails.py", "--import fails.py, line 5: ZeroDivisionError: division by zero"),
+        ("gone.py", "--import gone.py: there is no such Python file"),
+        ("my_task", "--import my_task: there is no such Python file"),
+        ("json.py", "--import json.py: there is a module 'json' already; give the file another name"),
+    ):
+        assert cli.main(["train", "--import", file]) == cli.BAD_INPUT
+        assert capsys.readouterr().err == f"vecenv train: error: {told}\n"
