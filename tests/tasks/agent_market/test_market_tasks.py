@@ -298,7 +298,7 @@ def test_agents_of_executions_and_makers_do_what_they_say():
 def test_pictures_show_what_was_played():
     """A book of quotes at 4 ticks from the mid, inventories, and shortfalls."""
     env, agent = made("market_making", 3), FixedSpread(4)
-    figures = task_named("market_making").figures(env, {"fixed": agent, "wide": FixedSpread(32)}, 1)
+    figures = task_named("market_making").domain.pictures(env, {"fixed": agent, "wide": FixedSpread(32)}, 1)
     record, (axis, *_), tick = played(env, agent, seed=1), figures["book"].axes, env.scenario.config.price_tick
     # The last step is after the end of the episode.
     assert record.tick.tolist() == list(range(0, 41, 4)) and not np.isfinite(record.shares[-1]).any()
@@ -310,7 +310,7 @@ def test_pictures_show_what_was_played():
     assert [line.get_label() for line in held] == ["fixed", "wide"]
     assert held[0].get_ydata().tolist() == np.median(record.shares, axis=1).tolist()
     env, executors = made("execution", 4), {name: EXECUTORS[name]() for name in ("twap", "passive")}
-    lines = task_named("execution").figures(env, executors, 1)["shortfall"].axes[0].lines
+    lines = task_named("execution").domain.pictures(env, executors, 1)["shortfall"].axes[0].lines
     upright = np.array([line.get_xdata()[0] for line in lines if len(set(line.get_xdata())) == 1])
     for agent in executors.values():
         played(env, agent, seed=1)

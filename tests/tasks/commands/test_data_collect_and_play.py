@@ -259,7 +259,7 @@ def test_a_person_trades_in_a_simulated_market(play, tmp_path, task):
     assert code == 0 and "Step 1 of 3" in out and "Step 3 of 3" in out and "     bids" in out
     assert "Bought 20 shares" in out or "Sold 20 shares" in out
     assert out.count("BID 0 cancels it") == 2 and out.count("These are no valid orders: ") == 1
-    assert " you " in out and f" {task_named(task).reference} " in out
+    assert " you " in out and f" {task_named(task).domain.reference} " in out
     (episode,) = read_jsonl(record)
     assert [turn.action for turn in episode.turns][2] == "HOLD" and episode.finished
     assert cli.main(["replay", str(record)]) == 0

@@ -251,7 +251,7 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
             raise ensemble.NoEnsembleError("no mean")
         return "alone"
 
-    monkeypatch.setattr(env.scenario, "task", replace(own, trained=no_mean))
+    monkeypatch.setattr(env.scenario, "task", replace(own, domain=replace(own.domain, trained=no_mean)))
     assert trained_agents(again, env) == {"tilts": "alone", "again": "alone"}
 
 

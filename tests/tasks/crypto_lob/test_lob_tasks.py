@@ -181,7 +181,7 @@ def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
     env = vecenv.make("crypto_lob", 12, compile=False, config=config)
     starts = env.state.start_row
     assert starts.unique().tolist() == list(range(1_350, 1_750, 50)) and starts[0] == starts[8]
-    assert task.blocks(env.state).tolist() == starts.tolist()
+    assert task.domain.blocks(env.state).tolist() == starts.tolist()
     part = env.scenario.metadata()["part"]
     assert part["windows"] == 8 and part["last"].endswith("00:29:59")
     assert "8 episodes of 50 steps of 1 s" in part["description"]

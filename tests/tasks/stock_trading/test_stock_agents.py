@@ -136,7 +136,7 @@ def test_the_best_rule_earns_what_its_weights_earn_by_hand(kind, action):
     env = planted(kind, action=action)
     bars = planted_bars(3, 20, ("A", "B", "C"), seed=5, kind=kind)
     weights = planted_target_weights(bars.ohlcv, bars.columns.get("signal"), kind=kind)
-    values = play(env, task_of(env).best(env))[0]
+    values = play(env, task_of(env).domain.best(env))[0]
     change = bars.ohlcv[:, 1:, :, CLOSE] / bars.ohlcv[:, :-1, :, CLOSE] - 1
     grown = 1 + (weights[:, :-1] * change).sum(-1)
     for row, (path, start) in enumerate(zip(env.state.path.tolist(), env.state.start_day.tolist(), strict=True)):
@@ -150,10 +150,10 @@ def test_no_best_rule_is_known_with_costs_limits_or_shorts_or_without_a_law():
     costs, limits = ({"commission": 0.001}, {"slippage": 0.001}), ({"action": "shares"}, {"stop_loss": 0.1})
     for overrides in (*costs, *limits, {"shorting": True}):
         env = planted("momentum", **overrides)
-        assert task_of(env).best(env) is None, overrides
+        assert task_of(env).domain.best(env) is None, overrides
     assert "best_rule" not in baseline_agents(env, ["hold"])
     env = make([[10.0], [11.0], [12.0]], action="tilt", commission=0.0)
-    assert task_of(env).best(env) is None
+    assert task_of(env).domain.best(env) is None
 
 
 def test_buy_and_hold_by_hand():
@@ -243,6 +243,6 @@ def test_return_bound_by_hand():
     ):
         assert float(return_bound(env)) == pytest.approx(bound)
     short = make([[10.0], [11.0]], shorting=True)
-    assert task_of(short).bound(short) is None
+    assert task_of(short).domain.bound(short) is None
     with pytest.raises(ValueError, match="long-only"):
         return_bound(short)
