@@ -37,7 +37,8 @@ class Weather(Drawing[Blown]):
         return (state.draws.flatten(),)
 
     def reward(self, state, action, next_state, params, shared):
-        return next_state.draws.sum() - state.draws.sum()
+        # Exact in any order.
+        return (next_state.draws.double().sum() - state.draws.double().sum()).float()
 
     def terminated(self, state, params, shared):
         return state.day < 0

@@ -71,8 +71,7 @@ def test_an_extreme_agent_leaves_room_for_the_others(evaluation, percent):
     equity = usual.curves.equity.clone()
     equity[1:] = equity[0] * percent / 100
     # Their cash would be any share of it.
-    account = replace(usual.account, curves=replace(usual.curves, equity=equity))
-    extreme = replace(usual, account=account, reward=usual.reward * 1e6)
+    extreme = replace(usual, curves=replace(usual.curves, equity=equity), reward=usual.reward * 1e6)
     figures = [(equity_figure, 0), (equity_figure, 1), (drawdown_figure, 0), (exposure_figure, 0), (rewards_figure, 0)]
     for draw, panel in figures:
         axis, beside = (draw(told).axes[panel] for told in (evaluation, evaluation.with_record("extreme", extreme)))

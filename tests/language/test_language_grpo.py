@@ -234,6 +234,7 @@ def test_accounts_likelihoods_and_an_update(device):
             # A GPU multiplies in bfloat16, which has eight bits.
             assert torch.allclose(told, found, atol=1e-4 if device == "cpu" else 0.1)
     before = [parameter.detach().clone() for parameter in one.parameters]
-    assert all(math.isfinite(value) for value in one.update().values())
+    # Few episodes have no interval.
+    assert all(math.isfinite(value) for name, value in one.update().items() if not name.endswith(("_low", "_high")))
     assert all(parameter.device.type == device for parameter in one.parameters)
     assert not all(map(torch.equal, before, one.parameters))

@@ -255,7 +255,7 @@ def test_baselines_and_trained_agents_act_in_lists_as_in_their_own_space(tmp_pat
         env.reset_groups(6, 1, seed=0)
     path = tmp_path / "checkpoint.pt"
     policy = PolicyAgent(load_policy(path, own))
-    translated = MULTI_STOCK_3.trained([path], own.scenario.config, test)
+    translated = MULTI_STOCK_3.domain.trained([path], own.scenario.config, test)
     for _ in range(4):
         listed, chosen = translated.act(test), policy.act(own)
         test.rows, own.rows = test.engine.bound().step(test.rows, listed).rows, own._outcome(chosen).rows
@@ -268,19 +268,21 @@ def test_baselines_and_trained_agents_act_in_lists_as_in_their_own_space(tmp_pat
 
 def test_what_the_record_says_of_settings_and_checkpoints():
     config = TIERS["multi_stock_3"]
-    assert MULTI_STOCK_3.compared(replace(config, max_orders=2)) == replace(config, action="orders", max_orders=8)
-    assert MULTI_STOCK_3.compared(replace(config, max_orders=9)).max_orders == 9
+    assert MULTI_STOCK_3.domain.compared(replace(config, max_orders=2)) == replace(
+        config, action="orders", max_orders=8
+    )
+    assert MULTI_STOCK_3.domain.compared(replace(config, max_orders=9)).max_orders == 9
     assert MULTI_STOCK_3.spoken(config) == replace(config, action="orders")
-    numbers = [MULTI_STOCK_3.numbers(replace(config, action=name)) for name in ("weights", "limit_weights", "orders")]
-    assert numbers == [True, True, False] and not MULTI_STOCK_3.one_choice(config)
+    kinds = [MULTI_STOCK_3.actions(replace(config, action=name)) for name in ("weights", "limit_weights", "orders")]
+    assert kinds == ["numbers", "numbers", "other"]
     options = MULTI_STOCK_3.market(replace(config, context=("vix",)))
     assert (options.symbols, options.features, options.context) == (config.symbols, config.features, ("vix",))
     assert MULTI_STOCK_3.market(replace(config, symbols=("random",))).symbols is None
-    MULTI_STOCK_3.check_trained({"max_orders": 8}, config)
+    MULTI_STOCK_3.domain.check_trained({"max_orders": 8}, config)
     with pytest.raises(ValueError, match="trained with 9 orders a day, more than 8"):
-        MULTI_STOCK_3.check_trained({"max_orders": 9}, config)
+        MULTI_STOCK_3.domain.check_trained({"max_orders": 9}, config)
     with pytest.raises(NoEnsembleError):
-        MULTI_STOCK_3.trained(["a", "b"], replace(config, action="orders"), None)
+        MULTI_STOCK_3.domain.trained(["a", "b"], replace(config, action="orders"), None)
     env = vecenv.make("stock_trading", 2, market_options={"num_paths": 2, "num_days": 400}, compile=False)
     with pytest.raises(ValueError, match="trading tiers, not 'stock_trading'"):
         AGENTS["hold"]().act(env)
