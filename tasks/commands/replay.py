@@ -55,7 +55,7 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
         try:
             scenario = recording.scenario(batch[0], settings.market, device)
             again = recording.replay(batch, scenario, device)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise ValueError(f"{settings.file}: line {lines[0]}: {error}") from error
         replayed |= zip(lines, again, strict=True)
 
@@ -75,6 +75,8 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
         ((line, record),) = records.items()
         record = replace(record, grade_parts=replayed[line].grade_parts)
         task, recording = task_named(record.task), recording_of(record)
+        # The episode's own parameters have replaced those of the scenario.
+        scenario = recording.scenario(record, settings.market, device)
         env = recorded_start([record], scenario, device)
         (reference,) = recording.record(env, task.agents[task.domain.reference](), [0])
         write_report(settings.report, recording, record, reference, task.domain.reference, scenario)

@@ -81,6 +81,12 @@ def test_records_conform(task, given):
     check_records(task, **given)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("task", [*RECORDS, "curriculum", *AGENTS])
+def test_every_field_of_a_record_with_every_value_of_another_type(task):
+    check_records(task, tampered=None, **{**RECORDS, **MORE_RECORDS}[task])
+
+
 def test_every_task_with_text_is_checked():
     tasks = {name: task_named(name) for name in vecenv.task_names()}
     spoken = {name for name, task in tasks.items() if task.text is not None}
@@ -183,6 +189,12 @@ def recorder_with(change) -> vecenv.Task:
     return recording_with(recorder=type("Recorder", (RatingRecorder,), {"recorded": recorded}))
 
 
+def summed(values):
+    return sum(
+        float(day.get(name, 0)) for day in values["days"] for name in ("costs", "reward", "traded", "portfolio_value")
+    )
+
+
 SCRIPT = "<script src=//a.example></script>"
 OTHER = {"role": "user", "content": "A: 0"}
 RECORD_FAULTS = [
@@ -197,6 +209,10 @@ RECORD_FAULTS = [
     (
         recording_with(unchecked=(*RatingRecording.unchecked, "costs.x"), difference=lambda self, one, other: None),
         "tampering: versions.task: recorded something else is told as 'nothing'",
+    ),
+    (
+        recording_with(read=lambda self, values: (summed(values), RatingRecording.read(self, values))[1]),
+        "types: days.0.*: TypeError: ",
     ),
     (
         recording_with(report_page=lambda *given: RatingRecording.report_page(*given) + SCRIPT),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.system.settings import check_fields
 from vecenv.text.recorder import Episode, Recorder, Step
 
 
@@ -38,23 +39,39 @@ def recorded_market(
     Raises:
         ValueError: the record does not name its market, or the market cannot be made.
     """
-    try:
-        origin = {**recorded["origin"], **({} if market is None else {"market": market})}
-        options = replace(
-            MarketOptions().updated({name: value for name, value in origin.items() if name != "market"}),
-            symbols=recorded["loaded_symbols"],
-            features=required.features,
-            context=required.context,
-            scores=required.scores,
-            tick_size=recorded["tick_size"],
-        )
-        tape = load_market(origin["market"], options, device).between(*recorded["dates"])
-        span = recorded.get("paths")
-        # Later checks read it.
-        _ = recorded["fingerprint"]
-        return tape.paths(*span) if span else tape
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"the record does not name its market: {error}") from error
+    given: dict[str, Any] = {item.name: recorded.get(item.name) for item in fields(_Named)}
+    named = _Named(**given)
+    market = named.origin.get("market") if market is None else market
+    if not isinstance(market, str):
+        raise ValueError(f"market: origin must name a market, got {market!r}")
+    options = replace(
+        MarketOptions().updated({name: value for name, value in named.origin.items() if name != "market"}),
+        symbols=named.loaded_symbols,
+        features=required.features,
+        context=required.context,
+        scores=required.scores,
+        tick_size=named.tick_size,
+    )
+    tape = load_market(market, options, device).between(*named.dates)
+    return tape.paths(*named.paths) if named.paths else tape
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What `reproducible` adds, and what it is compared by."""
+
+    origin: dict[str, Any]
+    loaded_symbols: tuple[str, ...]
+    dates: tuple[str, str]
+    paths: tuple[int, int] | None
+    tick_size: float
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        try:
+            check_fields(self)
+        except ValueError as error:
+            raise ValueError(f"market: {error}") from error
 
 
 def check_same_market(tape: MarketTape, recorded: Mapping[str, Any], market: str | None) -> None:

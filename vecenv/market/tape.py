@@ -242,7 +242,9 @@ class MarketTape:
         return self.paths(0, boundary), self.paths(boundary, self.num_paths)
 
     def paths(self, start: int, stop: int) -> MarketTape:
-        """Return the tape of paths ``start`` to ``stop`` (exclusive)."""
+        """Return the tape of paths ``start`` to ``stop`` (exclusive); MarketDataError if there are none."""
+        if not 0 <= start < min(stop, self.num_paths):
+            raise MarketDataError(f"{self.source}: there are no paths {start} to {stop}; it has {self.num_paths}")
         before = 0 if self.path_span is None else self.path_span[0]
         span = (before + start, before + min(stop, self.num_paths))
         return self._changed(lambda tensor: tensor[start:stop], path_span=span)

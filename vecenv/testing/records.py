@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from html import escape
 from pathlib import Path
 from random import Random
@@ -26,12 +25,16 @@ from vecenv.text.records import EpisodeRecord, read_lines, write_jsonl
 _NOT_REPRODUCED = ("messages", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "task")
 """Fields of a record that its replay is made from."""
 
+_VALUES: tuple[Any, ...] = (None, True, -1, 10**400, 1e308, "x", [], {})
+"""One of each type, and numbers too large for it."""
+
 
 def check_records(
     task: Task | str,
     market: Mapping[str, Any] | None = None,
     steps: int = 4,
     texts: Sequence[object] = ("no such answer", "<script>alert('&')</script> \u2028 \ud800", None),
+    tampered: int | None = 25,
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Check the records of a task's episodes: a file of them tells what happened, replays it, and cannot be altered.
@@ -41,6 +44,7 @@ def check_records(
         market: name and `MarketOptions` of the market, which a replay makes again; None for a task without one.
         steps: after which a record is left, even if the episode goes on.
         texts: invalid answers, given beside random ones.
+        tampered: how many values of another type are tried, drawn at random; None: all.
         **options: further arguments of `vecenv.make`: short episodes keep the check fast.
 
     Raises:
@@ -52,7 +56,7 @@ def check_records(
     if market is not None:
         named = {name: value for name, value in market.items() if name != "market"}
         options = {"market": market["market"], "market_options": named} | options
-    run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market)
+    run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market, tampered)
     agent = record.agents[record.domain.reference if "random" not in record.agents else "random"]
     run_checks(
         record.name,
@@ -62,6 +66,7 @@ def check_records(
             ("actions", lambda: run.check_actions(make(record, 2, seed=5, **{"compile": False} | options), agent())),
             ("tampering", run.check_figures),
             ("tampering", run.check_causes),
+            ("types", run.check_types),
             ("files", run.check_files),
             ("pages", run.check_pages),
         ],
@@ -78,8 +83,10 @@ class _Recorded:
         steps: int,
         texts: Sequence[object],
         market: Mapping[str, Any] | None,
+        tampered: int | None,
     ) -> None:
         self.recording, self.env, self.texts, self.market = recording, env, texts, market
+        self.tampered, self.known = tampered, dict[str, EpisodeRecord]()
         self.ids = [1, ROWS - 2]
         self.faults: list[str] = []
         self.records: list[EpisodeRecord] = []
@@ -171,13 +178,12 @@ class _Recorded:
         (again, *_), name = self.replayed, self.recording.step_name
         line = again.to_json()
         steps = again.steps_field
-        for path, value in _places(line):
-            place = ".".join(map(str, path[2:] if path[0] == steps else path))
-            if place in self.recording.unchecked or any(
-                place.startswith(f"{skipped}.") for skipped in self.recording.unchecked
-            ):
+        for path, value in _nodes(line):
+            if isinstance(value, dict | list):
                 continue
-            if (path[2] if path[0] == steps else path[0]) in _NOT_REPRODUCED:
+            inner = path[2:] if path[0] == steps else path
+            place = ".".join(map(str, inner))
+            if self._skipped(inner) or inner[0] in _NOT_REPRODUCED:
                 continue
             altered = deepcopy(line)
             _put(altered, path, _other(value))
@@ -212,28 +218,54 @@ class _Recorded:
         if self.market is not None:
             changes["another market"] = lambda told: told["market"].update(fingerprint="0")
             changes["a market without a name"] = lambda told: told["market"].pop("origin")
-        # Values of another type, of every field and every rule.
-        named: dict[str, str] = {}
-        for where in ((), ("config",), (steps, 0)):
-            for key, value in _at(line, where).items():
-                for other in (None, 7 if isinstance(value, str) else "7"):
-                    if other != value and key not in ("versions", "task"):
-                        name = f"{'.'.join(map(str, (*where, key)))} {other!r}"
-                        changes[name] = partial(_put, path=(*where, key), value=other)
-                        named[name] = key
         for name, change in changes.items():
             altered = deepcopy(line)
             change(altered)
-            try:
-                read = self.recording.read(altered)
-                (again,) = self._replayed([altered])
-                told = self.recording.difference(read, again)
-            except ValueError as error:
-                told = str(error)
-                require(named.get(name, "") in told, f"{name}: {told!r} does not name the field")
-            except Exception as error:
-                raise TaskFault(f"{name}: {type(error).__name__}: {error}") from error
-            require(bool(told), f"{name}: nobody notices")
+            require(self._told(name, altered) is not None, f"{name}: nobody notices")
+
+    def check_types(self) -> None:
+        """A value of another type, wherever it stands, is refused or differs from a replay, and is named."""
+        line, steps = self._lines()[0], self.records[0].steps_field
+        cases = [
+            (path, value, other)
+            for path, value in _nodes(line)
+            for other in _VALUES
+            if type(other) is not type(value) and other != value and (path[0] != steps or path[1:2] in ((), (0,)))
+        ]
+        for path, value, other in cases if self.tampered is None else Random(7).sample(cases, self.tampered):
+            altered = deepcopy(line)
+            _put(altered, path, other)
+            name = f"{'.'.join(map(str, path))}: {str(other)[:9]!r}"
+            told, named = self._told(name, altered), [part for part in path if isinstance(part, str)][-1]
+            if told is not None:
+                sound = (named in told and "\n" not in told) or ": recorded " in told
+                require(sound, f"{name}: {told!r} does not name the field")
+            else:
+                # A number may be a valid rule that has no effect on the episode.
+                valid = type(other) in (int, float) and (value is None or type(value) in (int, float))
+                require(valid or self._skipped(path), f"{name}: nobody notices")
+                self.recording.report_page(self.recording.read(altered), self.records[0], "x", self.env.scenario)
+
+    def _skipped(self, path: Sequence[Any]) -> bool:
+        """Tell whether a place is one that a replay need not reproduce."""
+        place = ".".join(map(str, path))
+        return any(f"{place}.".startswith(f"{skipped}.") for skipped in self.recording.unchecked)
+
+    def _told(self, name: str, line: Mapping[str, Any]) -> str | None:
+        """Return how an altered line is refused or differs from its replay, or None."""
+        steps = self.records[0].steps_field
+        try:
+            read = self.recording.read(line)
+            # What a step came to is not read by a replay.
+            causes = [[step["messages"], step["valid"]] for step in line[steps]]
+            key = json.dumps({**line, steps: causes})
+            if key not in self.known:
+                (self.known[key],) = self._replayed([line])
+            return self.recording.difference(read, self.known[key])
+        except ValueError as error:
+            return str(error)
+        except Exception as error:
+            raise TaskFault(f"{name}: {type(error).__name__}: {error}") from error
 
     def check_files(self) -> None:
         """A file that is cut off, empty or of something else is refused with the number of its line."""
@@ -285,13 +317,13 @@ class _Recorded:
                 require(escape(message["content"]) in page, "a report lacks a text")
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401
-    """Return the path and value of every number, text and null in JSON values; lists are paths by place."""
-    if isinstance(value, dict | list) and value:
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _places(inner, (*path, name))
-    elif not isinstance(value, dict | list):
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401
+    """Return the path and value of everything in JSON values; lists are paths by place."""
+    if path:
         yield path, value
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _nodes(inner, (*path, name))
 
 
 def _other(value: Any) -> Any:  # noqa: ANN401

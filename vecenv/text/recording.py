@@ -96,7 +96,7 @@ class Recording(ABC, Generic[Step, Episode]):
         text = env.scenario.text
         assert text is not None
         text.answers_version = version = records[0].versions["answers"]
-        if version not in range(1, ANSWERS_VERSION + 1):
+        if type(version) is not int or version not in range(1, ANSWERS_VERSION + 1):
             raise ValueError(f"answers of version {version!r} are unknown; there are 1 to {ANSWERS_VERSION}")
         recorder, door = self.recorder(env, range(len(records))), TextDoor(env)
         for step in range(len(records[0].steps)):
@@ -156,7 +156,7 @@ def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch
     for name in records[0].params:
         try:
             params[name] = torch.tensor([record.params[name] for record in records], dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise ValueError(f"params: {name} must be numbers of one shape: {error}") from error
     env_ids = torch.tensor([record.env_id for record in records])
     env = VecEnv(scenario, len(records), records[0].seed, device, compiled=False, params=params, env_ids=env_ids)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from vecenv.system.settings import Seed, Within, check_fields
+from vecenv.system.settings import Seed, Within, check_fields, refuse_unknown
 
 _FINITE = Within(limit=sys.float_info.max)
+_Kind = TypeVar("_Kind", bound="StepRecord | EpisodeRecord")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +70,17 @@ class EpisodeRecord:
         """Return a record from JSON values; ValueError if they are not one, or a field is not of its type."""
         place = ""
         try:
-            given = values[cls.steps_field]
+            given, versions, steps = values.get(cls.steps_field), values.get("versions"), []
             if not isinstance(given, list) or not all(isinstance(step, dict) for step in given):
                 raise ValueError(f"{cls.steps_field} must be a list of objects")
-            steps = [cls.step_type(**step) for step in given]
-            versions = {"answers": 1, **values["versions"]}
-            record = cls(**{**values, cls.steps_field: steps, "versions": versions})
-            for number, step in enumerate(steps, 1):
+            for number, step in enumerate(given, 1):
                 place = f"{cls.steps_field} {number}: "
-                check_fields(step, _FINITE)
-                _ = step.action
+                steps.append(_made(cls.step_type, step))
+                if "content" not in (steps[-1].messages or [{}])[-1]:
+                    raise ValueError("messages must end with the content of an answer")
             place = ""
-            check_fields(record, _FINITE)
-            return record
-        except (TypeError, LookupError) as error:
-            raise ValueError(f"not the record of an episode: {error}") from error
+            versions = {"answers": 1, **versions} if isinstance(versions, dict) else versions
+            return _made(cls, {**values, cls.steps_field: steps, "versions": versions})
         except ValueError as error:
             raise ValueError(f"not the record of an episode: {place}{error}") from error
 
@@ -101,6 +98,18 @@ class EpisodeRecord:
         values = json.loads(json.dumps(asdict(self), allow_nan=False))
         del values["grade_parts"]
         return values
+
+
+def _made(kind: type[_Kind], values: Mapping[str, Any]) -> _Kind:
+    """Return a record of a kind; ValueError if a field is unknown, missing or not of its type."""
+    items = fields(kind)
+    refuse_unknown("fields", values, [item.name for item in items])
+    needed = [item.name for item in items if item.default is item.default_factory is MISSING]
+    if lacking := [name for name in needed if name not in values]:
+        raise ValueError(f"{', '.join(lacking)} must be there")
+    made = kind(**values)
+    check_fields(made, _FINITE)
+    return made
 
 
 def write_jsonl(path: Path | str, records: Sequence[EpisodeRecord]) -> None:

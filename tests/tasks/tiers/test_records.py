@@ -87,7 +87,7 @@ def test_replay_of_other_spaces_and_of_a_left_episode(task, changes):
     assert not record.finished and any(day.orders for day in record.days) and replayed(record)
 
 
-def test_replay_of_a_later_episode_with_parameters_of_its_own_and_of_a_former_version(records):
+def test_replay_of_a_later_episode_with_parameters_of_its_own_and_of_a_former_version(records, tmp_path, capsys):
     env = environment(2)
     env.scenario.randomise({"commission": torch.tensor([[0.0], [0.03]], dtype=torch.float64)}, 2)
     env.reset()
@@ -96,6 +96,11 @@ def test_replay_of_a_later_episode_with_parameters_of_its_own_and_of_a_former_ve
     (record,) = RECORDING.record(env, AGENTS["random"](), [1], market=ORIGIN)
     assert record.episode == 1 and record.params == {"commission": [0.03]}
     assert replayed(record) and any(day.costs for day in record.days)
+    write_jsonl(tmp_path / "own.jsonl", [record])
+    assert cli.main(["replay", str(tmp_path / "own.jsonl"), "--report", str(tmp_path / "own.html")]) == 0
+    (tmp_path / "own.jsonl").write_text(json.dumps(record.to_json() | {"params": {"commission": [10**400]}}))
+    assert cli.main(["replay", str(tmp_path / "own.jsonl")]) == 2
+    assert "own.jsonl: line 1: params: commission must be numbers" in " ".join(capsys.readouterr().err.split())
     # What a replay need not reproduce: the package's version, where the market is read, the action space.
     line = records[0].to_json()
     line["versions"]["vecenv"], line["config"]["action"] = "0.0.9", "discrete"
@@ -121,6 +126,32 @@ def test_records_of_older_answers_replay_by_the_rules_of_their_time():
     old[0]["versions"]["answers"] = 3
     with pytest.raises(ValueError, match="answers of version 3 are unknown; there are 1 to 2"):
         replayed(RECORDING.read(old[0]))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (("versions",), [], "versions must be values by name, got []"),
+        (("days",), [[]], "days must be a list of objects"),
+        (("days", 1), {"reward": 0.0}, "days 2: messages, valid, date, orders, holdings"),
+        (("days", 1, "messages"), [], "days 2: messages must end with the content of an answer"),
+        (("days", 1, "messages", 1), {}, "days 2: messages must end with the content of an answer"),
+        (("market", "origin"), {}, "market: origin must name a market, got None"),
+        (("market", "loaded_symbols"), 3, "market: loaded_symbols must be a sequence, got 3"),
+        (("market", "dates"), ["2020-01-01"], "market: dates must have 2 items"),
+        (("market", "paths"), [5, 2], "random walk, seed 0: there are no paths 5 to 2; it has 2"),
+        (("market", "paths"), [-3, 2], "random walk, seed 0: there are no paths -3 to 2; it has 2"),
+    ],
+)
+def test_what_is_no_record_is_refused_by_the_name_of_its_place(records, place, value, told):
+    line = records[0].to_json()
+    at = line
+    for name in place[:-1]:
+        at = at[name]
+    at[place[-1]] = value
+    with pytest.raises(ValueError) as error:
+        replayed(RECORDING.read(line))
+    assert told in str(error.value)
 
 
 def test_the_table_has_every_number_of_every_day(records, tmp_path):
