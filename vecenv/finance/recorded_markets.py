@@ -58,7 +58,7 @@ def recorded_market(
 
 @dataclass(frozen=True)
 class _Named:
-    """What `reproducible` adds, and what it is compared by."""
+    """What `TapeRecorder` adds, and what it is compared by."""
 
     origin: dict[str, Any]
     loaded_symbols: tuple[str, ...]
