@@ -16,7 +16,7 @@ from rich.console import Console
 import vecenv
 from tests.reach_zero import REACH_ZERO, WalkConfig
 from vecenv import registry
-from vecenv.learn import grpo, grpo_config, ppo, report
+from vecenv.learn import group_objective, grpo, ppo, report
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import evaluation_table
 from vecenv.market.validation import MarketDataError
@@ -149,10 +149,10 @@ def test_a_strangers_task_is_found_conforms_and_is_split(walking):
 def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, tmp_path):
     metrics = ppo.PPO(walking(8), ppo.PPOConfig(num_steps=4, minibatches=1, hidden=(8,))).update()
     assert metrics["frames"] == 32 and "hold" not in metrics
-    config = grpo_config.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
+    config = group_objective.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
     assert grpo.GRPO(walking(16), config, 8).update()["frames"] == 20 * 16
     with pytest.raises(ValueError, match="does not tell total_return"):
-        grpo.GRPO(walking(16), replace(config, reward=grpo_config.EpisodeReward(total_return=1.0)), 8).update()
+        grpo.GRPO(walking(16), replace(config, reward=group_objective.EpisodeReward(total_return=1.0)), 8).update()
     evaluation = evaluate(walking(200, seed=3), {name: agent() for name, agent in REACH_ZERO.agents.items()})
     told = evaluation.to_json()["agents"]
     assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]

@@ -9,7 +9,7 @@ from torchrl.data import Categorical, MultiCategorical
 
 import vecenv
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits
-from vecenv.core import compiling, row_calls
+from vecenv.core import compiling, engine
 from vecenv.core.collector import FusedCollector
 from vecenv.core.collector_inputs import References
 from vecenv.core.engine import RowCall
@@ -132,7 +132,7 @@ def compilations(monkeypatch) -> list[int]:
         return compiling.eager_in_place(function)
 
     monkeypatch.setattr(compiling, "compile_in_place", counted)
-    monkeypatch.setattr(row_calls, "LOOKS_BEFORE_COMPILING", EAGER)
+    monkeypatch.setattr(engine, "LOOKS_BEFORE_COMPILING", EAGER)
     return done
 
 
@@ -193,6 +193,6 @@ def test_looks_are_compiled_once_after_so_many_eager_ones(compilations):
 
 @pytest.mark.nightly
 def test_compiled_looks_are_the_eager_ones_bit_for_bit(monkeypatch):
-    monkeypatch.setattr(row_calls, "LOOKS_BEFORE_COMPILING", 0)
+    monkeypatch.setattr(engine, "LOOKS_BEFORE_COMPILING", 0)
     eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
     assert_looks_agree(eager, compiled, [0] * 3, [])

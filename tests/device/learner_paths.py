@@ -8,8 +8,9 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn import evaluation, grpo_config, network_learner, ppo, ppo_ensemble
+from vecenv.learn import evaluation, group_objective, ppo, ppo_ensemble
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
+from vecenv.learn.learner import NetworkLearner
 from vecenv.registry import task_of
 from vecenv.tasks.commands import train, train_settings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -94,12 +95,12 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
 
 def _grpo(trial: Trial, variant: Any) -> None:
     env = make(trial.device, task="single_stock", days=4)
-    worth = grpo_config.EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
+    worth = group_objective.EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
     config = GRPOConfig(variant=variant, minibatches=2, epochs=1, total_frames=3 * ROWS * 4, hidden=(8,), reward=worth)
     _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
 
 
-def _updates(trial: Trial, learner: network_learner.NetworkLearner[Any]) -> None:
+def _updates(trial: Trial, learner: NetworkLearner[Any]) -> None:
     """Make two updates, the second of which is watched, and go on from a state."""
     first = learner.update()
     with trial.part("update"):

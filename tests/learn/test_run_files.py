@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vecenv.learn import checkpoints, run_files
+from vecenv.learn import checkpoints, runs
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.runs import (
     CHECKPOINT,
@@ -26,7 +26,7 @@ from vecenv.learn.runs import (
     read_metrics,
     run,
 )
-from vecenv.system import atomic_files
+from vecenv.system import files
 from vecenv.system.files import WriteLock
 
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def test_a_checkpoint_is_whole_or_the_one_before_whatever_happens(tmp_path, monk
 def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(tmp_path, monkeypatch):
     path, told = tmp_path / CHECKPOINT, []
     save_checkpoint(state_of(1), path)
-    sync, replace = atomic_files.os.fsync, atomic_files.os.replace
+    sync, replace = files.os.fsync, files.os.replace
 
     def synced(descriptor):
         told.append(f"sync {os.readlink(f'/proc/self/fd/{descriptor}')}")
@@ -113,8 +113,8 @@ def test_a_checkpoint_takes_the_place_of_the_one_before_once_it_is_on_the_disk(t
         told.append("replace")
         replace(source, target)
 
-    monkeypatch.setattr(atomic_files.os, "fsync", synced)
-    monkeypatch.setattr(atomic_files.os, "replace", replaced)
+    monkeypatch.setattr(files.os, "fsync", synced)
+    monkeypatch.setattr(files.os, "replace", replaced)
     save_checkpoint(state_of(2), path)
     assert told == [f"sync {path}.partial", "replace", f"sync {tmp_path}"]
     assert update_of(tmp_path) == 2
@@ -167,13 +167,13 @@ def test_a_full_disk_ends_the_run_in_a_sentence_that_names_what_is_kept(tmp_path
 
 
 def test_a_second_interruption_waits_for_the_checkpoint(tmp_path, monkeypatch, capfd):
-    save = run_files.save_checkpoint
+    save = runs.save_checkpoint
 
     def interrupted(state, path):
         os.kill(os.getpid(), signal.SIGINT)
         save(state, path)
 
-    monkeypatch.setattr(run_files, "save_checkpoint", interrupted)
+    monkeypatch.setattr(runs, "save_checkpoint", interrupted)
     on_update = lambda metrics: metrics["update"] == 2 and os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     # A shell that starts the tests in the background makes them ignore Ctrl+C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -190,7 +190,7 @@ def test_a_second_interruption_waits_for_the_checkpoint(tmp_path, monkeypatch, c
 
 def test_a_checkpoint_is_never_of_an_update_without_its_row(tmp_path, monkeypatch):
     """Neither after an interruption between the two, nor after a power cut: the row is on the disk first."""
-    write, sync, save, told = MetricsLog.write, MetricsLog.sync, run_files.save_checkpoint, []
+    write, sync, save, told = MetricsLog.write, MetricsLog.sync, runs.save_checkpoint, []
 
     def interrupted(self, metrics):
         if metrics["update"] == 3:
@@ -199,7 +199,7 @@ def test_a_checkpoint_is_never_of_an_update_without_its_row(tmp_path, monkeypatc
 
     monkeypatch.setattr(MetricsLog, "write", interrupted)
     monkeypatch.setattr(MetricsLog, "sync", lambda self: told.append("row") or sync(self))
-    monkeypatch.setattr(run_files, "save_checkpoint", lambda *given: told.append("checkpoint") or save(*given))
+    monkeypatch.setattr(runs, "save_checkpoint", lambda *given: told.append("checkpoint") or save(*given))
     with pytest.raises(KeyboardInterrupt):
         run(Counter(5), tmp_path)
     assert update_of(tmp_path) == 2

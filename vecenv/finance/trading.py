@@ -104,9 +104,12 @@ class Trading(Domain):
     def watch(self, env: VecEnv) -> Watch:
         return _Accounts(env)
 
-    def blocks_of(self, env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
+    def began(self, env: VecEnv, ended: Rows, ids: Tensor) -> tuple[Tensor, Tensor]:
         state: Any = ended.state
-        return independent_groups(state.path.cpu(), state.start_day.cpu(), 1)[0]
+        return state.path, state.start_day
+
+    def blocks_of(self, first: Tensor, second: Tensor) -> Tensor:
+        return independent_groups(first, second, 1)[0]
 
     def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
         """Return ``market_rows``, the number of distinct days of the market, of any path."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from vecenv.core.collector import FusedCollector
@@ -110,12 +111,17 @@ class Domain:
         """Return what reads the episodes that begin in every row."""
         return Watch()
 
-    def blocks_of(self, env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
-        """Return the blocks of ended episodes, on the CPU: those of one saw the same days or start. Shape: (E,)."""
+    def began(self, env: VecEnv, ended: Rows, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return two whole numbers below 2^53 that tell where ended episodes began. Shape of each: (E,)."""
         if self.blocks is not None:
             # Windows that start anywhere may overlap.
-            return self.blocks(ended.state).cpu() // (env.scenario.longest or 1)
-        return ((ended.episode << 32) + env.start_ids[ids]).cpu()
+            start = self.blocks(ended.state) // (env.scenario.longest or 1)
+            return start, torch.zeros_like(start)
+        return ended.episode, env.start_ids[ids]
+
+    def blocks_of(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the blocks of episodes by where they `began`: those of one saw the same days or start. Shape: (E,)."""
+        return (first << 32) + second
 
     def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
         """Return metrics of the states of a rollout, of any batch shape."""
@@ -165,17 +171,25 @@ def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     The bounds of their 95% intervals, of names with ``_low`` and ``_high``, are NaN of fewer than three blocks of time.
     ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
     """
+    return _told(env, _columns(env, ended, ids))
+
+
+def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
+    """Return index, start (two numbers) and outcomes of episodes on the CPU, one copy. Shape: (3 + outcomes, E)."""
     if not len(ids):
-        return _told(_outcome_names(env), {}, ids)
-    values = {name: values.cpu() for name, values in outcome_values(env, ended, ids).items()}
-    return _told(_outcome_names(env), values, domain_of(env).blocks_of(env, ended, ids))
+        return torch.zeros(3 + len(_outcome_names(env)), 0, dtype=torch.float64)
+    told = (ids, *domain_of(env).began(env, ended, ids), *outcome_values(env, ended, ids).values())
+    return torch.stack([column.double() for column in told]).cpu()
 
 
-def _told(names: list[str], values: Mapping[str, Tensor], blocks: Tensor) -> dict[str, float]:
-    """Return the means and bounds of values by block (E,), NaN of none."""
-    found: dict[str, float] = {}
-    for name in names:
-        interval = jackknife_interval(values[name], blocks) if len(blocks) else (math.nan,) * 3
+def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
+    """Return the means and bounds of the outcomes of episodes, given their `_columns`; NaN of none."""
+    _, first, second, *values = columns
+    blocks, found = domain_of(env).blocks_of(first.long(), second.long()) if len(first) else first, {}
+    for name, value in zip(_outcome_names(env), values, strict=True):
+        # A mean of grades is one of float32, as they are.
+        value = value.float() if name == "grade" else value
+        interval = jackknife_interval(value, blocks) if len(blocks) else (math.nan,) * 3
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
     return found
 
@@ -194,17 +208,13 @@ def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[st
     env, rows = collector.env, collector.rows()
     step, ids = rows.done.nonzero(as_tuple=True)
     each = env.num_envs // num_members
-    values = outcome_values(env, rows[step, ids], ids) if len(ids) else {}
-    by_member = {name: value.cpu() for name, value in values.items()}
-    member, metrics = (ids // each).cpu(), []
+    columns, metrics = _columns(env, rows[step, ids], ids), []
     rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
     for number, reward in enumerate(rewards):
-        own = (member == number).nonzero()[:, 0]
-        found: dict[str, float] = {"reward": reward, "episodes": len(own)}
+        own = columns[:, columns[0] // each == number]
+        found: dict[str, float] = {"reward": reward, "episodes": own.shape[1]}
         found |= domain_of(env).of_steps(rows[:, number * each : (number + 1) * each].state)
-        blocks = domain_of(env).blocks_of(env, rows[step[own], ids[own]], ids[own]) if len(own) else own
-        told = {name: value[own] for name, value in by_member.items()}
-        metrics.append(found | _told(_outcome_names(env), told, blocks))
+        metrics.append(found | _told(env, own))
     return metrics
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
-from vecenv.learn import cppo, dqn, ppo_ensemble, sac, validated_ensemble, validation
+from vecenv.learn import cppo, dqn, ppo_ensemble, sac, validation
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.evaluation import evaluate
@@ -333,7 +333,7 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     spans = {"Validation": settings.validation(tape)} if validated else {}
     trained = with_validation(settings, learner, TILTS, spans)
     assert isinstance(learner, ppo_ensemble.EnsemblePPO)
-    assert isinstance(trained, validated_ensemble.ValidatedEnsemble) == validated
+    assert isinstance(trained, validation.ValidatedEnsemble) == validated
     log = MetricsLog(tmp_path)
     log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})
     log.close()

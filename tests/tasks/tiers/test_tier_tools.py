@@ -9,8 +9,8 @@ import torch
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
+from vecenv.finance.account_figures import holdings_figure
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.report import holdings_figure
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
