@@ -185,7 +185,8 @@ def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
 def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
     """Return the means and bounds of the outcomes of episodes, given their `_columns`; NaN of none."""
     _, first, second, *values = columns
-    blocks, found = domain_of(env).blocks_of(first.long(), second.long()) if len(first) else first, {}
+    found: dict[str, float] = {}
+    blocks = domain_of(env).blocks_of(first.long(), second.long()) if len(first) else first
     for name, value in zip(_outcome_names(env), values, strict=True):
         # A mean of grades is one of float32, as they are.
         value = value.float() if name == "grade" else value
