@@ -126,6 +126,7 @@ def _import(file: Path) -> None:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[file.stem]
         lines = [each.lineno for each in extract_tb(error.__traceback__) if each.filename == module.__file__]
         at = f", line {lines[-1]}" if lines else ""
         raise ImportError(f"--import {file}{at}: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Evaluation of agents on the same episodes, and the domain of a task: what episodes tell beside their reward."""
+"""Evaluation of agents on the same episodes: grades, outcomes and rewards with confidence intervals."""
 
 from __future__ import annotations
 
@@ -210,6 +210,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         blocks=worlds if domain.blocks is None else domain.blocks(env.state).cpu(),
         scale=domain.scale,
     )
+    # Before the first step: bounds are computed at the start of episodes.
     made = domain.evaluation(env, **fields)
     records = {name: play(env, agent, seed, eager) for name, agent in agents.items()}
     return Evaluation(records=records, **fields) if made is None else made(records)
