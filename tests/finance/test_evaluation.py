@@ -17,7 +17,7 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
-from vecenv.learn.domain import AgentRecord, members_metrics, outcomes
+from vecenv.learn.domain import AgentRecord, Domain, members_metrics, outcomes
 from vecenv.learn.domain import episode_metrics as metrics_of_rollout
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.intervals import Interval, interval_text, short_text, student_quantile
@@ -295,3 +295,19 @@ def test_without_an_episode_there_is_no_mean_and_without_an_account_no_return():
     env = VecEnv(REACH_ZERO.build(), 3, compiled=False)
     for ids in (torch.arange(0), torch.arange(3)):
         assert list(outcomes(env, env.rows_of(ids)[0], ids)) == ["grade", "grade_low", "grade_high"]
+
+
+def test_episodes_that_began_alike_are_one_block_without_accounts():
+    env = vecenv.make(REACH_ZERO, 4, compile=False)
+    env.reset_groups(2, 2, 0)
+    plain, windows = Domain(), Domain(blocks=lambda state: torch.tensor([0, 19, 20, 39]))
+    assert len(plain.blocks_of(*plain.began(env, env.rows, torch.arange(4))).unique()) == 2
+    again = env.rows.replace(episode=torch.tensor([0, 1, 0, 0]))
+    assert plain.blocks_of(*plain.began(env, again, torch.arange(4))).unique(return_counts=True)[1].tolist() == [
+        1,
+        2,
+        1,
+    ]
+    # Windows that start anywhere overlap up to the longest episode, 20 steps.
+    found = windows.blocks_of(*windows.began(env, env.rows, torch.arange(4))).unique(return_inverse=True)[1]
+    assert found.tolist() == [0, 0, 1, 1]

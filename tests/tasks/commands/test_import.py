@@ -25,7 +25,8 @@ def place(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    sys.modules.pop("my_task", None)
+    for name in ("my_task", "beside"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.assembly
@@ -42,7 +43,8 @@ def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place):
 
 
 def test_files_that_fail_are_told_with_their_line(place, capsys):
-    (place / "fails.py").write_text("import math\n\n\ndef half(x):\n    return x / 0\n\n\nhalf(1)\n")
+    (place / "beside.py").write_text("ONE = 1\n")
+    (place / "fails.py").write_text("from beside import ONE\n\n\ndef half(x):\n    return x / 0\n\n\nhalf(ONE)\n")
     (place / "json.py").write_text("")
     for file, told in (
         ("fails.py", "--import fails.py, line 5: ZeroDivisionError: division by zero"),
