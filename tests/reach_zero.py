@@ -11,7 +11,7 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Bounded
 
-from vecenv import Scenario, Task, TaskText
+from vecenv import Scenario, Task, TextInterface
 from vecenv.core.random import uniform
 from vecenv.learn.domain import Domain
 
@@ -62,7 +62,7 @@ class ReachZero(Scenario[Walk]):
         return {"distance": state.position.abs()}
 
 
-class WalkText(TaskText):
+class WalkText(TextInterface):
     def __init__(self, scenario: ReachZero) -> None:
         self.scenario = scenario
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vecenv.market.tape import MarketTape
     from vecenv.registry import Task, make, register, task_names
     from vecenv.text.door import TextDoor
-    from vecenv.text.task_text import TaskText
+    from vecenv.text.interface import TextInterface
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "MarketTape",
     "Scenario",
     "Task",
-    "TaskText",
     "TextDoor",
+    "TextInterface",
     "VecEnv",
     "make",
     "register",
@@ -33,7 +33,7 @@ _HOMES = {
     "MarketTape": "vecenv.market.tape",
     "Scenario": "vecenv.core.scenario",
     "Task": "vecenv.registry",
-    "TaskText": "vecenv.text.task_text",
+    "TextInterface": "vecenv.text.interface",
     "TextDoor": "vecenv.text.door",
     "VecEnv": "vecenv.core.env",
     "make": "vecenv.registry",

@@ -19,8 +19,8 @@ from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import refuse_unknown
+from vecenv.text.interface import TextInterface
 from vecenv.text.recording import Recording
-from vecenv.text.task_text import TaskText
 
 GROUP = "vecenv.tasks"
 
@@ -52,7 +52,7 @@ class Task:
         actions: returns what an action is under a config, for learners that need it: a single choice, numbers within
             bounds, or another one. By default any; what is not as it says is refused once there is an environment.
         domain: what episodes tell beside reward, grade and outcomes, what agents are compared with, and how.
-        text: makes the `TaskText` of a scenario.
+        text: makes the `TextInterface` of a scenario.
         spoken: returns the config for agents that act by text.
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
         recording: of episodes; None for a task whose episodes are not recorded.
@@ -66,7 +66,7 @@ class Task:
     outcomes: Mapping[str, str] = field(default_factory=dict)
     actions: Callable[[Any], Actions] = lambda config: "any"
     domain: Domain = field(default_factory=Domain)
-    text: Callable[[Any], TaskText] | None = None
+    text: Callable[[Any], TextInterface] | None = None
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
     recording: Recording[Any, Any] | None = None

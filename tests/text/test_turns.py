@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import vecenv
 from tests.reach_zero import REACH_ZERO, WalkText
 from vecenv.text.door import TextDoor
-from vecenv.text.task_text import TaskText
+from vecenv.text.interface import TextInterface
 from vecenv.text.tool_calls import ToolCall
 from vecenv.text.turns import TextRows, TextRules
 
@@ -106,7 +106,7 @@ def test_doors_and_rows_that_there_are():
     silent = vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False)
     # A task that has said nothing about answers has none to offer.
     text = WalkText(REACH_ZERO.build())
-    assert text.examples() == () and text.acted(None) is None and TaskText.random_answer(text, None) == ""
+    assert text.examples() == () and text.acted(None) is None and TextInterface.random_answer(text, None) == ""
     for call, words in (
         (lambda: TextRows(silent, TextRules()), "'reach_nothing' has no text"),
         (lambda: text_rows(1, TextRules(tools=("moon",))), "unknown tools moon"),

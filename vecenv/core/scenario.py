@@ -98,7 +98,7 @@ class Scenario(ABC, Generic[State]):
         off_scale: why ``"reward"`` or ``"block N"`` of the observation is far from order one on random play, if it is.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
-        text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
+        text: renders observations and parses actions as text, a `vecenv.TextInterface`; None without one.
         files: what it was read from, beside the files that its settings name.
     """
 

@@ -20,7 +20,7 @@ from vecenv.tasks.agent_market.text.parse import OrderLanguage
 from vecenv.tasks.agent_market.text.render import Renderer, Shown
 from vecenv.tasks.agent_market.tools import MarketTools
 from vecenv.tasks.agent_market.trading import Trading
-from vecenv.text.task_text import TaskText
+from vecenv.text.interface import TextInterface
 
 MARKET = (
     "You trade one stock in a limit order book among background agents, whom your orders move. There are {steps} "
@@ -67,7 +67,7 @@ def system_prompt(goal: str, steps: int, seconds: float, grammar: str, auction_s
     return f"{market.format(steps=steps, seconds=seconds, tick_seconds=auction_seconds)}{goal}\n{grammar}"
 
 
-class MarketText(TaskText):
+class MarketText(TextInterface):
     """Renders rows and parses answers of a market's task."""
 
     def __init__(self, scenario: MarketScenario) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.text.language import LobLanguage
-from vecenv.text.task_text import TaskText
+from vecenv.text.interface import TextInterface
 
 SYSTEM = (
     "You trade one coin on an exchange. There are {steps} steps of {seconds:g} seconds. At each you are shown the "
@@ -32,7 +32,7 @@ RESTING = """
 Orders that you do not name stay. A bid or ask that would trade at once is refused. Prices are multiples of {tick}."""
 
 
-class LobText(TaskText):
+class LobText(TextInterface):
     """Renders rows and parses answers of a task whose config shows levels of the book."""
 
     def __init__(self, scenario: CryptoLob) -> None:

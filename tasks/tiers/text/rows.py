@@ -12,9 +12,9 @@ from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
 from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.text.render import TextRenderer
+from vecenv.text.interface import TextInterface
 from vecenv.text.money import sign_of
 from vecenv.text.symbol_names import shown_names, slots_by_name, told_names
-from vecenv.text.task_text import TaskText
 
 ORDERS = """\
 Orders of a day, on one line, separated by ;
@@ -42,7 +42,7 @@ def system_prompt(symbols: Sequence[str], days: int) -> str:
     return TASK.format(days=days) + order_grammar(symbols)
 
 
-class TierText(TaskText):
+class TierText(TextInterface):
     """Renders observations and parses answers for rows of a tier scenario."""
 
     def __init__(self, scenario: TierRules) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text.answers import SignalLanguage
+from vecenv.text.interface import TextInterface
 from vecenv.text.symbol_names import told_names
-from vecenv.text.task_text import TaskText
 
 NO_NEWS = "no news"
 
@@ -28,7 +28,7 @@ SYSTEM = (
 )
 
 
-class RatingText(TaskText):
+class RatingText(TextInterface):
     """Renders rows and reads answers."""
 
     def __init__(self, scenario: NewsSignals) -> None:

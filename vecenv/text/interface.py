@@ -13,7 +13,7 @@ from vecenv.text.answer_lines import ANSWERS_VERSION, AnswerLanguage
 from vecenv.text.tool_calls import Tools
 
 
-class TaskText(ABC):
+class TextInterface(ABC):
     """Renders observations and parses actions, for B rows at a time.
 
     States are those of the task's scenario, with batch (B,). Texts may hold only what a tensor agent observes.
