@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
     from vecenv.core.scenario import Drawing, Scenario
+    from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm
     from vecenv.market.tape import MarketTape
     from vecenv.registry import Task, make, register, task_names
     from vecenv.text.door import TextDoor
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Algorithm",
     "Drawing",
     "FusedCollector",
     "MarketTape",
@@ -22,12 +24,16 @@ __all__ = [
     "TextDoor",
     "TextInterface",
     "VecEnv",
+    "algorithm_named",
+    "algorithm_names",
     "make",
     "register",
+    "register_algorithm",
     "task_names",
 ]
 
 _HOMES = {
+    "Algorithm": "vecenv.learn",
     "Drawing": "vecenv.core.scenario",
     "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",
@@ -36,8 +42,11 @@ _HOMES = {
     "TextInterface": "vecenv.text.interface",
     "TextDoor": "vecenv.text.door",
     "VecEnv": "vecenv.core.env",
+    "algorithm_named": "vecenv.learn",
+    "algorithm_names": "vecenv.learn",
     "make": "vecenv.registry",
     "register": "vecenv.registry",
+    "register_algorithm": "vecenv.learn",
     "task_names": "vecenv.registry",
 }
 

@@ -25,9 +25,9 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.cppo import CPPOConfig, EnsembleCPPO
-from vecenv.learn.ppo import PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
+from vecenv.learn.cppo import CPPO, CPPOConfig
+from vecenv.learn.members import MembersPolicy, ensemble_of, row_seeds
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.market.bars import CLOSE
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
@@ -224,10 +224,10 @@ def _trained_and_traded(
     )
     ppo = replace(settings.ppo, total_frames=FRAMES, by_reference=False, benchmark_kl=config.benchmark_kl)
     if batch.algorithm == "ppo":
-        learner = EnsemblePPO(env, ppo, seeds)
+        learner = ensemble_of(PPO)(env, ppo, seeds)
     else:
         common = {item.name: getattr(ppo, item.name) for item in fields(PPOConfig)}
-        learner = EnsembleCPPO(env, replace(TAIL, **common, weigh_risk=batch.form == "trajectory"), seeds)
+        learner = ensemble_of(CPPO)(env, replace(TAIL, **common, weigh_risk=batch.form == "trajectory"), seeds)
     run(learner)
     members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
     varied = _varied(batch.score, batch.strengths, count)

@@ -14,8 +14,8 @@ import torch
 import vecenv
 from vecenv.benchmarks.harness import Point, Workload
 from vecenv.benchmarks.throughput.cases import CaseConfig
+from vecenv.learn.members import ensemble_of, row_seeds
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 
 WORKLOADS: dict[str, tuple[str, dict[str, Any], PPOConfig]] = {
     "symbols": (
@@ -46,7 +46,7 @@ def _beside(config: CaseConfig, name: str, threads: int) -> Sequence[Workload]:
     made: dict[str, Any] = {"device": config.on(), "compile": config.compile, **rules}
     one = PPO(vecenv.make(task, rows, **made), learning)
     together = vecenv.make(task, members * rows, **made, **row_seeds(range(members), rows))
-    all_of_them = EnsemblePPO(together, learning, range(members))
+    all_of_them = ensemble_of(PPO)(together, learning, range(members))
     steps, who = rows * learning.num_steps, f"{members} members"
     return [
         Workload("one, rollout", one.collect, steps),

@@ -19,22 +19,14 @@ from vecenv.core.checks import device_named
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
-from vecenv.learn.a2c import A2C
-from vecenv.learn.cppo import CPPO, EnsembleCPPO
-from vecenv.learn.ddpg import DDPG
-from vecenv.learn.dqn import DQN
+from vecenv.learn import algorithm_named
 from vecenv.learn.ensemble import Diversity, diversity_line
-from vecenv.learn.exact import Exact
-from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.members import Members, ensemble_of, row_seeds
 from vecenv.learn.policies import make_network
-from vecenv.learn.ppo import PPO
-from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.report import evaluation_table, parts_table
 from vecenv.learn.runs import Runnable, telling_what_is_kept
 from vecenv.learn.runs import run as run_learner
-from vecenv.learn.sac import SAC
-from vecenv.learn.td3 import TD3
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
@@ -82,14 +74,6 @@ LOCKSTEP = 0.5
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
-
-LEARNERS = {
-    "ppo": PPO, "cppo": CPPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact,
-}  # fmt: skip
-"""Learners of a policy by algorithm, all but those that compare groups."""
-
-ENSEMBLES = {"ppo": EnsemblePPO, "cppo": EnsembleCPPO}
-"""Learners of several seeds as one batch, by the algorithms of `STACKED`."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +177,7 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
 
 def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
     smooth = task_named(settings.task).domain.smooth
-    return smooth(config) if smooth is not None and settings.algorithm == "exact" else config
+    return smooth(config) if smooth is not None and algorithm_named(settings.algorithm).smooth else config
 
 
 def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
@@ -231,7 +215,7 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
             start_from_initial(settings, learner, run.folder, shared.first)
             trained = with_validation(settings, learner, shared.config, shared.spans)
             seconds = _train(shared, run, trained, fresh, lock)
-            if isinstance(trained, EnsemblePPO | ValidatedEnsemble):
+            if isinstance(trained, Members | ValidatedEnsemble):
                 write_members(trained, runs_of_seeds(settings, run.folder), run.folder)
             else:
                 write_initial_policy(learner, run.folder)
@@ -244,13 +228,10 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
 def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
-    config = settings.learner_config()
+    algorithm, config = algorithm_named(settings.algorithm), settings.learner_config()
     if settings.ensemble is not None:
-        seeds = range(config.seed, config.seed + settings.ensemble)
-        return ENSEMBLES[settings.algorithm](env, config, seeds)
-    if isinstance(config, GRPOConfig):
-        return GRPO(env, config, settings.group_size)
-    return LEARNERS[settings.algorithm](env, config)
+        return ensemble_of(algorithm.learner)(env, config, range(config.seed, config.seed + settings.ensemble))
+    return algorithm.learner(env, config, *([settings.group_size] if algorithm.groups else []))
 
 
 def with_validation(
@@ -273,7 +254,7 @@ def with_validation(
     # Policies of symbols train on some of them and are validated on all.
     network = None if settings.symbols_per_path is None else make_network(env, learner.config)
     validation, often = Validation(env, settings.seed, network), (settings.evaluations, settings.patience)
-    if isinstance(learner, EnsemblePPO):
+    if isinstance(learner, Members):
         return ValidatedEnsemble(learner, validation, *often)
     return ValidatedLearner(learner, validation, *often)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn import NEEDED, Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ddpg import DDPGConfig
@@ -15,7 +16,7 @@ from vecenv.learn.dqn import DQNConfig
 from vecenv.learn.ensemble import Kind
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
-from vecenv.learn.off_policy import ContinuousConfig, OffPolicyConfig
+from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.runs import RunSeed
 from vecenv.learn.sac import SACConfig
@@ -43,17 +44,16 @@ SHORTENED = "short_form"
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
-SAMPLING = ("ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg")
-"""Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
-
-STACKED = ("ppo", "cppo")
-"""Algorithms whose seeds can be trained as an ensemble in one batch."""
-
 TaskConfig = TypeVar("TaskConfig")
 PolicyConfig: TypeAlias = (
     PPOConfig | A2CConfig | DQNConfig | SACConfig | TD3Config | DDPGConfig | GRPOConfig | ExactConfig
 )
 """Settings of a policy's learner."""
+
+
+def algorithms_that(hold: Callable[[Algorithm], bool]) -> list[str]:
+    """Return the names of the algorithms of which something holds."""
+    return [name for name in algorithm_names() if hold(algorithm_named(name))]
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     def rows(self) -> int:
         """Return the number of sub-environments; a ValueError if groups, task or model do not fit the algorithm."""
-        if self.algorithm != "grpo":
+        algorithm = algorithm_named(self.algorithm)
+        if not algorithm.groups:
             if self.model is not None:
                 raise ValueError("a language model learns by --algorithm grpo")
-            if self.algorithm == "exact" and task_named(self.task).domain.smooth is None:
-                raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
+            if algorithm.smooth and task_named(self.task).domain.smooth is None:
+                raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm {self.algorithm} needs")
             self._check_actions()
             config = getattr(self, self.algorithm)
             if isinstance(config, OffPolicyConfig):
@@ -203,18 +204,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     def _check_actions(self) -> None:
         """Check that the algorithm can learn the kind of actions, as far as the task tells without its market."""
-        task, config = task_named(self.task), getattr(self, self.algorithm)
-        if self.algorithm == "dqn":
-            needed, fits = "a single choice", task.actions(self.env) in ("one choice", "any")
-        elif isinstance(config, ContinuousConfig):
-            needed, fits = "numbers within bounds", task.actions(self.env) in ("numbers", "any")
-        else:
-            return
-        if not fits:
+        algorithm = algorithm_named(self.algorithm)
+        if not algorithm.learns(task_named(self.task).actions(self.env)):
             chosen = f" with env.action {self.env.action}" if hasattr(self.env, "action") else ""
             raise ValueError(
-                f"--algorithm {self.algorithm} needs actions that are {needed}, which those of task {self.task!r}"
-                f"{chosen} are not"
+                f"--algorithm {self.algorithm} needs actions that are {NEEDED[algorithm.actions]}, which those of task "
+                f"{self.task!r}{chosen} are not"
             )
 
     def learner_config(self) -> PolicyConfig:
@@ -226,14 +221,17 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         names = without_effect() if simulated else super().inapplicable()
         if simulated:
             names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
-        if self.algorithm == "grpo":
-            names["num_envs"] = f"--algorithm {', '.join(SAMPLING)} or exact"
+        groups = algorithm_named(self.algorithm).groups
+        if groups:
+            *several, last = algorithms_that(lambda one: not one.groups)
+            names["num_envs"] = f"--algorithm {', '.join(several)} or {last}"
         else:
-            names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
-        names |= {name: f"--algorithm {name}" for name in (*SAMPLING, "exact") if name != self.algorithm}
+            names |= dict.fromkeys(("num_groups", "group_size"), "--algorithm grpo")
+        others = [name for name in algorithm_names() if name != self.algorithm and hasattr(self, name)]
+        names |= {name: f"--algorithm {name}" for name in others}
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
-        if self.algorithm == "grpo" and self.model is not None:
+        if groups and self.model is not None:
             names |= dict.fromkeys(("grpo", "seeds"), "--algorithm grpo without --model")
             names |= dict.fromkeys(("initial", "beside", "symbols_per_path"), "a training without --model")
         else:
@@ -248,8 +246,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["sharpe_temperature"] = "--combine weighted"
         if self.ensemble is not None:
             names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
-        if self.algorithm not in STACKED:
-            names["ensemble"] = f"a training by --algorithm {' or '.join(STACKED)}"
+        if not algorithm_named(self.algorithm).ensemble:
+            known = " or ".join(algorithms_that(lambda one: one.ensemble))
+            names["ensemble"] = f"a training by --algorithm {known}"
         names |= self._risk_without_effect()
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
@@ -260,7 +259,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         by_task = getattr(self.env, "weighs_trajectories", None)
         if by_task is None:
             return {}
-        by_learner = self.algorithm == "cppo" and self.cppo.weigh_risk
+        by_learner = getattr(getattr(self, self.algorithm), "weigh_risk", False)
         names = {}
         if by_learner and not by_task:
             names["cppo.weigh_risk"] = "--env.risk-strength above 0 and --env.risk-form trajectory"
@@ -295,8 +294,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         env = config_of(task) if options.model is None else task_named(task).default_text_config()
         settings = cls(task=task, market=default_market(task), env=env)
         for place, values in presets.items():
-            if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
-                values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
+            for name in algorithms_that(lambda one: one.extends is not None):
+                extended = values.get(algorithm_named(name).extends)
+                if isinstance(extended, dict) and isinstance(values.get(name, {}), dict):
+                    values[name] = {**extended, **values.get(name, {})}
             settings = with_values(settings, values | {"task": task}, str(place), NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
 

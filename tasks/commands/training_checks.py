@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.finance.trading import Trading
+from vecenv.learn import algorithm_named
+from vecenv.learn.members import check_stackable
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT
-from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.market.load import generator_of
 from vecenv.registry import task_named
@@ -18,7 +19,7 @@ from vecenv.tasks.commands.applicable import in_effect
 from vecenv.tasks.commands.comparison import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.market_settings import OF_FILES
 from vecenv.tasks.commands.other_runs import check_beside, check_initial
-from vecenv.tasks.commands.train_settings import NOT_IN_FILES, SAMPLING, STACKED, TrainSettings
+from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings, algorithms_that
 
 MAY_CHANGE_OF_RUN = ("seeds", "patience", "episodes", "combine", "sharpe_temperature", "beside", "device", "compile")
 """Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
@@ -68,8 +69,8 @@ def check_ensemble(settings: TrainSettings) -> None:
     """Reject what cannot be trained as one batch, before the market is made."""
     if settings.ensemble is None:
         return
-    if settings.algorithm not in STACKED:
-        known = " or ".join(STACKED)
+    if not algorithm_named(settings.algorithm).ensemble:
+        known = " or ".join(algorithms_that(lambda one: one.ensemble))
         raise ValueError(f"--ensemble trains policies of --algorithm {known} as one batch, not of {settings.algorithm}")
     if settings.seeds > 1:
         raise ValueError("either --ensemble trains several policies as one batch, or --seeds one after the other")
@@ -103,7 +104,7 @@ def _check_combining(settings: TrainSettings) -> None:
 
 def _check_size(settings: TrainSettings, rows: int) -> None:
     """Reject rollout sizes beyond the memory before the market is made; the environment checks its own size."""
-    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in SAMPLING else 1
+    steps = getattr(getattr(settings, settings.algorithm), "num_steps", 1)
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)

@@ -18,8 +18,8 @@ from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.figures import dependence_figure
 from vecenv.learn.intervals import Interval
 from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.members import Members, metrics_of_member
 from vecenv.learn.policies import load_policy
-from vecenv.learn.ppo_ensemble import EnsemblePPO, metrics_of_member
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.learn.runs import METRICS, MetricsLog, read_metrics, telling_what_is_kept
 from vecenv.learn.validation import ValidatedEnsemble
@@ -176,7 +176,7 @@ def _shown_beside(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str,
     return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given | policies_beside(settings)
 
 
-def write_members(trained: EnsemblePPO | ValidatedEnsemble, runs: Sequence[SeedRun], folder: Path) -> None:
+def write_members(trained: Members[Any] | ValidatedEnsemble, runs: Sequence[SeedRun], folder: Path) -> None:
     """Write checkpoint, log, settings and untrained policy of every member into the folder of its seed."""
     learner = trained.learner if isinstance(trained, ValidatedEnsemble) else trained
     with telling_what_is_kept(checkpoint_path(folder), KEPT):

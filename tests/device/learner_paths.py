@@ -8,11 +8,11 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn import evaluation, group_objective, ppo, ppo_ensemble
+from vecenv.learn import algorithm_named, evaluation, group_objective, members, ppo
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.learner import NetworkLearner
 from vecenv.registry import task_of
-from vecenv.tasks.commands import train, train_settings
+from vecenv.tasks.commands import train_settings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 STEPS = 6
@@ -67,7 +67,7 @@ def learner_path(name: str) -> Path:
         rules, settings = UPDATES[name]
         algorithm = name.split()[0].lower()
         config = replace(getattr(train_settings.TrainSettings(env=StockTradingConfig()), algorithm), **settings)
-        return lambda trial: _updates(trial, train.LEARNERS[algorithm](_environment(trial, **rules), config))
+        return lambda trial: _updates(trial, algorithm_named(algorithm).learner(_environment(trial, **rules), config))
     if name in ENSEMBLES:
         return lambda trial: _ensemble(trial, ENSEMBLES[name])
     kind, _, which = name.partition(" ")
@@ -87,10 +87,10 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
     options = {"num_paths": 2, "num_days": 330, "seed": 5}
     env = vecenv.make(
         num_envs=ROWS, market_options=options, device=trial.device, compile=trial.device == "cuda", **SHORT,
-        action="tilt", **ppo_ensemble.row_seeds((3, 4), ROWS // 2),
+        action="tilt", **members.row_seeds((3, 4), ROWS // 2),
     )  # fmt: skip
     config = ppo.PPOConfig(**EPOCH | {"total_frames": 3 * ROWS // 2 * STEPS} | settings)
-    _updates(trial, ppo_ensemble.EnsemblePPO(env, config, (3, 4)))
+    _updates(trial, members.ensemble_of(ppo.PPO)(env, config, (3, 4)))
 
 
 def _grpo(trial: Trial, variant: Any) -> None:

@@ -2,10 +2,13 @@
 
 import copy
 from dataclasses import replace
+from importlib import metadata
 
 import pytest
 import torch
 
+import vecenv
+from vecenv import learn
 from vecenv.core import compiling
 from vecenv.finance.quarters import QuarterConfig
 from vecenv.learn import runs
@@ -220,8 +223,8 @@ class Careless(DQN):
 
 
 class Blind(PPO):
-    def minimise(self, batch, largest_kl=None):
-        return dict(zip(self.loss_metrics, self.optimise(batch, largest_kl).tolist(), strict=True))
+    def named(self, names, values, losses=0):
+        return super().named(names, values)
 
 
 class Trusting(A2C):
@@ -283,3 +286,25 @@ def test_a_broken_learner_is_told_what_is_broken(kind, monkeypatch):
     case = replace(learner_case(name), make=kind)
     with pytest.raises(LearnerFault, match=f"^{name}: {BROKEN[kind]}"):
         check_learner(case, compiled=kind is Miscounted)
+
+
+def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
+    monkeypatch.setattr(learn, "_registered", {})
+    names = ["ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg", "exact", "grpo"]
+    records = [vecenv.algorithm_named(name) for name in names]
+    assert vecenv.algorithm_names() == names == [record.name for record in records]
+    assert [type(record.config()).__name__.removesuffix("Config").lower() for record in records] == names
+    assert [record.name for record in records if record.ensemble] == ["ppo", "cppo"]
+    fits = {kind: [record.name for record in records if not record.learns(kind)] for kind in ("one choice", "numbers")}
+    assert fits == {"one choice": ["sac", "td3", "ddpg"], "numbers": ["dqn"]}
+    own = vecenv.Algorithm(name="own", summary="one's own", learner=PPO, config=PPOConfig)
+    assert vecenv.register_algorithm(own) is vecenv.register_algorithm(own) is vecenv.algorithm_named("own")
+    assert vecenv.algorithm_names() == [*names, "own"] and vecenv.algorithm_named(own) is own
+    for name in ("own", "ppo"):
+        with pytest.raises(ValueError, match=f"there is an algorithm '{name}' already"):
+            vecenv.register_algorithm(replace(own, name=name, summary="another"))
+    with pytest.raises(ValueError, match=r"unknown algorithm 'reinforce'; there are ppo, cppo, .*, own"):
+        vecenv.algorithm_named("reinforce")
+    installed = metadata.EntryPoint("theirs", "vecenv.learn.a2c:ALGORITHM", learn.GROUP)
+    monkeypatch.setattr(learn, "_installed", lambda: [installed])
+    assert vecenv.algorithm_names() == [*names, "theirs", "own"] and vecenv.algorithm_named("theirs").learner is A2C

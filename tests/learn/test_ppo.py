@@ -13,9 +13,9 @@ from tests.learn.small_tasks import SMALL_PPO, planted_env
 from tests.small_env import make_env, same_bits, small_tape
 from vecenv import VecEnv
 from vecenv.learn.a2c import a2c_losses
-from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig, EnsembleCPPO
+from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig
+from vecenv.learn.members import ensemble_of, means_of_members, member_metric, metrics_of_member, row_seeds
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
-from vecenv.learn.ppo_ensemble import EnsemblePPO, means_of_members, member_metric, metrics_of_member, row_seeds
 from vecenv.learn.runs import update_seed
 
 
@@ -218,7 +218,7 @@ def make(rules, num_envs, **identity):
 def ensemble(case="flat", seeds=SEEDS, **settings):
     rules, config = CASES[case]
     env = make(rules, ROWS * len(seeds), **row_seeds(seeds, ROWS))
-    return (EnsembleCPPO if case == "tails" else EnsemblePPO)(env, replace(config, **settings), seeds)
+    return ensemble_of(CPPO if case == "tails" else PPO)(env, replace(config, **settings), seeds)
 
 
 def single(case, seed):
@@ -265,13 +265,13 @@ def test_what_cannot_be_one_batch_is_refused():
     with pytest.raises(ValueError, match="needs at least two members, got 1"):
         ensemble(seeds=(1,))
     with pytest.raises(ValueError, match="35 sub-environments cannot be shared evenly by 3 members"):
-        EnsemblePPO(make(TRADING, 35), MEMBER, SEEDS)
+        ensemble_of(PPO)(make(TRADING, 35), MEMBER, SEEDS)
     with pytest.raises(ValueError, match="target_kl stops one learner's epochs"):
         ensemble(target_kl=0.01)
     with pytest.raises(ValueError, match="by_reference keeps one table for one policy"):
         ensemble(by_reference=True)
     with pytest.raises(ValueError, match="curriculum follows a schedule by its results, which members cannot share"):
-        EnsemblePPO(make({"task": "curriculum", "tiers": ("single_stock",)}, 36), MEMBER, SEEDS)
+        ensemble_of(PPO)(make({"task": "curriculum", "tiers": ("single_stock",)}, 36), MEMBER, SEEDS)
     with pytest.raises(ValueError, match=r"the checkpoint has the members \[3, 7, 5\], not \[3, 7, 6\]"):
         ensemble(seeds=(3, 7, 6)).load_state_dict({"members": [3, 7, 5]})
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.learner import Trained
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
 from vecenv.learn.runs import Metrics, run
@@ -95,3 +96,8 @@ def train(
     """Train A2C; for the arguments see `vecenv.learn.runs.run`."""
     learner = A2C(env, config or A2CConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="a2c", summary="one step of the policy gradient for each rollout", learner=A2C, config=A2CConfig
+)

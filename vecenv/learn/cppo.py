@@ -38,9 +38,9 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
+from vecenv.learn import Algorithm
 from vecenv.learn.learner import Trained
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, member_metric
 from vecenv.learn.returns import discounted_sums
 from vecenv.learn.runs import Metrics, run
 from vecenv.system.settings import Fraction, NotNegative, Positive
@@ -143,11 +143,7 @@ def risk_weighed(reward: Tensor, level: Tensor) -> Tensor:
     return torch.where(reward > 0, reward / level, reward * level)
 
 
-__all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "EnsembleCPPO", "train"]
-
-
-_STATE = ("nu", "multiplier", "carried_return")
-"""Tensors of a checkpoint beside those of PPO."""
+__all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "train"]
 
 
 def check_risk_levels(env: VecEnv) -> None:
@@ -179,26 +175,33 @@ def risk_levels(collector: FusedCollector) -> Tensor:
     return torch.stack(levels).float()
 
 
-class _TailsPenalised(PPO):
-    """What learns with penalised tails: one learner, or several of one batch, each with numbers of its own."""
+class CPPO(PPO):
+    """CVaR-PPO learner; `train` runs it. Several members have a threshold and a multiplier each.
+
+    Raises:
+        ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
+        TypeError: there is no head for the environment's actions.
+    """
 
     config: CPPOConfig
+    of_members = ("nu", "multiplier")
+    of_rows = ("carried_return",)
 
-    def __init__(self, env: VecEnv, config: CPPOConfig, *members: Any) -> None:  # noqa: ANN401
+    def __init__(self, env: VecEnv, config: CPPOConfig) -> None:
         if config.weigh_risk:
             check_risk_levels(env)
-        super().__init__(env, config, *members)
+        super().__init__(env, config)
         shape = self.reward_scale.deviation().shape
         self.nu = torch.full(shape, config.nu_start, device=env.device)
         self.multiplier = torch.full(shape, config.lam_start, device=env.device)
         self.carried_return = torch.zeros(env.num_envs, device=env.device)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {name: getattr(self, name).clone() for name in _STATE}
+        return super().state_dict() | {name: getattr(self, name).clone() for name in (*self.of_members, *self.of_rows)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for name in _STATE:
+        for name in (*self.of_members, *self.of_rows):
             getattr(self, name).copy_(state[name])
 
     def collect(self) -> None:
@@ -216,11 +219,8 @@ class _TailsPenalised(PPO):
         config = self.config
         self.multiplier.add_(config.lam_lr * (config.beta - self.nu)).clamp_(min=config.lam_low_bound)
         metrics = super().learn()
-        self.nu.copy_(config.nu_delay * self.told[0])
-        return metrics | self.told_metrics()
-
-    def told_metrics(self) -> Metrics:
-        return dict(zip(CVAR_METRICS, self.told.tolist(), strict=True))
+        self.nu.copy_(config.nu_delay * self.told[..., 0])
+        return metrics | self.named(CVAR_METRICS, self.told)
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
         """Subtract the penalty of each step's trajectory; see `OnPolicyLearner.learned_advantages`."""
@@ -238,33 +238,8 @@ class _TailsPenalised(PPO):
         flags = (penalty.short.float(), penalty.capped.float())
         shares = (flag.unflatten(1, shape).mean((0, -1)) for flag in flags)
         mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape))
-        self.told = torch.stack([mean, self.nu, self.multiplier, *shares])
+        self.told = torch.stack([mean, self.nu, self.multiplier, *shares], -1)
         return advantages - penalty.amount
-
-
-class CPPO(_TailsPenalised):
-    """CVaR-PPO learner; `train` runs it.
-
-    Raises:
-        ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
-        TypeError: there is no head for the environment's actions.
-    """
-
-
-class EnsembleCPPO(_TailsPenalised, EnsemblePPO):
-    """CVaR-PPO of S members of one batch, each with its own threshold and multiplier; see `EnsemblePPO`."""
-
-    def told_metrics(self) -> Metrics:
-        metrics: Metrics = {}
-        for seed, told in zip(self.seeds, self.told.T.tolist(), strict=True):
-            metrics |= {member_metric(name, seed): value for name, value in zip(CVAR_METRICS, told, strict=True)}
-        return metrics
-
-    def member_state(self, number: int) -> dict[str, Any]:
-        each = self.env.num_envs // self.num_members
-        own = {name: getattr(self, name)[number].clone() for name in ("nu", "multiplier")}
-        carried = self.carried_return[number * each : (number + 1) * each].clone()
-        return super().member_state(number) | own | {"carried_return": carried}
 
 
 def train(
@@ -278,3 +253,13 @@ def train(
     """Train CVaR-PPO; for the arguments see `vecenv.learn.runs.run`."""
     learner = CPPO(env, config or CPPOConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="cppo",
+    summary="PPO that penalises episodes whose return falls short",
+    learner=CPPO,
+    config=lambda: CPPOConfig(num_steps=16),
+    ensemble=True,
+    extends="ppo",
+)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.learner import Trained
 from vecenv.learn.off_policy import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
@@ -74,3 +75,12 @@ def train(
     """Train DDPG; for the arguments see `vecenv.learn.runs.run`."""
     learner = DDPG(env, config or DDPGConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="ddpg",
+    summary="a critic of actions and an actor that climbs it, with replay",
+    learner=DDPG,
+    config=DDPGConfig,
+    actions="numbers",
+)

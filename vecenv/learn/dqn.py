@@ -23,6 +23,7 @@ from torchrl.data import Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, EpisodeStream, step_bits
+from vecenv.learn import Algorithm
 from vecenv.learn.heads import FORBIDDEN
 from vecenv.learn.learner import Trained
 from vecenv.learn.networks import Network
@@ -212,3 +213,12 @@ def train(
     """Train DQN; for the arguments see `vecenv.learn.runs.run`."""
     learner = DQN(env, config or DQNConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="dqn",
+    summary="values of a single choice, with replay",
+    learner=DQN,
+    config=DQNConfig,
+    actions="one choice",
+)

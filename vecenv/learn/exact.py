@@ -24,6 +24,7 @@ from torchrl.data import Bounded
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
+from vecenv.learn import Algorithm
 from vecenv.learn.domain import rollout_metrics
 from vecenv.learn.heads import clamp_inward
 from vecenv.learn.learner import NetworkLearner, Trained
@@ -155,3 +156,12 @@ def train(
     """Train by the exact gradient; for the arguments see `vecenv.learn.runs.run`."""
     learner = Exact(env, config or ExactConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="exact",
+    summary="the gradient through the account itself, without a critic",
+    learner=Exact,
+    config=ExactConfig,
+    smooth=True,
+)

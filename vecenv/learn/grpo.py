@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, refilled, rollout_seed, step_credit
 from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig, group_losses
 from vecenv.learn.learner import Learner, Trained
@@ -184,3 +185,12 @@ def train(
     """Train GRPO; for the arguments see `vecenv.learn.runs.run`."""
     learner = GRPO(env, config or GRPOConfig(), group_size)
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="grpo",
+    summary="comparison of episodes with the same start, without a critic, and its variants",
+    learner=GRPO,
+    config=GRPOConfig,
+    groups=True,
+)

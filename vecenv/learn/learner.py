@@ -292,8 +292,13 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         epoch is made once the mean ``approx_kl`` of one exceeds ``largest_kl``. A loss that is not finite raises a
         FloatingPointError.
         """
-        means = checked_losses(self, self.optimise(batch, largest_kl).tolist())
-        return dict(zip(self.loss_metrics, means, strict=True))
+        return self.named(self.loss_metrics, self.optimise(batch, largest_kl), len(self.loss_metrics))
+
+    def named(self, names: Sequence[str], values: Tensor, losses: int = 0) -> Metrics:
+        """Return metrics by name, of which so many first ones are losses, which are finite. Shape: (names,)."""
+        told = values.tolist()
+        checked_losses(self, told[:losses])
+        return dict(zip(names, told, strict=True))
 
     def optimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Tensor:
         """Make the optimiser steps of `minimise`, and return the means of the metrics. Shape: `losses_shape`."""

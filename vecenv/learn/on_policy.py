@@ -53,6 +53,12 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         TypeError: there is no head for the environment's actions.
     """
 
+    of_members: tuple[str, ...] = ()
+    """Names of the tensors of a state, beside those of this class, of which each of several members has one."""
+
+    of_rows: tuple[str, ...] = ()
+    """Names of those of which each row has one."""
+
     def __init__(self, env: VecEnv, config: Config) -> None:
         steps = config.num_steps * env.num_envs // self.num_members
         if steps % config.minibatches:
@@ -88,9 +94,14 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def learn(self) -> Metrics:
         values, advantages, targets = self.advantages()
-        metrics = self.minimise(self.batch_of(advantages, targets), self.largest_kl())
-        explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
-        return metrics | {"explained_variance": float(explained)}
+        losses = self.optimise(self.batch_of(advantages, targets), self.largest_kl())
+        explained = self.explained_variance(values, targets).unsqueeze(-1)
+        names, told = (*self.loss_metrics, "explained_variance"), torch.cat([losses, explained], -1)
+        return self.named(names, told, len(self.loss_metrics))
+
+    def explained_variance(self, values: Tensor, targets: Tensor) -> Tensor:
+        """Return the share of the targets' variance that the critic's values explain. Shapes: (T, N) -> ()."""
+        return 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
 
     def largest_kl(self) -> float | None:
         """Return the approximate KL divergence that stops the epochs of an update: mostly none does."""

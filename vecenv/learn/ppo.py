@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.learner import Trained
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
@@ -75,7 +76,17 @@ def ppo_losses(
     )
 
 
-__all__ = ["CHECKPOINT", "LOSS_METRICS", "PPO", "PPOConfig", "Trained", "load_policy", "ppo_losses", "train"]
+__all__ = [
+    "ALGORITHM",
+    "CHECKPOINT",
+    "LOSS_METRICS",
+    "PPO",
+    "PPOConfig",
+    "Trained",
+    "load_policy",
+    "ppo_losses",
+    "train",
+]
 
 
 class PPO(OnPolicyLearner[PPOConfig]):
@@ -135,3 +146,13 @@ def train(
     """Train PPO; for the arguments see `vecenv.learn.runs.run`."""
     learner = PPO(env, config or PPOConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="ppo",
+    summary="the clipped policy gradient, with a critic",
+    learner=PPO,
+    # Short rollouts: more updates per frame, and an earlier first update.
+    config=lambda: PPOConfig(num_steps=16),
+    ensemble=True,
+)

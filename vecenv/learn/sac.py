@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.heads import TanhNormalHead
 from vecenv.learn.learner import Trained
 from vecenv.learn.off_policy import ContinuousConfig, ContinuousLearner, critic_losses
@@ -115,3 +116,12 @@ def train(
     """Train SAC; for the arguments see `vecenv.learn.runs.run`."""
     learner = SAC(env, config or SACConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="sac",
+    summary="random actions with as much entropy as is asked for, with replay",
+    learner=SAC,
+    config=SACConfig,
+    actions="numbers",
+)

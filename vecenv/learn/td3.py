@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn import Algorithm
 from vecenv.learn.learner import Trained
 from vecenv.learn.off_policy import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
@@ -99,3 +100,12 @@ def train(
     """Train TD3; for the arguments see `vecenv.learn.runs.run`."""
     learner = TD3(env, config or TD3Config())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
+
+
+ALGORITHM = Algorithm(
+    name="td3",
+    summary="two critics of actions and an actor that moves less often, with replay",
+    learner=TD3,
+    config=TD3Config,
+    actions="numbers",
+)

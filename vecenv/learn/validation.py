@@ -11,9 +11,9 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.domain import domain_of, reference_agents
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.ppo_ensemble import EnsemblePPO, means_of_members, member_metric
 from vecenv.learn.runs import Metrics, differences, scenario_of
 
 METRICS = (
@@ -166,9 +166,9 @@ class ValidatedEnsemble(ValidatedLearner):
         counts: validations of each member since its best one.
     """
 
-    learner: EnsemblePPO
+    learner: Members[Any]
 
-    def __init__(self, learner: EnsemblePPO, validation: Validation, evaluations: int, patience: int | None) -> None:
+    def __init__(self, learner: Members[Any], validation: Validation, evaluations: int, patience: int | None) -> None:
         super().__init__(learner, validation, evaluations, patience)
         self.bests = [self._kept_of(number, -math.inf, 0, math.nan) for number in range(learner.num_members)]
         self.counts = [0] * learner.num_members

@@ -10,13 +10,13 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.cppo import CPPO, CPPOConfig, EnsembleCPPO
+from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.members import ensemble_of, row_seeds
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.testing.aim import LONGEST, aim_env
@@ -91,8 +91,6 @@ _KINDS: dict[str, tuple[Any, Any, Callable[..., tuple[float, list[torch.Tensor]]
     "grpo": (lambda env, config: GRPO(env, config, ROWS // 2), GRPOConfig(**_GROUPS), grpo_loss),
 }
 
-_MEMBERS = {"ppo": EnsemblePPO, "cppo": EnsembleCPPO}
-
 _SCRATCH = frozenset({"gradients", "epsilon", "so_far", "told"})
 
 
@@ -125,7 +123,7 @@ def learner_case(name: str, actions: str | None = None, ensemble: bool = False, 
         return aim_env(given, MEMBERS * num_envs, compiled=compiled, **row_seeds((seed, seed + 1), num_envs))
 
     def members(env: VecEnv, config: Any) -> Any:  # noqa: ANN401
-        return _MEMBERS[name](env, config, range(config.seed, config.seed + MEMBERS))
+        return ensemble_of(kind)(env, config, range(config.seed, config.seed + MEMBERS))
 
     return LearnerCase(
         name=", ".join(told),

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
-from vecenv.learn import cppo, dqn, ppo_ensemble, sac, validation
+from vecenv.learn import cppo, dqn, members, sac, validation
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.evaluation import evaluate
@@ -327,12 +327,12 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     given = {"validation_fraction": 0.3} if validated else {}
     settings = settings_on(place, seed=4, ensemble=2, **given)
     tape = settings.tape(TILTS)
-    rows = ppo_ensemble.row_seeds(range(4, 6), 16)
+    rows = members.row_seeds(range(4, 6), 16)
     env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
     learner = new_learner(settings, env)
     spans = {"Validation": settings.validation(tape)} if validated else {}
     trained = with_validation(settings, learner, TILTS, spans)
-    assert isinstance(learner, ppo_ensemble.EnsemblePPO)
+    assert isinstance(learner, members.Members)
     assert isinstance(trained, validation.ValidatedEnsemble) == validated
     log = MetricsLog(tmp_path)
     log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})

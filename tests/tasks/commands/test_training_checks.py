@@ -127,7 +127,7 @@ def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
     assert asked[2:4] == [(16 * 2 * 64, "2 steps of 16 sub-environments"), (1024 * 64, "1,024 kept steps")]
     asked.clear()
     checked(algorithm="exact", exact=exact.ExactConfig(num_steps=5))
-    assert asked[0] == (16 * 64, "1 steps of 16 sub-environments")
+    assert asked[0] == (16 * 5 * 64, "5 steps of 16 sub-environments")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     for bf16 in (False, True):
         checked(ppo=PPOConfig(bf16=bf16))

@@ -1,4 +1,4 @@
-"""PPO of several members as one batch: stacked parameters, one collector, and one optimiser step for all of them.
+"""Several members that learn as one batch: stacked parameters, one collector, one optimiser step for all of them.
 
 Member s has the rows [s N, (s + 1) N) of the environment, and its own initial weights, shuffles, moments of the inputs,
 scale of the rewards, advantages and gradient norm. So it learns what a single run of its seed learns, up to rounding,
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,9 +20,9 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
+from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
+from vecenv.learn.runs import Metrics, origin, update_seed
 
 
 def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
@@ -54,8 +55,11 @@ class MembersPolicy(ActorPolicy):
         return tuple(tensor.flatten(0, 1) for tensor in acted)
 
 
-class EnsemblePPO(PPO):
-    """PPO of S members, by their seeds, on the rows of `row_seeds`; `vecenv.learn.runs.run` runs it.
+Config = TypeVar("Config", bound=OnPolicyConfig)
+
+
+class Members(OnPolicyLearner[Config], Generic[Config]):
+    """S members, by their seeds, on the rows of `row_seeds`: put before a learner, it learns for all of them.
 
     Its metrics are the means over the members, and those of each by `member_metric`; ``frames`` and
     ``total_frames`` are those of one member. The seed of its config is that of the first member.
@@ -66,7 +70,7 @@ class EnsemblePPO(PPO):
         TypeError: there is no head for the environment's actions.
     """
 
-    def __init__(self, env: VecEnv, config: PPOConfig, seeds: Sequence[int]) -> None:
+    def __init__(self, env: VecEnv, config: Config, seeds: Sequence[int]) -> None:
         self.seeds, self.num_members = tuple(seeds), len(seeds)
         if self.num_members < 2:
             raise ValueError(f"an ensemble needs at least two members, got {self.num_members}")
@@ -124,15 +128,15 @@ class EnsemblePPO(PPO):
         mapped = torch.vmap(super().clipped_gradients)
         return mapped(parameters, mean, deviation, observation, others, constants)
 
-    def learn(self) -> Metrics:
-        values, advantages, targets = self.advantages()
-        losses = self.optimise(self.batch_of(advantages, targets)).tolist()
+    def explained_variance(self, values: Tensor, targets: Tensor) -> Tensor:
         errors, spread = (self._by_member(tensor).var((0, 2)) for tensor in (targets - values, targets))
-        explained = (1 - errors / spread.clamp(min=1e-12)).tolist()
+        return 1 - errors / spread.clamp(min=1e-12)
+
+    def named(self, names: Sequence[str], values: Tensor, losses: int = 0) -> Metrics:
+        """Return the metrics of every member. Shape: (S, names)."""
         metrics: Metrics = {}
-        for seed, own, share in zip(self.seeds, losses, explained, strict=True):
-            named = dict(zip(self.loss_metrics, checked_losses(self, own), strict=True))
-            metrics |= _of_member(named | {"explained_variance": share}, seed)
+        for seed, own in zip(self.seeds, values.unbind(), strict=True):
+            metrics |= _of_member(super().named(names, own, losses), seed)
         return metrics
 
     def episode_metrics(self) -> Metrics:
@@ -223,14 +227,21 @@ class EnsemblePPO(PPO):
             **stacked,
             **running,
             "optimiser": adam | {"state": moments},
-            "discounted_return": state["discounted_return"][own].clone(),
+            **{name: state[name][number].clone() for name in self.of_members},
+            **{name: state[name][own].clone() for name in ("discounted_return", *self.of_rows)},
             "environment": environment | alone,
         }
 
 
-def check_stackable(config: PPOConfig) -> None:
+@cache
+def ensemble_of(learner: type[OnPolicyLearner[Any]]) -> type[Members[Any]]:
+    """Return the learner of several seeds as one batch, made from environment, settings and seeds; see `Members`."""
+    return type(f"Ensemble{learner.__name__}", (Members, learner), {})
+
+
+def check_stackable(config: OnPolicyConfig) -> None:
     """Raise ValueError naming a setting that members of one batch cannot have."""
-    if config.target_kl is not None:
+    if getattr(config, "target_kl", None) is not None:
         raise ValueError("target_kl stops one learner's epochs: it must be none for an ensemble in one batch")
     if config.by_reference:
         raise ValueError("by_reference keeps one table for one policy: it cannot be used by an ensemble in one batch")
