@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
+from vecenv.finance.recorded_markets import check_same_market, recorded_market
 from vecenv.finance.trading import Trading
 from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
@@ -21,6 +22,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.system.settings import refuse_unknown
 from vecenv.text.interface import TextInterface
 from vecenv.text.recording import Recording
+from vecenv.text.records import EpisodeRecord
 
 GROUP = "vecenv.tasks"
 
@@ -112,6 +114,23 @@ class Task:
         scenario.outcomes = self.outcomes
         if self.text is not None:
             scenario.text = self.text(scenario)
+        return scenario
+
+    def scenario_of(
+        self, record: EpisodeRecord, market: str | None = None, device: torch.device | str = "cpu"
+    ) -> Scenario:
+        """Recreate the rules and the market of a record; ``market``, a file or generator, replaces the recorded one.
+
+        Raises:
+            ValueError: the rules are unknown or invalid, or the market cannot be made or is another one.
+        """
+        if self.market is None and market is not None:
+            raise ValueError(f"{record.task} simulates its own market, so --market {market} cannot be used")
+        config = self.check_recording().config(record, self.config(), self.spoken)
+        if self.market is None:
+            return self.build(config=config)
+        scenario = self.build(recorded_market(record.market, self.market(config), market, device), config)
+        check_same_market(scenario.tape, record.market, market)  # type: ignore[attr-defined]
         return scenario
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +12,13 @@ from vecenv.core.env import VecEnv
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.learn.agents import Agent
 from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.system.page_figures import page_figure
 from vecenv.tasks.agent_market.seat_state import SeatState, own_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vecenv.tasks.agent_market.records import MarketEpisode
 
 PRICES_SHOWN = 60
 """Price ticks of the heat map above and below the mid's range."""
@@ -139,3 +142,39 @@ def execution_figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> di
         played(env, agent, seed)
         shortfalls[name] = env.info()["shortfall"].cpu().numpy()
     return figures | {"shortfall": shortfall_figure(shortfalls)}
+
+
+def recorded_book_figure(record: MarketEpisode, reference: MarketEpisode, other: str, scenario: Any) -> Figure:  # noqa: ANN401
+    """Draw the book of a recorded episode, from the first step on."""
+    turns = record.turns
+    quotes = np.array([[price if size else np.nan for price, size in turn.quotes] for turn in turns], float)
+    shown = Played(
+        tick=np.array([turn.tick for turn in turns]),
+        mid=np.array([turn.mid / record.price_tick for turn in turns]),
+        # Sides first in a record, prices and quantities first in a state.
+        ladder=np.array([turn.ladder for turn in turns]).transpose(0, 2, 1, 3),
+        quotes=quotes,
+        shares=np.array([[turn.shares] for turn in turns], float),
+    )
+    return book_figure(shown, "the agent", record.price_tick)
+
+
+def account_figure(record: MarketEpisode, reference: MarketEpisode, other: str, scenario: Any) -> Figure:  # noqa: ANN401
+    """Draw position, fills and the task's first outcome over an episode, beside those of a baseline."""
+    figure, (outcome, position) = page_figure([1.2, 1.0], 4.6)
+    name = next(iter(record.turns[0].outcomes))
+    for curve, label, colour in ((reference, other, "#8a8f98"), (record, "agent", COLOURS[0])):
+        tick = [0, *(turn.tick for turn in curve.turns)]
+        outcome.plot(tick[1:], [turn.outcomes[name] for turn in curve.turns], color=colour, label=label, linewidth=2)
+        position.step(tick, [0, *(turn.shares for turn in curve.turns)], where="post", color=colour, linewidth=1.8)
+    for label, marker, colour in (("bought", "^", COLOURS[2]), ("sold", "v", COLOURS[1])):
+        marked = [turn for turn in record.turns if getattr(turn, label)]
+        height = [turn.outcomes[name] for turn in marked]
+        ticks = [turn.tick for turn in marked]
+        outcome.scatter(ticks, height, marker=marker, color=colour, s=36, zorder=3, label=label)
+    outcome.axhline(0, color="#8a8f98", linewidth=0.8)
+    outcome.set_ylabel(name.replace("_", " "))
+    outcome.legend(frameon=False, loc="best", ncols=2)
+    position.set(ylabel="shares held", xlabel="tick")
+    figure.align_ylabels()
+    return figure

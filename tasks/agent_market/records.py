@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,13 +13,12 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.registry import task_named
+from vecenv.tasks.agent_market.figures import account_figure, recorded_book_figure
 from vecenv.tasks.agent_market.orders import Order
-from vecenv.tasks.agent_market.report import market_report
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.agent_market.seat_state import SeatState
 from vecenv.tasks.agent_market.text.market_text import MarketText
-from vecenv.text.recorder import Recorder, chat
-from vecenv.text.recording import Recording, recorded_config
+from vecenv.text.recording import Columns, Figures, Recording
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 
@@ -64,98 +63,8 @@ class MarketEpisode(EpisodeRecord):
         return self.config["price_tick"]
 
 
-def step_rows(record: MarketEpisode) -> list[dict[str, Any]]:
-    """Return the numbers of each step, by column: outcomes of the task are ``outcome/NAME``."""
-    names = ("tick", "bought", "sold", "shares", "cash", "equity", "mid", "valid", "reward")
-    return [
-        {"step": number, "num_orders": len(turn.orders)}
-        | {name: getattr(turn, name) for name in names}
-        | {f"outcome/{name}": value for name, value in turn.outcomes.items()}
-        for number, turn in enumerate(record.turns, 1)
-    ]
-
-
 _KNOWN = frozenset(map(int, Order)) - {Order.NONE, Order.INVALID}
 _PRICED = frozenset({Order.BUY_LIMIT, Order.SELL_LIMIT, Order.BID, Order.ASK})
-
-
-def _told(kind: int, price: int, shares: int) -> dict[str, Any]:
-    """Return an order by names, its price only where it is read."""
-    priced = kind in _PRICED and shares > 0
-    return {"kind": Order(kind).name, "price": price if priced else None, "shares": shares}
-
-
-class MarketRecorder(Recorder[MarketStep, MarketEpisode]):
-    """Steps an environment of the agent-based market and records the current episode of some of its rows."""
-
-    episode = MarketEpisode
-
-    def check(self, env: VecEnv) -> None:
-        if not isinstance(env.scenario, MarketScenario):
-            raise ValueError(f"only episodes of the agent-based market are recorded, not of {env.scenario.name!r}")
-
-    @property
-    def scenario(self) -> MarketScenario:
-        assert isinstance(self.env.scenario, MarketScenario)
-        return self.env.scenario
-
-    def decided(self, rows: Rows, ids: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the orders that actions ask for, and those that are carried out. Shape of each: (B, J, 3)."""
-        scenario = self.scenario
-
-        def one(state: SeatState, action: Tensor) -> tuple[Tensor, Tensor]:
-            asked = action if action.ndim == 2 else scenario.chosen_orders(state, action)
-            return asked, scenario.orders(state, action)
-
-        return torch.vmap(one)(rows.state, action)
-
-    def recorded(
-        self,
-        ids: Tensor,
-        seen: Sequence[str],
-        said: Sequence[str] | None,
-        decided: tuple[Tensor, Tensor],
-        reward: Tensor,
-    ) -> list[MarketStep]:
-        rows, _ = self.env.rows_of(ids)
-        state, text = rows.state, self.scenario.text
-        assert isinstance(text, MarketText)
-        info = {name: value.tolist() for name, value in self.env.engine.bound().of_rows(ids).info(rows).items()}
-        asked, listed = (orders.tolist() for orders in decided)
-        own, ladder = state.own[:, 1:3].transpose(1, 2), state.ladder.transpose(1, 2)
-        columns = (reward, state.tick, state.last_traded, state.shares, own, ladder)
-        steps = []
-        for row, (paid, tick, (bought, sold), shares, quotes, levels) in enumerate(
-            zip(*(column.tolist() for column in columns), strict=True)
-        ):
-            valid = not any(kind == Order.INVALID for kind, _, _ in asked[row])
-            written = text.language.written(asked[row]) if valid else Order.INVALID.name
-            steps.append(
-                MarketStep(
-                    messages=chat(seen[row], written if said is None else said[row]),
-                    valid=valid,
-                    reward=paid,
-                    tick=tick,
-                    orders=[_told(*order) for order in listed[row] if order[0] in _KNOWN],
-                    bought=bought,
-                    sold=sold,
-                    shares=shares,
-                    **{name: info[name][row] for name in ("cash", "equity", "mid")},
-                    quotes=quotes,
-                    ladder=levels,
-                    outcomes={name: info[name][row] for name in self.scenario.outcomes},
-                )
-            )
-        return steps
-
-    def whole(self, start: Any, state: Any, info: Mapping[str, list[Any]]) -> list[dict[str, Any]]:  # noqa: ANN401
-        columns = (start.doubled_mid.tolist(), start.parent.tolist(), info["total_return"])
-        tick = self.scenario.config.price_tick
-        return [
-            {"start": doubled_mid * tick / 2, "parent": parent, "total_return": total_return}
-            for doubled_mid, parent, total_return in zip(*columns, strict=True)
-        ]
-
 
 FORMS = {"currency": "{:+,.2f}", "share": "{:+.2%}", "count": "{:,.4g}"}
 """Formats of outcomes by unit."""
@@ -164,26 +73,80 @@ FORMS = {"currency": "{:+,.2f}", "share": "{:+.2%}", "count": "{:,.4g}"}
 class MarketRecording(Recording[MarketStep, MarketEpisode]):
     """Records of the tasks of the agent-based market."""
 
-    recorder = MarketRecorder
+    episode = MarketEpisode
+    scenario = MarketScenario
+    family = "the agent-based market"
     step_name = "step"
     # Texts are parsed into lists of orders in any action space.
     unchecked = ("versions.vecenv", "config.action")
+    columns: ClassVar[Columns] = {
+        "step": None,
+        "num_orders": lambda record, turn: len(turn.orders),
+        **dict.fromkeys(("tick", "bought", "sold", "shares", "cash", "equity", "mid", "valid", "reward")),
+        "outcome": lambda record, turn: turn.outcomes,
+    }
+    figures: ClassVar[Figures] = {"Order book": recorded_book_figure, "Account": account_figure}
+    metadata = ("versions", "task", "config", "seed", "env_id", "episode")
 
-    def scenario(
-        self, record: MarketEpisode, market: str | None = None, device: torch.device | str = "cpu"
-    ) -> Scenario:
-        if market is not None:
-            raise ValueError(f"{record.task} simulates its own market, so --market {market} cannot be used")
-        task = task_named(record.task)
-        return task.build(config=recorded_config(task.config(), record.config))
+    def decided(self, env: VecEnv, rows: Rows, ids: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the orders that actions ask for, and those that are carried out. Shape of each: (B, J, 3)."""
+        scenario = env.scenario
+        assert isinstance(scenario, MarketScenario)
+
+        def one(state: SeatState, action: Tensor) -> tuple[Tensor, Tensor]:
+            asked = action if action.ndim == 2 else scenario.chosen_orders(state, action)
+            return asked, scenario.orders(state, action)
+
+        return torch.vmap(one)(rows.state, action)
+
+    def step_columns(
+        self,
+        env: VecEnv,
+        ids: Tensor,
+        state: SeatState,
+        info: Mapping[str, list[Any]],
+        decided: tuple[Tensor, Tensor],
+    ) -> dict[str, Sequence[Any]]:
+        text = env.scenario.text
+        assert isinstance(text, MarketText)
+        asked, carried_out = (orders.tolist() for orders in decided)
+        valid = [not any(kind == Order.INVALID for kind, _, _ in orders) for orders in asked]
+        bought, sold = state.last_traded.T.tolist()
+        return {
+            "answer": [
+                text.language.written(orders) if known else Order.INVALID.name
+                for orders, known in zip(asked, valid, strict=True)
+            ],
+            "valid": valid,
+            "tick": state.tick.tolist(),
+            "orders": [[_by_name(*order) for order in orders if order[0] in _KNOWN] for orders in carried_out],
+            "bought": bought,
+            "sold": sold,
+            "shares": state.shares.tolist(),
+            **{name: info[name] for name in ("cash", "equity", "mid")},
+            "quotes": state.own[:, 1:3].transpose(1, 2).tolist(),
+            "ladder": state.ladder.transpose(1, 2).tolist(),
+            "outcomes": [{name: info[name][row] for name in env.scenario.outcomes} for row in range(len(ids))],
+        }
+
+    def episode_columns(
+        self,
+        env: VecEnv,
+        start: SeatState,
+        state: SeatState,
+        info: Mapping[str, list[Any]],
+        steps: Sequence[Sequence[MarketStep]],
+    ) -> dict[str, Sequence[Any]]:
+        tick = env.scenario.config.price_tick  # type: ignore[attr-defined]
+        return {
+            "start": [doubled_mid * tick / 2 for doubled_mid in start.doubled_mid.tolist()],
+            "parent": start.parent.tolist(),
+            "total_return": info["total_return"],
+        }
 
     def title(self, record: MarketEpisode) -> str:
-        seconds = self._seconds(record)
+        seconds = record.config["ticks_per_step"] * record.config["tick_seconds"]
         return f"{record.task}, seed {record.seed}, row {record.env_id}, {len(record.turns)} steps of {seconds:g} s"
-
-    @staticmethod
-    def _seconds(record: MarketEpisode) -> float:
-        return record.config["ticks_per_step"] * record.config["tick_seconds"]
 
     def result(self, record: MarketEpisode) -> dict[str, Any]:
         return {"steps": len(record.turns), "outcomes": record.turns[-1].outcomes if record.turns else {}}
@@ -191,7 +154,7 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
     def origin(self, record: MarketEpisode) -> dict[str, Any]:
         return {"episode": record.episode}
 
-    def told(self, step: MarketStep, scenario: Scenario) -> list[tuple[str, str]]:
+    def step_lines(self, step: MarketStep, scenario: Scenario) -> list[tuple[str, str]]:
         lines = []
         for name, shares, style in (("Bought", step.bought, "green"), ("Sold", step.sold, "magenta")):
             if shares:
@@ -202,26 +165,40 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
             asked = any(order["kind"] == kind and order["shares"] for order in step.orders)
             if asked and not size and not traded:
                 lines.append((f"Your {kind.lower()} is not in the book: it would have traded at once", "yellow"))
-        outcomes = ", ".join(f"{name.replace('_', ' ')} {told}" for name, told in outcome_texts(step, scenario).items())
+        told = _outcome_texts(step, scenario.outcomes).items()
+        outcomes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told)
         return [*lines, (f"{outcomes} | reward {step.reward:+.3f}", "")]
 
     def outcome(self, record: MarketEpisode) -> dict[str, str]:
-        task = task_named(record.task)
-        last = outcome_texts(record.turns[-1], task) if record.turns else dict.fromkeys(task.outcomes, "–")
-        columns = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
+        units = task_named(record.task).outcomes
+        last = _outcome_texts(record.turns[-1], units) if record.turns else dict.fromkeys(units, "–")
+        columns: ClassVar[Columns] = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
         columns |= {name.capitalize(): f"{grade:.3f}" for name, grade in record.grades.items()}
         trades = sum(turn.bought + turn.sold > 0 for turn in record.turns)
         invalid = sum(not turn.valid for turn in record.turns)
         return {**columns, "Steps with trades": str(trades), "Invalid": str(invalid)}
 
-    def table_rows(self, record: MarketEpisode) -> list[dict[str, Any]]:
-        return step_rows(record)
+    def subtitle(self, record: MarketEpisode, length: str) -> Sequence[str]:
+        sign, shares = record.parent
+        order = [f"{'buy' if sign > 0 else 'sell'} {shares:,} shares"] if shares else []
+        return length, *order, "a simulated market"
 
-    def report_page(self, record: MarketEpisode, reference: MarketEpisode, name: str, scenario: Scenario) -> str:
-        columns = self.outcome(record), self.outcome(reference)
-        return market_report(record, reference, name, self.title(record), columns)
+    def summary(self, step: MarketStep, record: MarketEpisode) -> Sequence[str]:
+        fills = [f"{word} {shares:,}" for word, shares in (("bought", step.bought), ("sold", step.sold)) if shares]
+        quotes = [
+            f"{side} {size:,} at {price * record.price_tick:,.6g}"
+            for side, (price, size) in zip(("bid", "ask"), step.quotes, strict=True)
+            if size
+        ]
+        told = [", ".join(fills) or "no trade", f"{step.shares:+,} shares", f"equity {step.equity:,.2f}"]
+        return [*told, f"in the book {', '.join(quotes)}"] if quotes else told
 
 
-def outcome_texts(step: MarketStep, task: Any) -> dict[str, str]:  # noqa: ANN401
-    """Return the outcomes after a step as texts, by name, in the units of a task or scenario."""
-    return {name: FORMS[unit].format(step.outcomes[name]) for name, unit in task.outcomes.items()}
+def _by_name(kind: int, price: int, shares: int) -> dict[str, Any]:
+    """Return an order by names, its price only where it is read."""
+    priced = kind in _PRICED and shares > 0
+    return {"kind": Order(kind).name, "price": price if priced else None, "shares": shares}
+
+
+def _outcome_texts(step: MarketStep, units: Mapping[str, str]) -> dict[str, str]:
+    return {name: FORMS[unit].format(step.outcomes[name]) for name, unit in units.items()}

@@ -126,7 +126,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
             break
         action, _ = door.parse([text], [0])
         recorder.step(action.expand(env.num_envs, *action.shape[1:]), [text])
-        for line, style in recording.told(recorder.steps[0][-1], env.scenario):
+        for line, style in recording.step_lines(recorder.steps[0][-1], env.scenario):
             console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     record = recorder.episodes()[0]
     console.rule(style="dim")

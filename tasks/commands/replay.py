@@ -51,10 +51,10 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
     replayed: dict[int, EpisodeRecord] = {}
     for lines in _batches(records):
         batch = [records[line] for line in lines]
-        recording = recording_of(batch[0])
+        task = task_named(batch[0].task)
         try:
-            scenario = recording.scenario(batch[0], settings.market, device)
-            again = recording.replay(batch, scenario, device)
+            scenario = task.scenario_of(batch[0], settings.market, device)
+            again = task.check_recording().replay(batch, scenario, device)
         except (ValueError, OSError) as error:
             raise ValueError(f"{settings.file}: line {lines[0]}: {error}") from error
         replayed |= zip(lines, again, strict=True)
@@ -76,7 +76,7 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
         record = replace(record, grade_parts=replayed[line].grade_parts)
         task, recording = task_named(record.task), recording_of(record)
         # The episode's own parameters have replaced those of the scenario.
-        scenario = recording.scenario(record, settings.market, device)
+        scenario = task.scenario_of(record, settings.market, device)
         env = recorded_start([record], scenario, device)
         (reference,) = recording.record(env, task.agents[task.domain.reference](), [0])
         write_report(settings.report, recording, record, reference, task.domain.reference, scenario)

@@ -1,4 +1,4 @@
-"""HTML report of one episode, as a self-contained file."""
+"""Pictures of one episode of the tiers for its report: candles of what was traded, rewards by component."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
 from vecenv.system.page_figures import page_figure, svg
-from vecenv.system.report_page import conversation, number_table, page, shortened, values
-from vecenv.text.money import exact_money
+from vecenv.system.report_page import number_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
+    from vecenv.tasks.tiers.records import RecordedEpisode
+    from vecenv.tasks.tiers.scenario import TierTrading
 
 MOST_CHARTS = 6
 """Maximum number of symbol charts, those traded most."""
@@ -26,31 +26,22 @@ MOST_CHARTS = 6
 DAYS_BEFORE = 15
 """Days plotted before the episode."""
 
-_UP, _DOWN, _BUY, _SELL, _OWN, _OTHER = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#0072B2", "#8a8f98"
+_UP, _DOWN, _BUY, _SELL = "#009E73", "#D55E00", "#0072B2", "#CC79A7"
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555")
 """Okabe and Ito's colour-blind-safe palette."""
 
 
-def report_page(record: RecordedEpisode, reference: RecordedEpisode, name: str, tape: MarketTape) -> str:
-    """Return the HTML report of an episode; ``reference`` is the same episode, played by the baseline ``name``."""
-    other = name.replace("_", " ")
-    charts = "".join(
-        f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, tape, symbol))}" for symbol in traded_most(record)
+def candle_charts(record: RecordedEpisode, reference: RecordedEpisode, other: str, scenario: TierTrading) -> str:
+    """Return the charts of the symbols that were traded most."""
+    return "".join(
+        f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, scenario.tape, symbol))}"
+        for symbol in traded_most(record)
     )
-    names = ", ".join(record.symbols) if len(record.symbols) <= 10 else f"{len(record.symbols)} symbols"
-    state = "" if record.finished else ", left before the end"
-    return page(
-        f"{record.task}, {record.dates[0]} to {record.dates[1]}",
-        f"{names} · {len(record.days)} days{state} · {record.market['source']}",
-        _cards(record, reference, other),
-        {
-            "Equity": svg(equity_figure(record, reference, other)),
-            "_charts": charts,
-            "Reward by component": svg(reward_figure(record)) + _reward_table(record),
-            "Days": "".join(_day(number, day, record.money_sign) for number, day in enumerate(record.days, 1)),
-            "Metadata": _metadata(record),
-        },
-    )
+
+
+def reward_section(record: RecordedEpisode, reference: RecordedEpisode, other: str, scenario: TierTrading) -> str:
+    """Return picture and table of each day's reward by component."""
+    return svg(reward_figure(record)) + _reward_table(record)
 
 
 def traded_most(record: RecordedEpisode) -> list[str]:
@@ -58,19 +49,6 @@ def traded_most(record: RecordedEpisode) -> list[str]:
     trades = [order["symbol"] for day in record.days for order in day.orders if order["shares"]]
     ranked = sorted(set(trades), key=lambda symbol: (-trades.count(symbol), record.symbols.index(symbol)))
     return ranked[:MOST_CHARTS] or record.symbols[:1]
-
-
-def equity_figure(record: RecordedEpisode, reference: RecordedEpisode, other: str) -> Figure:
-    """Draw the portfolio value and the reference's, in percent of the start."""
-    figure, (axes,) = page_figure([1], 3.0)
-    for curve, name, colour in ((reference, other, _OTHER), (record, "agent", _OWN)):
-        values = np.array([curve.start_value, *(day.portfolio_value for day in curve.days)])
-        axes.plot(100 * (values / values[0] - 1), color=colour, label=name, linewidth=2, marker=".", markersize=5)
-    axes.axhline(0, color="#8a8f98", linewidth=0.8)
-    axes.set_ylabel("return, %")
-    axes.set_xlabel("days")
-    axes.legend(frameon=False, loc="best")
-    return figure
 
 
 def market_figure(record: RecordedEpisode, tape: MarketTape, symbol: str) -> Figure:
@@ -171,20 +149,6 @@ def used_components(record: RecordedEpisode) -> list[str]:
     return [name for name in record.days[0].weighted if any(day.weighted[name] for day in record.days)]
 
 
-def _cards(record: RecordedEpisode, reference: RecordedEpisode, other: str) -> list[tuple[str, str]]:
-    trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
-    cards = [(f"{record.total_return:+.2%}", f"return, {other} {reference.total_return:+.2%}")]
-    marks = [(f"{name} grade", grade, reference.grades[name]) for name, grade in record.grades.items()]
-    marks += [(name, part, reference.grade_parts[name]) for name, part in record.grade_parts.items()]
-    cards += [(f"{own:.3f}", f"{name}, {other} {others:.3f}") for name, own, others in marks]
-    return [
-        *cards,
-        (f"{sum(day.reward for day in record.days):+.3f}", "reward"),
-        (str(trades), f"trades, costs {exact_money(record.money_sign, sum(day.costs for day in record.days))}"),
-        (str(sum(record.mistakes.values())), "mistakes"),
-    ]
-
-
 def _reward_table(record: RecordedEpisode) -> str:
     names = used_components(record)
     rows: list[tuple[list[str], list[float]]] = [
@@ -193,23 +157,3 @@ def _reward_table(record: RecordedEpisode) -> str:
     ]
     rows.append((["sum", ""], [sum(column) for column in zip(*(numbers for _, numbers in rows), strict=True)]))
     return number_table([name.replace("_", " ") for name in ("day", "date", *names, "reward")], rows)
-
-
-def _day(number: int, day: RecordedDay, sign: str) -> str:
-    mistakes = [f"{name.replace('_', ' ')} ×{count}" for name, count in day.mistakes.items() if count]
-    fills = (
-        "; ".join(f"{order['shares']:+,} {order['symbol']}" for order in day.orders if order["shares"]) or "no trade"
-    )
-    value, costs = exact_money(sign, day.portfolio_value), exact_money(sign, day.costs)
-    return conversation(
-        f"Day {number}, {day.date}: {shortened(day.action)}",
-        [*([] if day.valid else ["invalid"]), *mistakes],
-        day.messages,
-        f"{fills} · portfolio {value} · costs {costs} · reward {day.reward:+.3f}",
-    )
-
-
-def _metadata(record: RecordedEpisode) -> str:
-    names = ("versions", "task", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "path")
-    entries = {name: getattr(record, name) for name in (*names, "mistakes")}
-    return values("Versions, rules, market and seed", entries)

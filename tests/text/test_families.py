@@ -11,8 +11,9 @@ from tests.reach_zero import REACH_ZERO, WalkText
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.signals.rating.records import RatingRecorder, RatingRecording
+from vecenv.tasks.signals.rating.records import RatingRecording
 from vecenv.testing import TaskFault, check_records, check_text
+from vecenv.text.recorder import Recorder
 
 BARS = {"num_paths": 3, "num_days": 330}
 BOOK = {"max_ticks": 40, "ticks_per_step": 10}
@@ -183,10 +184,11 @@ def recording_with(**methods: object) -> vecenv.Task:
 
 
 def recorder_with(change) -> vecenv.Task:
-    def recorded(self, *given):
-        return [replace(day, **change(day)) for day in RatingRecorder.recorded(self, *given)]
+    class Changed(Recorder):
+        def recorded(self, *given):
+            return [replace(day, **change(day)) for day in super().recorded(*given)]
 
-    return recording_with(recorder=type("Recorder", (RatingRecorder,), {"recorded": recorded}))
+    return recording_with(recorder=lambda self, *given: Changed(self, *given))
 
 
 def summed(values):

@@ -1,34 +1,103 @@
-"""Markets of bars in the records of episodes: a recorder of them, and the market that a record names."""
+"""Markets of bars in the records of episodes: what all such records share, and the market that a record names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from vecenv.core.env import VecEnv
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.system.page_figures import page_figure
 from vecenv.system.settings import check_fields
-from vecenv.text.recorder import Episode, Recorder, Step
+from vecenv.text.recorder import Episode, Step
+from vecenv.text.recording import Recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-class TapeRecorder(Recorder[Step, Episode]):
-    """A recorder of episodes on a market of bars, which each record reproduces."""
+class TapeRecording(Recording[Step, Episode]):
+    """Records of a family of tasks on markets of bars, which each record reproduces.
 
-    def market(self) -> dict[str, Any]:
+    Their steps have a ``date`` and a ``portfolio_value``, at the next close; episodes have the ``path`` of the market,
+    the ``dates`` of their first day and of their last portfolio value, and a ``start_value``.
+    """
+
+    step_name = "day"
+    # The market's origin, the package's version, and the action space: texts are parsed in any.
+    unchecked = ("market.origin", "market.source", "versions.vecenv", "config.action")
+
+    def market(self, env: VecEnv, origin: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata of the market with what reproduces it."""
-        scenario: Any = self.env.scenario
+        scenario: Any = env.scenario
         tape = scenario.tape
         return {
             **scenario.metadata()["market"],
-            "origin": self.origin or {"market": tape.source},
+            "origin": origin or {"market": tape.source},
             # Reproducing a market needs all symbols and days of its source.
             "loaded_symbols": list(getattr(scenario, "drawn_symbols", tape.symbols)),
             "dates": [str(tape.dates[0]), str(tape.dates[-1])],
             "paths": None if tape.path_span is None else list(tape.path_span),
         }
+
+    def episode_columns(
+        self,
+        env: VecEnv,
+        start: Any,  # noqa: ANN401
+        state: Any,  # noqa: ANN401
+        info: Mapping[str, list[Any]],
+        steps: Sequence[Sequence[Step]],
+    ) -> dict[str, Sequence[Any]]:
+        dates = env.scenario.tape.dates  # type: ignore[attr-defined]
+        days = zip(start.day.tolist(), state.day.tolist(), strict=True)
+        return {
+            "path": start.path.tolist(),
+            "dates": [[str(dates[first]), str(dates[last])] for first, last in days],
+        }
+
+    def symbols(self, record: Episode) -> Sequence[str]:
+        """Return the symbols of an episode."""
+        names: Sequence[str] = record.market["symbols"]
+        return names
+
+    def title(self, record: Any) -> str:  # noqa: ANN401
+        names = self.symbols(record)
+        shown = ", ".join(names) if len(names) <= 3 else f"{len(names)} symbols"
+        return f"{record.task}, {shown}, {record.dates[0]} to {record.dates[1]}, {len(record.days)} days"
+
+    def result(self, record: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {"dates": record.dates, "days": len(record.days)}
+
+    def origin(self, record: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {"market": record.market["fingerprint"], "dates": record.dates}
+
+
+def step_dates(env: VecEnv, state: Any) -> list[str]:  # noqa: ANN401
+    """Return the days at whose closes the last steps of rows were, as text."""
+    dates = env.scenario.tape.dates[(state.day - 1).cpu().numpy()]  # type: ignore[attr-defined]
+    return [str(date) for date in dates]
+
+
+def calendar_date(record: Any, day: Any) -> np.datetime64:  # noqa: ANN401
+    """Return the date of a step, for a column of a table."""
+    return np.datetime64(day.date, "ns")
+
+
+def value_figure(record: Any, reference: Any, other: str, scenario: Any) -> Figure:  # noqa: ANN401
+    """Draw the portfolio value and the reference's, in percent of the start."""
+    figure, (axes,) = page_figure([1], 3.0)
+    for curve, label, colour in ((reference, other, "#8a8f98"), (record, "agent", "#0072B2")):
+        equity = np.array([curve.start_value, *(day.portfolio_value for day in curve.days)])
+        axes.plot(100 * (equity / equity[0] - 1), color=colour, label=label, linewidth=2, marker=".", markersize=5)
+    axes.axhline(0, color="#8a8f98", linewidth=0.8)
+    axes.set(xlabel="days", ylabel="return, %")
+    axes.legend(frameon=False, loc="best")
+    return figure
 
 
 def recorded_market(
@@ -58,7 +127,7 @@ def recorded_market(
 
 @dataclass(frozen=True)
 class _Named:
-    """What `TapeRecorder` adds, and what it is compared by."""
+    """What `TapeRecording` adds, and what it is compared by."""
 
     origin: dict[str, Any]
     loaded_symbols: tuple[str, ...]

@@ -19,7 +19,7 @@ from vecenv.registry import Task, make, make_spoken, task_named
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Player
-from vecenv.text.recording import Recording, write_parquet
+from vecenv.text.recording import write_parquet
 from vecenv.text.records import EpisodeRecord, read_lines, write_jsonl
 
 _NOT_REPRODUCED = ("messages", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "task")
@@ -52,11 +52,11 @@ def check_records(
         ValueError: the task has no text, or its episodes are not recorded.
     """
     record = task_named(task)
-    recording = record.check_recording()
+    record.check_recording()
     if market is not None:
         named = {name: value for name, value in market.items() if name != "market"}
         options = {"market": market["market"], "market_options": named} | options
-    run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market, tampered)
+    run = _Recorded(record, make_spoken(record, ROWS, seed=5, **options), steps, texts, market, tampered)
     agent = record.agents[record.domain.reference if "random" not in record.agents else "random"]
     run_checks(
         record.name,
@@ -78,14 +78,15 @@ class _Recorded:
 
     def __init__(
         self,
-        recording: Recording[Any, Any],
+        task: Task,
         env: VecEnv,
         steps: int,
         texts: Sequence[object],
         market: Mapping[str, Any] | None,
         tampered: int | None,
     ) -> None:
-        self.recording, self.env, self.texts, self.market = recording, env, texts, market
+        self.task, self.recording, self.env = task, task.check_recording(), env
+        self.texts, self.market = texts, market
         self.tampered, self.known = tampered, dict[str, EpisodeRecord]()
         self.ids = [1, ROWS - 2]
         self.faults: list[str] = []
@@ -142,7 +143,7 @@ class _Recorded:
 
     def _replayed(self, values: Sequence[Mapping[str, Any]]) -> list[EpisodeRecord]:
         read = [self.recording.read(line) for line in values]
-        return self.recording.replay(read, self.recording.scenario(read[0], None, "cpu"), "cpu")
+        return self.recording.replay(read, self.task.scenario_of(read[0]))
 
     def _lines(self) -> list[dict[str, Any]]:
         return [record.to_json() for record in self.records]
@@ -306,7 +307,7 @@ class _Recorded:
         require(bool(recording.title(record)) and all(columns.values()), "title or outcome is empty")
         json.dumps([recording.result(record), recording.origin(record)])
         for step in record.steps:
-            require(all(line for line, _ in recording.told(step, scenario)), "a step is told by an empty line")
+            require(all(line for line, _ in recording.step_lines(step, scenario)), "a step is told by an empty line")
         page = recording.report_page(record, reference, "hold_still", scenario)
         outside = search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|url\((?!#)|<link|<iframe|<script""", page)
         require(outside is None, f"a report needs more than itself: {outside}")

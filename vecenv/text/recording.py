@@ -1,9 +1,9 @@
-"""What a family of tasks tells of its records: how they are made, read, replayed and shown."""
+"""What a family of tasks declares of its records, and how they are made, read, replayed and shown."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, cast
@@ -12,39 +12,94 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
+from vecenv.system.page_figures import svg
+from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
-from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
+from vecenv.text.recorder import Episode, Player, Recorder, Step
 
 _CONSEQUENCES = ("valid", "reward", "messages")
 """Fields of a step that are compared after those that explain them."""
+
+Columns = Mapping[str, Callable[[Any, Any], Any] | None]
+Figures = Mapping[str, Callable[[Any, Any, str, Any], Any]]
 
 
 class Recording(ABC, Generic[Step, Episode]):
     """Records of one family of tasks.
 
+    The family declares its records as dataclasses of steps and episodes, the columns of tables and the figures of
+    reports, and tells here where their numbers come from.
+
     Attributes:
-        recorder: plays and records.
+        episode: type of the records.
+        scenario: type of the scenarios that are recorded.
+        family: what these are, such as ``the trading tiers``.
         step_name: of a step, such as day.
         unchecked: places of a record that a replay need not reproduce, such as ``versions.vecenv``.
+        columns: of a table of steps, in their order: functions of record and step, None for the step's field of that
+            name, or for the number of the step. Values by key are columns ``NAME/KEY``.
+        figures: of a report, by heading: functions of record, reference, what the reference is called, and scenario,
+            that return a figure of matplotlib, or HTML. A heading that begins with an underscore is not shown.
+        metadata: fields of a record that a report shows as they are.
     """
 
-    recorder: ClassVar[type[Recorder[Any, Any]]]
+    episode: ClassVar[type[Any]]
+    scenario: ClassVar[type[Scenario[Any]]]
+    family: ClassVar[str]
     step_name: ClassVar[str]
     unchecked: ClassVar[tuple[str, ...]]
-
-    def read(self, values: Mapping[str, Any]) -> Episode:
-        return cast("Episode", self.recorder.episode.from_json(values))
+    columns: ClassVar[Columns]
+    figures: ClassVar[Figures]
+    metadata: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def scenario(self, record: Episode, market: str | None, device: torch.device | str) -> Scenario:
-        """Recreate the rules and the market of a record; ``market``, a file or generator, replaces the recorded one.
+    def decided(self, env: VecEnv, rows: Rows, ids: Tensor, action: Tensor) -> Any:  # noqa: ANN401
+        """Return what is to be known of the actions of rows before they are taken. Batch: (B,)."""
+
+    @abstractmethod
+    def step_columns(
+        self,
+        env: VecEnv,
+        ids: Tensor,
+        state: Any,  # noqa: ANN401
+        info: Mapping[str, list[Any]],
+        decided: Any,  # noqa: ANN401
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return the fields of a step that B rows have completed, B values of each by name; not messages and reward.
+
+        One more, ``answer``, is the action as text, for agents that do not speak. Given are the states after the step,
+        their info by name, and the result of `decided`.
+        """
+
+    @abstractmethod
+    def episode_columns(
+        self,
+        env: VecEnv,
+        start: Any,  # noqa: ANN401
+        state: Any,  # noqa: ANN401
+        info: Mapping[str, list[Any]],
+        steps: Sequence[Sequence[Step]],
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return the fields of records beside those of `EpisodeRecord` and the steps, B values of each by name.
+
+        Given are the states at the start and now, batch (B,), the info now by name, and the steps of each row.
+        """
+
+    def market(self, env: VecEnv, origin: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what reproduces the market; nothing for a task that simulates its own."""
+        return {}
+
+    def config(self, record: Episode, default: Any, spoken: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+        """Return the config of a record; ``default`` and ``spoken`` are those of its task.
 
         Raises:
-            ValueError: the rules are unknown or invalid, or the market cannot be made or is another one.
+            ValueError: a rule is unknown, missing or invalid.
         """
+        return recorded_config(default, record.config)
 
     @abstractmethod
     def title(self, record: Episode) -> str:
@@ -52,27 +107,48 @@ class Recording(ABC, Generic[Step, Episode]):
 
     @abstractmethod
     def result(self, record: Episode) -> dict[str, Any]:
-        """Return what is told of an episode in result files beside what identifies it, JSON-able."""
+        """Return what result files say of an episode beside what identifies it, JSON-able."""
 
     @abstractmethod
     def origin(self, record: Episode) -> dict[str, Any]:
         """Return what identifies an episode beside seed and row, JSON-able."""
 
     @abstractmethod
-    def told(self, step: Step, scenario: Scenario) -> list[tuple[str, str]]:
+    def step_lines(self, step: Step, scenario: Scenario) -> list[tuple[str, str]]:
         """Return lines on what came of a step, and their styles, for the terminal."""
 
     @abstractmethod
     def outcome(self, record: Episode) -> dict[str, str]:
         """Return the columns of a table of agents."""
 
-    @abstractmethod
-    def table_rows(self, record: Episode) -> list[dict[str, Any]]:
-        """Return a row of numbers for each step, for `write_parquet`."""
+    def cards(self, record: Episode, reference: Episode, other: str) -> list[tuple[str, str]]:
+        """Return values at the top of a report, and what they are; ``other`` is what the reference is called."""
+        own, others = self.outcome(record), self.outcome(reference)
+        return [(value, f"{name}, {other} {others[name]}") for name, value in own.items()]
+
+    def heading(self, record: Episode) -> str:
+        """Return the title of a report."""
+        return self.title(record)
 
     @abstractmethod
-    def report_page(self, record: Episode, reference: Episode, name: str, scenario: Scenario) -> str:
-        """Return the HTML page of an episode beside the same one as played by another agent, called ``name``."""
+    def subtitle(self, record: Episode, length: str) -> Sequence[str]:
+        """Return the parts of the line below it, of which ``length`` is one."""
+
+    def mistakes(self, step: Step) -> Sequence[str]:
+        """Return what was wrong with a step, beside an invalid answer."""
+        return ()
+
+    @abstractmethod
+    def summary(self, step: Step, record: Episode) -> Sequence[str]:
+        """Return what came of a step, for a report, but its reward."""
+
+    def read(self, values: Mapping[str, Any]) -> Episode:
+        return cast("Episode", self.episode.from_json(values))
+
+    def recorder(
+        self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None
+    ) -> Recorder[Step, Episode]:
+        return Recorder(self, env, ids, market)
 
     def record(
         self,
@@ -82,7 +158,22 @@ class Recording(ABC, Generic[Step, Episode]):
         seed: int | None = None,
         market: Mapping[str, Any] | None = None,
     ) -> list[Episode]:
-        return record_episodes(self.recorder, env, agent, ids, seed, market)
+        """Run an agent for one episode of every row, and record some of them; rows are left at the ends.
+
+        With a seed the rows are reset to its first episodes, else they continue from their current state.
+
+        Raises:
+            IndexError: an id is not a row's number.
+            ValueError: it is another family, or the agent does not act for every row.
+        """
+        if seed is not None:
+            env.reset_groups(env.num_envs, 1, seed)
+        recorder = self.recorder(env, ids, market)
+        chosen = torch.as_tensor(ids).reshape(-1).tolist()
+        while not bool(env.rows.done.all()):
+            action, said = agent.act(env), getattr(agent, "said", None)
+            recorder.step(action, None if said is None else [said[row] for row in chosen])
+        return recorder.episodes()
 
     def replay(
         self, records: Sequence[Episode], scenario: Scenario, device: torch.device | str = "cpu"
@@ -118,6 +209,41 @@ class Recording(ABC, Generic[Step, Episode]):
                 return f"{self.step_name} {number}: {difference}"
         count = _difference(len(steps[0]), len(steps[1]), (), f"number of {self.step_name}s")
         return count or _difference(before, after, self.unchecked)
+
+    def table_rows(self, record: Episode) -> list[dict[str, Any]]:
+        """Return a row of numbers for each step, for `write_parquet`."""
+        rows = []
+        for number, step in enumerate(record.steps, 1):
+            row: dict[str, Any] = {}
+            for name, function in self.columns.items():
+                own = number if name == self.step_name else getattr(step, name, None)
+                value = own if function is None else function(record, step)
+                by_key = isinstance(value, Mapping)
+                row |= {f"{name}/{key}": part for key, part in value.items()} if by_key else {name: value}
+            rows.append(row)
+        return rows
+
+    def report_page(self, record: Episode, reference: Episode, name: str, scenario: Scenario) -> str:
+        """Return the HTML page of an episode beside the same one as played by another agent, called ``name``."""
+        other, step_name = name.replace("_", " "), self.step_name
+        drawn = {heading: draw(record, reference, other, scenario) for heading, draw in self.figures.items()}
+        sections = {heading: told if isinstance(told, str) else svg(told) for heading, told in drawn.items()}
+        steps = enumerate(cast("Sequence[Step]", record.steps), 1)
+        sections[f"{step_name.capitalize()}s"] = "".join(self._conversation(*step, record) for step in steps)
+        known = "rules, market and seed" if "market" in self.metadata else "rules and seed"
+        sections["Metadata"] = values(f"Versions, {known}", {name: getattr(record, name) for name in self.metadata})
+        length = f"{len(record.steps)} {step_name}s{'' if record.finished else ', left before the end'}"
+        line = " · ".join(self.subtitle(record, length))
+        return page(self.heading(record), line, self.cards(record, reference, other), sections)
+
+    def _conversation(self, number: int, step: Step, record: Episode) -> str:
+        date = f", {step.date}" if hasattr(step, "date") else ""
+        return conversation(
+            f"{self.step_name.capitalize()} {number}{date}: {shortened(step.action)}",
+            [*([] if step.valid else ["invalid"]), *self.mistakes(step)],
+            step.messages,
+            " · ".join([*self.summary(step, record), f"reward {step.reward:+.3f}"]),
+        )
 
 
 def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401

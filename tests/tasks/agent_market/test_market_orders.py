@@ -17,7 +17,7 @@ from vecenv.kernels.order_book.messages import BUY, SELL, Kind
 from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market.market import Market, joined
 from vecenv.tasks.agent_market.orders import Order, order_messages
-from vecenv.tasks.agent_market.records import MarketRecorder
+from vecenv.tasks.agent_market.records import MarketRecording
 from vecenv.tasks.agent_market.seat_state import own_orders
 from vecenv.tasks.agent_market.trading import HOLDS
 from vecenv.testing import check_task
@@ -213,4 +213,4 @@ def test_seats_have_sides_of_their_own_and_worlds_are_whole():
     with pytest.raises(ValueError, match="num_envs must be a multiple of 2, the agents of one world of agent_market"):
         vecenv.make("agent_market", 3, seats=2, compile=False)
     with pytest.raises(ValueError, match="an episode is recorded alone, but 2 agents share a world"):
-        MarketRecorder(make_spoken("execution", 2, seats=2), [0, 1])
+        MarketRecording().recorder(make_spoken("execution", 2, seats=2), [0, 1])

@@ -11,9 +11,10 @@ import torch
 from tensordict import TensorDict
 
 import vecenv
+from vecenv.registry import task_named
 from vecenv.tasks.commands import cli
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.records import EpisodeRecorder, TierRecording
+from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import write_parquet
@@ -37,7 +38,7 @@ def records():
 
 def replayed(record):
     """Replay a record without a difference."""
-    (again,) = RECORDING.replay([record], RECORDING.scenario(record))
+    (again,) = RECORDING.replay([record], task_named(record.task).scenario_of(record))
     return RECORDING.difference(record, again) is None
 
 
@@ -80,7 +81,7 @@ def test_numbers_are_those_of_the_environment():
 )
 def test_replay_of_other_spaces_and_of_a_left_episode(task, changes):
     env = environment(3, task, **changes)
-    recorder, agent = EpisodeRecorder(env, [2], ORIGIN), AGENTS["random"]()
+    recorder, agent = RECORDING.recorder(env, [2], ORIGIN), AGENTS["random"]()
     for _ in range(DAYS - 1):
         recorder.step(agent.act(env) if env.scenario.config.action == "orders" else env.action_spec.rand())
     (record,) = recorder.episodes()
@@ -115,7 +116,7 @@ def test_records_of_older_answers_replay_by_the_rules_of_their_time():
     for version in (1, 2):
         env = environment(1)
         env.scenario.text.answers_version = version
-        recorder = EpisodeRecorder(env, [0], ORIGIN)
+        recorder = RECORDING.recorder(env, [0], ORIGIN)
         for text in said:
             read = None if version == 1 and "*" in text else text
             recorder.step(TextDoor(env).parse([read], [0])[0], [text])
@@ -174,15 +175,15 @@ def test_the_table_has_every_number_of_every_day(records, tmp_path):
 
 def test_bad_input_is_refused():
     env = environment(64)
-    recorder = EpisodeRecorder(env, [7, 9])
+    recorder = RECORDING.recorder(env, [7, 9])
     with pytest.raises(ValueError, match="1 actions for 64 rows"):
         recorder.step(torch.zeros(1, 8, 3))
     with pytest.raises(ValueError, match="1 texts for 2 recorded rows"):
         recorder.step(torch.zeros(64, 8, 3), ["HOLD"])
     with pytest.raises(IndexError, match=r"rows \[64\]"):
-        EpisodeRecorder(env, [64])
+        RECORDING.recorder(env, [64])
     with pytest.raises(ValueError, match="only episodes of the trading tiers are recorded, not of 'execution'"):
-        EpisodeRecorder(vecenv.make("execution", 1, compile=False), [0])
+        RECORDING.recorder(vecenv.make("execution", 1, compile=False), [0])
 
 
 def test_the_command_replays_a_file(records, tmp_path, capsys):

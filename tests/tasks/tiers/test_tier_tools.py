@@ -17,7 +17,6 @@ from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.records import TierRecording
-from vecenv.tasks.tiers.report import report_page
 from vecenv.tasks.tiers.tools import TOOLS, TierTools
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of
@@ -231,7 +230,10 @@ def test_reports_and_pictures_have_the_sign(tape, code, sign, label):
     (record,) = TierRecording().record(env, AGENTS["buy_and_hold"](), [0], 0)
     assert record.market["currency"] == code and record.money_sign == sign
     assert replace(record, config=record.config | {"currency": "Rs"}).money_sign == "Rs"
-    page, value = report_page(record, record, "buy_and_hold", env.scenario.tape), record.days[0].portfolio_value
+    page, value = (
+        TierRecording().report_page(record, record, "buy_and_hold", env.scenario),
+        record.days[0].portfolio_value,
+    )
     assert f"portfolio {exact_money(sign, value)} · costs {sign}0.00" in page and "Rs" not in page
     rules = {"episode_length": 5, "features": TIER_FEATURES}
     env = vecenv.make("stock_trading", 2, market=replace(tape, currency=code), compile=False, **rules)

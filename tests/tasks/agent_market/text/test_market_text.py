@@ -176,15 +176,15 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
     assert record.finished and record.parent == [0, 0] and record.grades == {"grade": float(env.grade()[0])}
     assert record.total_return == float(info["total_return"][0]) and last.equity == float(info["equity"][0])
     assert last.outcomes == {name: float(info[name][0]) for name in task_named("agent_market").outcomes}
-    told = RECORDING.told(first, env.scenario)
+    told = RECORDING.step_lines(first, env.scenario)
     assert told[0] == ("Bought 30 shares", "green") and told[-1][0].endswith(f"| reward {first.reward:+.3f}")
     for row, turn in zip(RECORDING.table_rows(record), record.turns, strict=True):
         for name in ("tick", "bought", "sold", "shares", "cash", "equity", "mid", "reward", "valid"):
             assert row[name] == getattr(turn, name)
     # A simulated market is not replaced, and lists are tuples again.
     with pytest.raises(ValueError, match="agent_market simulates its own market, so --market planted cannot be used"):
-        RECORDING.scenario(record, "planted")
-    assert RECORDING.scenario(RECORDING.read(record.to_json())).config == env.scenario.config
+        task_named("agent_market").scenario_of(record, "planted")
+    assert task_named("agent_market").scenario_of(RECORDING.read(record.to_json())).config == env.scenario.config
     (execution,) = RECORDING.record(make_spoken("execution", 1, max_ticks=60), EXECUTORS["twap"](), [0])
     assert execution.parent[0] in (-1, 1) and execution.parent[1] == 1_000
     (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe\x00")

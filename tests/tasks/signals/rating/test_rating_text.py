@@ -87,6 +87,6 @@ def test_a_player_is_told_nothing_of_days_to_come(horizon, lines):
     recording = env.scenario.task.recording
     recorder = recording.recorder(env, [0])
     recorder.step(torch.full((1, 4, 1), 5), ["A: 5"])
-    told = recording.told(recorder.steps[0][0], env.scenario)
+    told = recording.step_lines(recorder.steps[0][0], env.scenario)
     assert len(told) == lines and told[-1][0].startswith("Portfolio ")
     assert ("reward" in told[-1][0]) == (horizon == 1)
