@@ -83,7 +83,7 @@ def messages_per_step(env: VecEnv) -> float | None:
 def buffer_bytes(env: VecEnv) -> int:
     """Bytes stored by a rollout per step and row: state, action and observation."""
     action = env.scenario.action_spec
-    own = zip(leaves(env.rows), of_fields(env.rows, env.scenario.donated), strict=True)
+    own = zip(leaves(env.rows), of_fields(env.rows, env.traits.donated), strict=True)
     kept = [leaf for leaf, donated in own if not donated]
     state = sum(leaf[0].numel() * leaf.element_size() for leaf in kept)
     return state + action.shape.numel() * action.dtype.itemsize + NUMBER_BYTES * sum(env.block_widths)

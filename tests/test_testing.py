@@ -11,6 +11,7 @@ from torchrl.data import MultiCategorical
 import vecenv
 from tests.core.tally import TALLY, TallyConfig, Tallying
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
+from vecenv.core.capabilities import Masked, Referencing, RiskAware
 from vecenv.registry import task_named
 from vecenv.testing import TaskFault, check_task
 
@@ -85,7 +86,7 @@ def drawn_anew(self, key, params, shared):
     return walked(torch.tensor(torch.initial_seed() % 1000 / 1000.0) + 0.0 * key.episode, 0 * key.episode)
 
 
-class Categories(ReachZero):
+class Categories(Masked, ReachZero):
     """Left or right, and a mask that forbids both on the right side."""
 
     def __init__(self, config):
@@ -105,7 +106,7 @@ class Brittle(WalkText):
         return numbers, torch.ones(len(texts), dtype=torch.bool)
 
 
-class ByDay(ReachZero):
+class ByDay(Referencing, ReachZero):
     """Takes its position for what the day alone determines."""
 
     referenced_blocks, num_references = (0,), 21
@@ -127,6 +128,7 @@ def scaled(reward: float = 1.0, observation: float | tuple[float, ...] = 1.0, **
     return broken(reward=earned, observation=observed, **more)
 
 
+Risky = type("Risky", (RiskAware, ReachZero), {})
 BEYOND = broken(ByDay, reference=lambda self, state: state.day + 21)
 COMPILED = stepping(lambda self: 0.01 if get_proxy_mode() is None else 0.02)
 TWICE_TOLD = replace(REACH_ZERO, outcomes={"distance": "count", "speed": "count"})
@@ -134,6 +136,7 @@ IN_DOUBLE = broken(observation=lambda self, state, *_: (state.position.double().
 ENDLESS = broken(truncated=lambda self, state, *_: state.day >= 50, terminated=lambda self, state, *_: state.day < 0)
 ALONE = broken(terminated=lambda self, state, *_: torch.tensor(state.position.item() > 0))
 BROKEN = {
+    "capabilities: 'warm_up' has no effect without the base class WarmUp": broken(warm_up=2),
     "references: step 0: block 0 depends on more than its reference": broken(ByDay),
     r"references: step 0: references must be int64 in \[0, 21\), got \[21, 21": BEYOND,
     r"specs: grade 'grade' must be in \[0, 1\]": broken(grade=lambda self, state, *_: state.position.abs() + 1),
@@ -144,8 +147,8 @@ BROKEN = {
     "states: step 0 after loading a saved state differs": stepping(forgetful),
     "ends of episodes: an episode goes on after its longest 20 steps": ENDLESS,
     "masks: no choice is left of component 0": broken(Categories),
-    "risk levels: risk levels must be finite and positive": broken(risk_level=lambda *given: given[2].position),
-    "risk levels: a risk level must be one floating number": broken(risk_level=lambda *_: torch.ones(2)),
+    "risk levels: risk levels must be finite and positive": broken(Risky, risk_level=lambda *given: given[2].position),
+    "risk levels: a risk level must be one floating number": broken(Risky, risk_level=lambda *_: torch.ones(2)),
     "scales: the reward has a standard deviation of 2.* on random play": scaled(reward=1e-6),
     "scales: block 0 of the observation has a root mean square of .*e-05 on": scaled(observation=1e-4),
     "scales: column 1 of block 0 of the observation has a root mean square of .* on": scaled(observation=(1.0, 1e-4)),
@@ -214,7 +217,8 @@ CARELESS |= {
 
 
 def careless(methods: dict[str, object]) -> vecenv.Task:
-    return replace(TALLY, scenario=type("Careless", (Tallying,), methods))
+    bases = (Referencing, Tallying) if "reference" in methods else (Tallying,)
+    return replace(TALLY, scenario=type("Careless", bases, methods))
 
 
 @pytest.mark.parametrize("message", CARELESS)

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vecenv.core.capabilities import Masked
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
     from vecenv.core.scenario import Drawing, Scenario
@@ -19,6 +20,7 @@ __all__ = [
     "Drawing",
     "FusedCollector",
     "MarketTape",
+    "Masked",
     "Scenario",
     "Task",
     "TextDoor",
@@ -37,6 +39,7 @@ _HOMES = {
     "Drawing": "vecenv.core.scenario",
     "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",
+    "Masked": "vecenv.core.capabilities",
     "Scenario": "vecenv.core.scenario",
     "Task": "vecenv.registry",
     "TextInterface": "vecenv.text.interface",

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
 
+from vecenv.core.capabilities import AlternativeActions, ColumnScaled, MultiAgent, WarmUp
 from vecenv.core.random import EpisodeKey
-from vecenv.core.scenario import Scenario, scaled_blocks
+from vecenv.core.scenario import Scenario
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
@@ -39,11 +40,11 @@ from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_
 Tensors = Mapping[str, Tensor]
 
 
-class MarketScenario(Scenario[SeatState]):
+class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scenario[SeatState]):
     """Seats in a market of background agents.
 
     All functions but `reset`, `warmed` and `step` are of one seat. With several of them, the fields of the state have a
-    leading dimension of S in these three, see `Scenario.num_agents`.
+    leading dimension of S in these three, see `MultiAgent.num_agents`.
     """
 
     warm_up = 1
@@ -234,7 +235,7 @@ class MarketScenario(Scenario[SeatState]):
             prices, quantities = state.ladder.unbind()
             away = torch.where(prices > 0, prices.float() - mid, 0.0)
             blocks.append(torch.cat([away.flatten(), torch.log1p(quantities.float()).flatten()]))
-        return scaled_blocks(blocks, shared)
+        return self.scaled(blocks, shared)
 
     def _account(self, state: SeatState, params: Tensors) -> Tensor:
         """Return `ACCOUNT_FEATURES` and the task's own. Shape: (size,), float32."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec, Unbounded
 
+from vecenv.core.capabilities import AlternativeActions, Scheduled
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
@@ -37,7 +38,7 @@ from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_option
 Tensors = Mapping[str, Tensor]
 
 
-class CryptoLob(Scenario[LobState]):
+class CryptoLob(Scheduled, AlternativeActions, Scenario[LobState]):
     """Trading of one coin on a `BookTape`, that of the config's books by default.
 
     Raises ValueError if the books are invalid, no episode fits into the config's part, or the numbers are too large.

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import RiskAware
 from vecenv.market.panels import HIGHEST, SCORES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
@@ -23,7 +24,7 @@ SHUFFLE_SEED = 0x5CA1E
 """Seed of the order in which shuffled scores stand."""
 
 
-class SignalTrading(StockTrading):
+class SignalTrading(RiskAware, StockTrading):
     """Scenario of stock trading on a `MarketTape` with panels of scores; raises ValueError for a tape without any."""
 
     name = "signals"

@@ -8,7 +8,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from vecenv.core.scenario import Items
+from vecenv.core.capabilities import Items
 from vecenv.market.indicators import INDICATORS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 

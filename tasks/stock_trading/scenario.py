@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
 
+from vecenv.core.capabilities import AlternativeActions, Differentiable, Itemised, Items, Referencing, TargetWeights
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
-from vecenv.core.scenario import Items, Scenario
+from vecenv.core.scenario import Scenario
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import borrow_fee
 from vecenv.kernels.money import Money, single_rounded_down
@@ -59,7 +60,7 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 """Inductor settings by rationing rule, faster on a CPU than the defaults."""
 
 
-class StockTrading(Scenario[StockState]):
+class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, AlternativeActions, Scenario[StockState]):
     """Scenario of daily stock trading on a `MarketTape`.
 
     Raises ValueError if the tape lacks a series of the gate, is too short for the horizon, or an argument per symbol

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import Scheduled
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.rows import Rows
 from vecenv.market.tape import MarketTape
@@ -25,7 +26,7 @@ from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.state import TierState
 
 
-class Curriculum(TierTrading):
+class Curriculum(Scheduled, TierTrading):
     """The trading tiers in one batch, padded to the symbols of the largest.
 
     With the adaptive scheduler a level also selects paths: it draws from a window of `path_share` of the paths, sorted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vecenv.core.scenario import Items
+from vecenv.core.capabilities import Items
 from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, POSITION_SIZE, Account
 from vecenv.tasks.tiers.limit_weights import LEAST_CASH
 

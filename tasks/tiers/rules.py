@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 
-from vecenv.core.scenario import Items, Scenario
+from vecenv.core.capabilities import AlternativeActions, ColumnScaled, Itemised, Items
+from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import fewer_ticks
@@ -30,7 +31,7 @@ MAX_CASH_TICKS = 2**36
 """Upper bound of the starting cash in ticks, so that fractions of it stay exact while the account doubles."""
 
 
-class TierRules(Scenario[TierState]):
+class TierRules(Itemised, ColumnScaled, AlternativeActions, Scenario[TierState]):
     """Rules, market and action space of the trading tiers; `scenario.TierTrading` adds the account.
 
     Args:

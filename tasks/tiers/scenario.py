@@ -9,8 +9,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import Graded, Masked
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
-from vecenv.core.scenario import scaled_blocks
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, PARTS, grade_function, in_double
@@ -46,7 +46,7 @@ TRADES_SCALE = 0.01
 """Scale of the daily trade limit in the observation."""
 
 
-class TierTrading(TierRules):
+class TierTrading(Masked, Graded, TierRules):
     """Scenario of the trading tiers on a `MarketTape`, with the arguments of `TierRules`."""
 
     name = "tiers"
@@ -263,7 +263,7 @@ class TierTrading(TierRules):
             shown = shown * mask
         series = (shared["context"][row],) if self.config.context else ()
         numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
-        return scaled_blocks([numbers.to(torch.float32), *series, shown, weight, gain, state.days_held], shared)
+        return self.scaled([numbers.to(torch.float32), *series, shown, weight, gain, state.days_held], shared)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return which discrete choices can have an effect, shape (B, sum of the choices); None for other spaces."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchrl.data import Bounded
 
 from vecenv import Scenario, Task, VecEnv
+from vecenv.core.capabilities import Donating, WarmUp
 from vecenv.core.random import uniform
 
 SLOTS = 5
@@ -69,7 +70,7 @@ def _worth(entries: Tensor) -> Tensor:
     return (entries * torch.arange(1, SLOTS + 1, device=entries.device)).sum(-1)
 
 
-class Tallying(Scenario[Tally]):
+class Tallying(WarmUp, Donating, Scenario[Tally]):
     """Posts amounts to a ledger, of which the worth is seen."""
 
     donated = frozenset({"ledger", "trail"})

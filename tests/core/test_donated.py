@@ -11,7 +11,6 @@ from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.core.rows import hollow, leaf_names, leaves, of_fields
-from vecenv.core.scenario import Scenario
 
 NUM_ENVS, DAYS = 16, 12
 FORMS = pytest.mark.parametrize("in_place", [False, True], ids=["new tensors", "in place"])
@@ -23,7 +22,7 @@ def step(env: VecEnv) -> list[Tensor]:
     seen = env.observations()
     action = random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
     reward = env.advance(action)
-    told = snapshot(hollow(env.rows, env.scenario.donated))
+    told = snapshot(hollow(env.rows, env.traits.donated))
     return [*told, action, reward, env.rows.terminated, env.rows.truncated, seen]
 
 
@@ -159,7 +158,7 @@ def test_a_step_overwrites_only_what_is_donated(in_place):
     assert_same_bits(snapshot(env.rows), before)
     donated = env.engine.bound().step(env.rows, action, donate=True).rows
     assert_same_bits(snapshot(donated), snapshot(expected))
-    kept = [not chosen for chosen in of_fields(env.rows, env.scenario.donated)]
+    kept = [not chosen for chosen in of_fields(env.rows, env.traits.donated)]
     for leaf, old, stays in zip(leaves(env.rows), before, kept, strict=True):
         assert same_bits(leaf, old) or not stays
     assert (donated.state.ledger.entries.data_ptr() == address) == in_place
@@ -169,7 +168,7 @@ def test_donated_fields_exist_once(monkeypatch):
     asked: list[int] = []
     monkeypatch.setattr("vecenv.core.rollout_buffers.check_memory", lambda needed, *_: asked.append(needed))
     env = tally_env(NUM_ENVS, in_place=True)
-    chosen = of_fields(env.rows, env.scenario.donated)
+    chosen = of_fields(env.rows, env.traits.donated)
     names = [name for name, donated in zip(leaf_names(env.rows), chosen, strict=True) if donated]
     assert names == ["state.ledger.entries", "state.ledger.makers", "state.trail"]
     sizes = [(leaf.nbytes, donated) for leaf, donated in zip(leaves(env.rows), chosen, strict=True)]
@@ -229,13 +228,9 @@ def test_a_rollout_that_fails_does_not_pass_for_rows(in_place, monkeypatch):
 
 
 def test_what_a_warm_up_or_donated_fields_cannot_be_is_refused():
-    for changed, words in (
-        ({"warmed": Scenario.warmed}, "^tally has no warm-up$"),
-        ({"donated": frozenset({"ledger", "book"})}, "^unknown donated field 'book'; the state of tally has "),
-    ):
-        made = type("Other", (Tallying,), changed)(TallyConfig())
-        made.name = TALLY.name
-        with pytest.raises((NotImplementedError, ValueError), match=words):
-            VecEnv(made, 2)
+    made = type("Other", (Tallying,), {"donated": frozenset({"ledger", "book"})})(TallyConfig())
+    made.name = TALLY.name
+    with pytest.raises(ValueError, match=r"^unknown donated field 'book'; the state of tally has "):
+        VecEnv(made, 2)
     with pytest.raises(ValueError, match="tally has a warm-up, which no CUDA graph can hold: choose mode 'compiled'"):
         FusedCollector(tally_env(2), num_steps=2, mode="cuda_graph")

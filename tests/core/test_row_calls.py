@@ -111,9 +111,6 @@ def test_parts_put_together_are_the_observation():
     env = vecenv.make("single_stock", 2, market_options=MARKET, compile=False)
     with pytest.raises(ValueError, match="single_stock has no observations by reference"):
         References(env.scenario, env.block_widths)
-    for call in (lambda: env.scenario.reference(env.state), lambda: env.scenario.referenced(torch.zeros(1), {})):
-        with pytest.raises(NotImplementedError, match="single_stock has no observations by reference"):
-            call()
 
 
 NUM_ENVS, EAGER = 11, 2

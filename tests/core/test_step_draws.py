@@ -9,6 +9,7 @@ from torch import Tensor
 from torchrl.data import Bounded
 
 from vecenv import Drawing, FusedCollector, VecEnv
+from vecenv.core.capabilities import MultiAgent
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits, uniform
 from vecenv.testing import check_task
 
@@ -50,7 +51,7 @@ class Weather(Drawing[Blown]):
         return state.draws.mean()
 
 
-class Shared(Weather):
+class Shared(MultiAgent, Weather):
     """Two agents of one world, in which the weather is the same."""
 
     num_agents = 2

@@ -8,6 +8,7 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Categorical
 
+from vecenv.core.capabilities import MultiAgent
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_bits
@@ -28,7 +29,7 @@ class Grazing(TensorClass):
     hunger: Tensor
 
 
-class Meadow(Scenario[Grazing]):
+class Meadow(MultiAgent, Scenario[Grazing]):
     """Agents take from one meadow in turn, the first at its full; a random hunger ends an agent's episode."""
 
     name, version = "meadow", "1"

@@ -130,7 +130,7 @@ def _donated(trial: Trial, options: dict[str, Any]) -> None:
     env = tally_env(ROWS, compiled=trial.device == "cuda", device=trial.device, **options)
     collector = FusedCollector(env, num_steps=2 * STEPS)
     for number in range(2):
-        with trial.part("restarting rollout" if env.scenario.warm_up else "captured rollout"):
+        with trial.part("restarting rollout" if env.traits.warm_up else "captured rollout"):
             batch = collector.rollout()
         trial.keep(f"rollout {number}", [batch["action"], batch["observation"], batch["next", "done"]])
         trial.keep(f"rows {number}", leaves(env.rows))

@@ -9,6 +9,7 @@ from torchrl.data import Categorical
 
 import vecenv
 from vecenv import FusedCollector, VecEnv
+from vecenv.core.capabilities import Masked
 from vecenv.core.random import EpisodeKey, randint
 from vecenv.core.scenario import Scenario
 from vecenv.learn.dqn import DQNConfig
@@ -29,7 +30,7 @@ class ChainState(TensorClass):
     steps: Tensor
 
 
-class Chain(Scenario[ChainState]):
+class Chain(Masked, Scenario[ChainState]):
     """A walk on the places 0 … 5: left, stay (which may be forbidden) or right.
 
     Reaching the last one is worth 1, and terminates; the seventh step truncates.

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchrl.data import Categorical
 
 from vecenv import VecEnv
+from vecenv.core.capabilities import RiskAware
 from vecenv.core.random import EpisodeKey, randint
 from vecenv.core.scenario import Scenario
 
@@ -61,7 +62,7 @@ class Tails(Scenario[TailsState]):
         return state.paid.new_ones(())
 
 
-class RatedTails(Tails):
+class RatedTails(RiskAware, Tails):
     """The same with risk levels: 2 for the risky choice, and for the safe one 1 plus the share of the steps taken."""
 
     name = "rated_tails"

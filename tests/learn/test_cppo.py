@@ -9,6 +9,7 @@ from torch import Tensor
 from tests.learn.small_tasks import same
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
+from vecenv.core.capabilities import Donating, WarmUp
 from vecenv.learn.cppo import CPPO, CPPOConfig, mean_return, shortfall_penalty, trajectory_returns
 from vecenv.learn.ppo import PPO, PPOConfig
 
@@ -78,7 +79,7 @@ def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]
     return learned, returns
 
 
-class DonatedTails(RatedTails):
+class DonatedTails(Donating, RatedTails):
     donated = frozenset({"pays"})
 
 
@@ -167,15 +168,13 @@ def test_without_an_active_constraint_it_is_ppo_and_the_unit_of_rewards_does_not
 
 
 def test_risk_that_the_task_does_not_have_is_refused() -> None:
-    warm = type("Warm", (RatedTails,), {"warm_up": 1, "warmed": lambda self, state, params, shared: state})()
+    warm = type("Warm", (WarmUp, RatedTails), {"warm_up": 1, "warmed": lambda self, state, params, shared: state})()
     for scenario, told in (
         (Tails(), "weigh_risk needs the risk level of what is held, which task 'tails' "),
         (warm, "weigh_risk is for tasks without a warm-up, which task 'rated_tails' has"),
     ):
         with pytest.raises(ValueError, match=told):
             CPPO(tails_env(16, 0, scenario), replace(SMALL, weigh_risk=True))
-    with pytest.raises(NotImplementedError, match="tails has no risk levels"):
-        Tails().risk_level(None, None, {}, {})
 
 
 TOY = {

@@ -71,7 +71,7 @@ class FusedCollector:
         if isinstance(policy, Policy) and not store_observations:
             raise ValueError("a policy needs the observations")
         on_cuda = env.device.type == "cuda"
-        warm_up = env.scenario.warm_up
+        warm_up = env.traits.warm_up
         self.mode = mode or (("cuda_graph" if on_cuda and not warm_up else "compiled") if env.compiled else "eager")
         if self.mode == "cuda_graph" and warm_up:
             raise ValueError(f"{env.scenario.name} has a warm-up, which no CUDA graph can hold: choose mode 'compiled'")

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import Referencing
 from vecenv.core.checks import ActionCheck, form, layout
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
@@ -170,7 +171,7 @@ class References:
     """
 
     def __init__(self, scenario: Scenario[Any], widths: Sequence[int]) -> None:
-        if not scenario.referenced_blocks:
+        if not isinstance(scenario, Referencing):
             raise ValueError(f"{scenario.name} has no observations by reference")
         self._widths, self._referenced = list(widths), list(scenario.referenced_blocks)
         self._own = [place for place in range(len(widths)) if place not in self._referenced]

@@ -10,11 +10,12 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
+from vecenv.core.capabilities import Graded, Traits, traits
 from vecenv.core.checks import Layout, check_unchanged, layout
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.random import EpisodeKey, episode_key, step_key
 from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, of_fields, owned, select_rows, with_leaves
-from vecenv.core.scenario import Drawing, Scenario
+from vecenv.core.scenario import Scenario
 
 _COPIES_OF_A_STEP = 3
 """Least number of copies of a row's data in an eager step; 3.2 to 5.8 were measured."""
@@ -32,22 +33,23 @@ class Engine:
     def __init__(self, scenario: Scenario, num_envs: int) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
-        if num_envs % scenario.num_agents:
+        self.traits = traits(scenario)
+        if num_envs % self.traits.num_agents:
             raise ValueError(
-                f"num_envs must be a multiple of {scenario.num_agents}, the agents of one world of {scenario.name}, "
+                f"num_envs must be a multiple of {self.traits.num_agents}, the agents of one world of {scenario.name}, "
                 f"got {num_envs}"
             )
         self.scenario = scenario
         self.num_envs = num_envs
-        if scenario.donated:
+        if self.traits.donated:
             self._check_donated()
 
     def _check_donated(self) -> None:
         """Reject donated fields that the state does not have: they would be copied at every step."""
-        first = torch.zeros(self.scenario.num_agents, dtype=torch.int64, device=self.scenario.action_spec.device)
+        first = torch.zeros(self.traits.num_agents, dtype=torch.int64, device=self.scenario.action_spec.device)
         # The first state alone: a warm-up may cost more than an episode.
         known = sorted(self.bound().of_rows(first).opened(first[0], first, first).state.keys())
-        for name in sorted(self.scenario.donated):
+        for name in sorted(self.traits.donated):
             if name not in known:
                 raise ValueError(
                     f"unknown donated field {name!r}; the state of {self.scenario.name} has {', '.join(known)}"
@@ -64,7 +66,7 @@ class Engine:
 
     def least_bytes_per_row(self, device: torch.device) -> int:
         """Return a lower bound of the memory of a step in bytes per sub-environment, from the tensors of one."""
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         first = torch.zeros(agents, dtype=torch.int64, device=device)
         one = self.bound().of_rows(first)
         rows = one.opened(first[0], first, first)
@@ -77,7 +79,7 @@ class Engine:
         count = len(self.scenario.params)
         params = dict(zip(self.scenario.params, tensors[:count], strict=True))
         shared = dict(zip(self.scenario.shared, tensors[count:], strict=True))
-        return BoundEngine(self.scenario, params, shared)
+        return BoundEngine(self.scenario, self.traits, params, shared)
 
     def bound(self) -> BoundEngine:
         return self.bind(self.inputs)
@@ -86,8 +88,10 @@ class Engine:
 class BoundEngine:
     """The scenario's functions, batched over rows with `torch.vmap`."""
 
-    def __init__(self, scenario: Scenario, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> None:
-        self.scenario = scenario
+    def __init__(
+        self, scenario: Scenario, traits: Traits, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
+    ) -> None:
+        self.scenario, self.traits = scenario, traits
         self.params = dict(params)
         self.shared = shared
         # Mapping a shared parameter, or not mapping a varied one, would broadcast to N x N.
@@ -100,20 +104,20 @@ class BoundEngine:
 
     def _vmap_worlds(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
         """Map ``function(*batched, params, shared)`` over the worlds: rows, or groups of the rows of their agents."""
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         if agents == 1:
             return self._vmap(function, *batched)
         world = self._of_first_agents()
         return _flattened(world._vmap(function, *(_by_worlds(values, agents) for values in batched)))
 
     def _of_first_agents(self) -> BoundEngine:
-        varied, agents = self.scenario.varied, self.scenario.num_agents
+        varied, agents = self.scenario.varied, self.traits.num_agents
         params = {name: value[::agents] if name in varied else value for name, value in self.params.items()}
-        return BoundEngine(self.scenario, params, self.shared)
+        return BoundEngine(self.scenario, self.traits, params, self.shared)
 
     def opened(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
         """Return the rows of `start` before their warm-up."""
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         key = episode_key(seed if seed.ndim == 0 else seed[::agents], start_ids[::agents], episode[::agents])
         if agents == 1:
             state = self._vmap(self.scenario.reset, key)
@@ -125,10 +129,10 @@ class BoundEngine:
     def start(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
         """Return rows at the start of the episodes that (seed, start_id, episode) name. Shapes: (), (N,), (N,)."""
         rows = self.opened(seed, start_ids, episode)
-        if self.scenario.warm_up:
+        if self.traits.warm_up:
             # Results of vmap may be views of one value, which nothing may overwrite.
             rows = owned(rows)
-        for _ in range(self.scenario.warm_up):
+        for _ in range(self.traits.warm_up):
             rows = self._with_own_memory(self.warmed(rows, donate=True), rows)
         return rows
 
@@ -171,7 +175,7 @@ class BoundEngine:
             rows = self._with_own_memory(rows)
         given: list[object] = [rows.state, action]
         following_of: Callable = self.scenario.step
-        if isinstance(self.scenario, Drawing):
+        if self.traits.draws:
             assert seed is not None and start_ids is not None
             given.append(step_key(episode_key(seed, start_ids, rows.episode), rows.elapsed))
             following_of = self.scenario.drawn_step
@@ -188,12 +192,12 @@ class BoundEngine:
             following = following_of(state, action, *others)
             return following, *judged(state, action, following, *others[-2:])
 
-        if self.scenario.num_agents == 1:
+        if self.traits.num_agents == 1:
             state, reward, ended = self._vmap(one, *given)
         else:
             state = self._vmap_worlds(following_of, *given)
             reward, ended = self._vmap(judged, rows.state, action, state)
-            ended = _ended_together(ended, self.scenario.num_agents)
+            ended = _ended_together(ended, self.traits.num_agents)
         following = Rows(
             state=state,
             episode=rows.episode,
@@ -208,11 +212,11 @@ class BoundEngine:
 
     def _with_own_memory(self, rows: Rows, before: Rows | None = None) -> Rows:
         """Return rows whose donated fields have contiguous memory of their own: copies, or still that of ``before``."""
-        if not self.scenario.donated:
+        if not self.traits.donated:
             return rows
         given = leaves(rows)
         kept = [None] * len(given) if before is None else leaves(before)
-        parts = zip(given, of_fields(rows, self.scenario.donated), kept, strict=True)
+        parts = zip(given, of_fields(rows, self.traits.donated), kept, strict=True)
         own = [
             leaf.clone(memory_format=torch.contiguous_format)
             if donated and (old is None or not leaf.is_set_to(old))
@@ -228,16 +232,20 @@ class BoundEngine:
         """Return the functions with the parameters of selected rows. Shape of ``ids``: (M,)."""
         varied = self.scenario.varied
         params = {name: value[ids] if name in varied else value for name, value in self.params.items()}
-        return BoundEngine(self.scenario, params, self.shared)
+        return BoundEngine(self.scenario, self.traits, params, self.shared)
 
     def grade(self, rows: Rows) -> Tensor:
         return self._vmap(self.scenario.grade, rows.state)
 
     def grades(self, rows: Rows) -> dict[str, Tensor]:
-        return self._vmap(self.scenario.grades, rows.state)
+        """Return the grades by the graders of the task, by name. Shape of each: (N,)."""
+        if isinstance(self.scenario, Graded):
+            return self._vmap(self.scenario.grades, rows.state)
+        return {"grade": self.grade(rows)}
 
     def grade_parts(self, rows: Rows) -> dict[str, Tensor]:
-        return self._vmap(self.scenario.grade_parts, rows.state)
+        """Return what the grade is made of, by name; nothing if it has no parts. Shape of each: (N,)."""
+        return self._vmap(self.scenario.grade_parts, rows.state) if isinstance(self.scenario, Graded) else {}
 
 
 def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401

@@ -10,11 +10,12 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 
+from vecenv.core.capabilities import AlternativeActions, Schedule
 from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
-from vecenv.core.scenario import Drawing, Scenario, Schedule
+from vecenv.core.scenario import Scenario
 from vecenv.core.worker_seeds import remember
 
 
@@ -55,7 +56,8 @@ class VecEnv(EpisodeRows):
     ) -> None:
         super().__init__(scenario, num_envs, seed, device, params, env_ids)
         self.compiled = compiled
-        specs = scenario.understood_actions()
+        several = isinstance(scenario, AlternativeActions)
+        specs = scenario.understood_actions() if several else [scenario.action_spec]
         self.checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
         self._make_specs()
         self._make_calls()
@@ -181,7 +183,7 @@ class VecEnv(EpisodeRows):
 
     def _outcome(self, action: Tensor) -> Outcome:
         # The compiled call takes contiguous tensors; vmap returns values common to all rows as expanded views.
-        start = self.start if isinstance(self.scenario, Drawing) else ()
+        start = self.start if self.traits.draws else ()
         *after, reward = self._calls.step[action.shape](self.rows, action.contiguous(), *start).values()
         return Outcome(with_leaves(self.rows, after), reward)
 
@@ -195,7 +197,7 @@ class VecEnv(EpisodeRows):
         """
         if num_groups * group_size != self.num_envs:
             raise ValueError(f"{num_groups} groups of {group_size} do not make {self.num_envs} sub-environments")
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         if group_size > 1 and group_size % agents:
             raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
         return self.reset_starts(torch.arange(self.num_envs, device=self.device) // max(group_size, agents), seed)

@@ -41,13 +41,14 @@ class EpisodeRows(EnvBase):
             scenario.randomise(params, num_envs)
         self.scenario = scenario
         self.engine = Engine(scenario, num_envs)
+        self.traits = self.engine.traits
         check_memory(
             num_envs * self.engine.least_bytes_per_row(self.device), self.device, f"{num_envs:,} sub-environments"
         )
         self.num_envs = num_envs
         ids = torch.arange(num_envs) if env_ids is None else env_ids
         self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()
-        agents = scenario.num_agents
+        agents = self.traits.num_agents
         # Of the world's first agent.
         self.start_ids = (self.env_ids[::agents] // agents).repeat_interleave(agents)
         self._holder: object = None
@@ -62,7 +63,7 @@ class EpisodeRows(EnvBase):
 
     def _check_worlds(self, values: Tensor, what: str) -> None:
         """Reject values that differ between rows of one world. Shape: (N,)."""
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         if agents == 1:
             return
         by_world = values.unflatten(0, (-1, agents))
@@ -75,7 +76,7 @@ class EpisodeRows(EnvBase):
 
     def _check_whole_worlds(self, ids: Tensor) -> None:
         """Reject row numbers that are not those of whole worlds, in order. Shape: (B,)."""
-        agents = self.scenario.num_agents
+        agents = self.traits.num_agents
         first = ids[::agents, None]
         if agents == 1:
             return
@@ -187,7 +188,7 @@ class EpisodeRows(EnvBase):
         self._check_worlds(chosen, "whether they are reset")
         # A row without steps is already at the start of its next episode.
         episode = self.rows.episode + ((self.rows.elapsed > 0) | unplayed)
-        if self.scenario.warm_up:
+        if self.traits.warm_up:
             # Only the rows that need it: a warm-up may cost more than an episode.
             ids = chosen.nonzero()[:, 0]
             if len(ids):

@@ -102,7 +102,7 @@ class RowBuffers:
     def __init__(self, env: VecEnv, num_steps: int) -> None:
         self._env = env
         own = leaves(env.rows)
-        self.donated = of_fields(env.rows, env.scenario.donated)
+        self.donated = of_fields(env.rows, env.traits.donated)
         self.tensors, parts = [], []
         for leaf, donated in zip(own, self.donated, strict=True):
             buffer = leaf.new_zeros((1 if donated else num_steps + 1, *leaf.shape))
@@ -114,7 +114,7 @@ class RowBuffers:
 
     @staticmethod
     def least_bytes(env: VecEnv, num_steps: int) -> int:
-        own = zip(leaves(env.rows), of_fields(env.rows, env.scenario.donated), strict=True)
+        own = zip(leaves(env.rows), of_fields(env.rows, env.traits.donated), strict=True)
         return sum(leaf.nbytes if donated else num_steps * leaf.nbytes for leaf, donated in own)
 
     def take(self) -> None:
@@ -164,7 +164,7 @@ class RowBuffers:
         return self._told(tensors, [len(step)])
 
     def _told(self, tensors: list[Tensor], batch: list[int]) -> Rows:
-        return hollow(with_leaves(self._env.row_form, tensors, batch), self._env.scenario.donated)
+        return hollow(with_leaves(self._env.row_form, tensors, batch), self._env.traits.donated)
 
 
 class Restarts:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from vecenv.core.capabilities import schedule_of
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.language.agent import LanguageAgent
@@ -81,7 +82,7 @@ class LanguageGRPO:
         if scenario.text is None:
             raise ValueError(f"task {scenario.name!r} has no text")
         self.env, self.model, self.chat, self.config, self.group_size = env, model, chat, config, group_size
-        if scenario.schedule(env.num_envs) is not None:
+        if schedule_of(scenario, env.num_envs) is not None:
             raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
         self.days = check_same_rules(env)
         self.rows = env.num_envs if config.groups is None else config.groups * group_size

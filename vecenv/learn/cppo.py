@@ -35,6 +35,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import RiskAware
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
@@ -84,7 +85,7 @@ class CPPOConfig(PPOConfig):
     """Whose magnitude caps the penalty: the critic's value, as published, which lets little through where returns are
     about 0; or the step's advantage."""
     weigh_risk: bool = False
-    """Weigh the rewards that enter the trajectories' returns by the task's `Scenario.risk_level`: gains divided by it,
+    """Weigh the rewards that enter the trajectories' returns by the task's `RiskAware.risk_level`: gains divided by it,
     losses multiplied."""
 
     def __post_init__(self) -> None:
@@ -152,19 +153,19 @@ def check_risk_levels(env: VecEnv) -> None:
     A task may have none, or have them in its rewards already, or a warm-up, which would be repeated at every step.
     """
     scenario = env.scenario
-    if not scenario.has_risk_level:
+    if not (isinstance(scenario, RiskAware) and scenario.has_risk_level):
         raise ValueError(
             f"weigh_risk needs the risk level of what is held, which task {scenario.name!r} does not have, "
             "or has in its rewards already"
         )
-    if scenario.warm_up:
+    if env.traits.warm_up:
         raise ValueError(f"weigh_risk is for tasks without a warm-up, which task {scenario.name!r} has")
 
 
 def risk_levels(collector: FusedCollector) -> Tensor:
     """Return the risk level of every step of the last rollout. Shape: (T, N), float32."""
     env = collector.env
-    bound, donated = env.engine.bound(), env.scenario.donated
+    bound, donated = env.engine.bound(), env.traits.donated
     before, after = collector.rows(after=False), collector.rows()
     levels = []
     for step in range(collector.num_steps):

@@ -14,7 +14,6 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
-from vecenv.learn.intervals import jackknife_interval
 
 if TYPE_CHECKING:
     from vecenv.learn.agents import Agent
@@ -184,6 +183,9 @@ def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
 
 def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
     """Return the means and bounds of the outcomes of episodes, given their `_columns`; NaN of none."""
+    # Here, as a learner that is only imported needs no statistics.
+    from vecenv.learn.intervals import jackknife_interval
+
     _, first, second, *values = columns
     found: dict[str, float] = {}
     blocks = domain_of(env).blocks_of(first.long(), second.long()) if len(first) else first

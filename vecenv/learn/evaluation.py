@@ -199,7 +199,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     needed = 24 * env.num_envs * (env.scenario.longest or 1) * len(agents)
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
-    domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.scenario.num_agents
+    domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.traits.num_agents
     fields = dict[str, Any](
         metadata=env.scenario.metadata(),
         seed=seed,

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded
 
+from vecenv.core.capabilities import Differentiable
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
@@ -69,7 +70,7 @@ class Exact(NetworkLearner[ExactConfig]):
     """Gradients have the unit of the reward: 1e-5 and less for daily log-returns."""
 
     def __init__(self, env: VecEnv, config: ExactConfig) -> None:
-        if not env.scenario.smooth:
+        if not (isinstance(env.scenario, Differentiable) and env.scenario.smooth):
             raise ValueError(
                 f"task {env.scenario.name!r} is not smooth here: its rewards are not differentiable in the actions; "
                 f"use the config that its record's smooth returns"

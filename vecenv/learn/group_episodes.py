@@ -87,7 +87,7 @@ def played_accounts(
     env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, ids: Sequence[int]
 ) -> EpisodeAccounts:
     """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of some rows."""
-    donated = env.scenario.donated
+    donated = env.traits.donated
     rows, rewards = [hollow(env.rows_of(ids)[0], donated)], []
     while not bool(rows[-1].done.all()):
         rewards.append(env.advance(act())[list(ids)])

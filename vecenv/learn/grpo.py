@@ -34,7 +34,7 @@ def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
 
 def check_whole_worlds(env: VecEnv, group_size: int) -> None:
     """Raise ValueError unless groups consist of whole worlds."""
-    agents = env.scenario.num_agents
+    agents = env.traits.num_agents
     if group_size % agents:
         raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
 

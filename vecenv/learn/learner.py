@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import schedule_of
 from vecenv.core.collector import FusedCollector, Policy
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
@@ -194,7 +195,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         super().__init__(env, config, num_steps, with_critic)
         self.units = units
         # Before the collector, which binds the parameter tensors.
-        self.schedule = env.scenario.schedule(env.num_envs)
+        self.schedule = schedule_of(env.scenario, env.num_envs)
         if self.schedule is not None:
             env.follow(self.schedule)
         self.collector = FusedCollector(env, self.collecting_policy(), num_steps)

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import schedule_of
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.learn.domain import members_metrics
@@ -77,7 +78,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         if env.num_envs % self.num_members:
             raise ValueError(f"{env.num_envs} sub-environments cannot be shared evenly by {self.num_members} members")
         check_stackable(config)
-        if env.scenario.schedule(env.num_envs) is not None:
+        if schedule_of(env.scenario, env.num_envs) is not None:
             raise ValueError(f"{env.scenario.name} follows a schedule by its results, which members cannot share")
         super().__init__(env, replace(config, seed=self.seeds[0]))
 

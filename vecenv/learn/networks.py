@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vecenv.core.scenario import Items
+from vecenv.core.capabilities import Items
 from vecenv.learn.heads import FORBIDDEN, Head
 from vecenv.learn.runs import RunConfig
 from vecenv.system.settings import Items as Length
@@ -57,7 +57,7 @@ class Network(ABC):
 
     Args:
         head: of the actor.
-        mask: of categorical actions, from the raw observation, as `vecenv.core.scenario.Scenario.action_mask`.
+        mask: of categorical actions, from the raw observation, as `vecenv.core.capabilities.Masked.action_mask`.
         bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
 
     Attributes:
@@ -228,7 +228,7 @@ class ItemNetwork(Network):
 
     def __init__(
         self,
-        items: Callable[[Tensor], Items | None],
+        items: Callable[[Tensor], Items],
         example: Items,
         head: Head,
         hidden: Sequence[int],
@@ -268,21 +268,16 @@ class ItemNetwork(Network):
 
     def samples(self, observation: Tensor) -> Tensor:
         """Return features of every item beside those of the whole. Shapes: (B, D) -> (B K, M)."""
-        features, shared = self._split(observation)
+        features, shared = self._items(observation)
         shared = shared.unsqueeze(-2).expand(*features.shape[:-1], self.num_shared)
         return torch.cat([features, shared], dim=-1).flatten(0, -2)
 
     def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return scaled features of the items and of the whole. Shapes: (B, D), (M,), (M,) -> (B, K F + C)."""
-        features, shared = self._split(observation)
+        features, shared = self._items(observation)
         count = self.num_features
         features = scaled(features, mean[:count], deviation[:count])
         return torch.cat([features.flatten(-2), scaled(shared, mean[count:], deviation[count:])], dim=-1)
-
-    def _split(self, observation: Tensor) -> Items:
-        items = self._items(observation)
-        assert items is not None
-        return items
 
     def _parts(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return features of the items, shape (B, K, F), and the context, shape (B, F + C)."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import Referencing
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.learn.learner import Learner, LearnerConfig
@@ -73,8 +74,9 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         """Return the policy, by reference where that pays or is asked for; ValueError if it is and cannot be."""
         asked, (env, network) = self.config.by_reference, (self.env, self.network)
         if asked is None:
-            pays = WORTHWHILE * env.scenario.num_references <= self.batch_size
-            asked = pays and why_not_by_reference(env, network) is None
+            scenario, fits = env.scenario, why_not_by_reference(env, network) is None
+            pays = isinstance(scenario, Referencing) and WORTHWHILE * scenario.num_references <= self.batch_size
+            asked = pays and fits
         return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vecenv.core.capabilities import Itemised, Referencing, TargetWeights, mask_of
 from vecenv.core.collector_inputs import References
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
@@ -31,13 +32,14 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     scenario = env.scenario
     size = sum(env.block_widths)
     head = _head(scenario, config, env.device)
+    mask = mask_of(scenario)
     if config.policy == "flat":
-        return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
-    example = scenario.items(torch.zeros(1, size, device=env.device))
-    if example is None:
+        return FlatNetwork(size, head, config.hidden, config.bf16, mask)
+    if not isinstance(scenario, Itemised):
         raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
+    example = scenario.items(torch.zeros(1, size, device=env.device))
     attention = config.policy == "attention"
-    return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
+    return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, mask)
 
 
 def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) -> Head:
@@ -47,10 +49,10 @@ def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) 
         return make_head(scenario.action_spec, config.initial_std, shared_std)
     if config.head == "tanh_normal":
         return TanhNormalHead(scenario.action_spec.to(device), config.initial_std)
-    if not scenario.target_weights:
+    if not (isinstance(scenario, TargetWeights) and scenario.target_weights):
         spec = scenario.action_spec
         raise ValueError(
-            f"head {config.head!r} needs actions that are target weights (`Scenario.target_weights`); "
+            f"head {config.head!r} needs actions that are target weights (`TargetWeights`); "
             f"those of {scenario.name!r} here are {type(spec).__name__} of shape {tuple(spec.shape)}"
         )
     return DirichletHead(scenario.action_spec, config.initial_std)
@@ -98,7 +100,7 @@ def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
     """Return why a network cannot read observations by reference, or None if it can."""
     if not isinstance(network, FlatNetwork) or not network.hidden:
         return NOT_FLAT
-    if not env.scenario.referenced_blocks:
+    if not isinstance(env.scenario, Referencing):
         return f"those of {env.scenario.name} are not made of shared tensors"
     if network.mask(torch.zeros(1, sum(env.block_widths), device=env.device)) is not None:
         return f"actions of {env.scenario.name} are masked by the whole observation"

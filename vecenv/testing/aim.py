@@ -10,6 +10,7 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Bounded, Categorical
 
+from vecenv.core.capabilities import Differentiable, Masked, RiskAware
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, uniform
 from vecenv.core.scenario import Scenario
@@ -29,7 +30,7 @@ class AimState(TensorClass):
     length: Tensor
 
 
-class Aim(Scenario[AimState]):
+class Aim(Masked, RiskAware, Differentiable, Scenario[AimState]):
     """Every step earns less, the further the place is from the target; ``actions`` are ``numbers`` or ``choices``.
 
     Episodes of odd length terminate, those of even length are truncated. Two numbers move the place, of unequal bounds

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import debug_unwrap
 from torchrl.data import Categorical, ReplayBuffer
 
+from vecenv.core.capabilities import mask_of
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner import Learner, NetworkLearner
@@ -238,7 +239,7 @@ class _Checks:
     def masks(self) -> None:
         learner = self.case.new()
         scenario, seen = learner.env.scenario, learner.env.observations()
-        if scenario.action_mask(seen) is None or not isinstance(learner, Learner):
+        if mask_of(scenario)(seen) is None or not isinstance(learner, Learner):
             return
         _require(isinstance(scenario.action_spec, Categorical), "masks are checked of single choices alone")
         for _ in range(2):
@@ -300,7 +301,7 @@ def _require_close(found: list[float], expected: list[float], message: str) -> N
 
 def _require_allowed(collector: FusedCollector, what: str) -> None:
     assert collector.observation is not None
-    allowed = collector.env.scenario.action_mask(collector.observation.flatten(0, 1))
+    allowed = mask_of(collector.env.scenario)(collector.observation.flatten(0, 1))
     assert allowed is not None
     taken = allowed.gather(1, collector.actions.view(len(allowed), 1).long())
     _require(bool(taken.all()), f"{what} takes {int((~taken).sum())} masked choices")

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torchrl.data import Categorical, MultiCategorical
 
+from vecenv.core.capabilities import CAPABILITIES, Referencing, RiskAware, mask_of
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_leaves
+from vecenv.core.scenario import Scenario
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
@@ -54,6 +56,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
     except Exception as error:
         raise TaskFault(f"{record.name}: it cannot be made and stepped once: {error}") from error
     checks: list[tuple[str, Callable[[], None]]] = [
+        ("capabilities", lambda: _check_capabilities(env.scenario)),
         ("specs", lambda: _check_specs(env)),
         ("donated fields", lambda: _check_donated(make(), steps)),
         ("determinism", lambda: _check_determinism(make, steps)),
@@ -100,6 +103,15 @@ def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     )
 
 
+def _check_capabilities(scenario: Scenario) -> None:
+    """Check that a scenario takes on the capabilities of which it has members."""
+    common = {*dir(Scenario), *Scenario.__annotations__}
+    lacking = [capability for capability in CAPABILITIES if not isinstance(scenario, capability)]
+    for capability in lacking:
+        for name in sorted({*vars(capability), *capability.__annotations__} - common):
+            require(not hasattr(scenario, name), f"{name!r} has no effect without the base class {capability.__name__}")
+
+
 def _check_specs(env: VecEnv) -> None:
     bound, rows = env.engine.bound(), env.rows
     shared = {name: tensor.clone() for name, tensor in env.engine.named_inputs().items()}
@@ -134,7 +146,7 @@ def _check_donated(env: VecEnv, steps: int) -> None:
         given = [leaf.clone() for leaf in leaves(rows)]
         bound.step(rows, action, *env.start)
         _require_kept(f"step {step} writes", rows, given)
-        if env.scenario.warm_up:
+        if env.traits.warm_up:
             bound.warmed(rows)
             _require_kept(f"step {step}: a tick of the warm-up writes", rows, given)
         read = _donated_read(bound, rows, action, env.start)
@@ -149,11 +161,11 @@ def _donated_read(bound: BoundEngine, before: Rows, action: Tensor, start: tuple
     Raises:
         RuntimeError: a function needs the shape of a donated field, which is empty in a rollout.
     """
-    if not bound.scenario.donated:
+    if not bound.traits.donated:
         return None
     after = bound.step(before, action, *start).rows
     shown = _shown(bound, before, action, after)
-    for field in sorted(bound.scenario.donated):
+    for field in sorted(bound.traits.donated):
         for emptied in (_zeroed, hollow):
             blank = _shown(bound, emptied(before, {field}), action, emptied(after, {field}))
             for name, value in shown.items():
@@ -165,7 +177,7 @@ def _donated_read(bound: BoundEngine, before: Rows, action: Tensor, start: tuple
 def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dict[str, Tensor]:
     scenario = bound.scenario
     shown = {f"block {number} of the observation": block for number, block in enumerate(bound.observe(after))}
-    if scenario.referenced_blocks:
+    if isinstance(scenario, Referencing):
         shown["the reference"] = bound.reference(after)
     shown["the reward"] = bound._vmap(scenario.reward, before.state, action, after.state)
     for name, function in (("terminated", scenario.terminated), ("truncated", scenario.truncated)):
@@ -190,7 +202,7 @@ def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:
 
 
 def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
-    agents = make().scenario.num_agents
+    agents = make().traits.num_agents
     worlds = torch.tensor([4, 1, 5] if agents == 1 else [ROWS // agents - 1])
     order = (worlds.unsqueeze(-1) * agents + torch.arange(agents)).flatten()
     every, chosen = _played(make(), steps), _played(make(len(order), env_ids=order), steps)
@@ -203,7 +215,7 @@ def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
 
 def _check_partial_resets(env: VecEnv, steps: int) -> None:
     env.advance(_actions(env))
-    fresh = torch.arange(ROWS) // env.scenario.num_agents % 2 == 0
+    fresh = torch.arange(ROWS) // env.traits.num_agents % 2 == 0
     before = [leaf.clone() for leaf in leaves(env.rows)]
     env.restart(fresh)
     for name, old, new in zip(leaf_names(env.rows), before, leaves(env.rows), strict=True):
@@ -237,15 +249,16 @@ def _check_ends(env: VecEnv) -> None:
 
 def _check_references(env: VecEnv, steps: int) -> None:
     """Check that what is kept by reference is what is observed, in every state."""
-    if not env.scenario.referenced_blocks:
+    scenario = env.scenario
+    if not isinstance(scenario, Referencing):
         return
-    bound, count = env.engine.bound(), env.scenario.num_references
+    bound, count = env.engine.bound(), scenario.num_references
     for step in range(steps):
         reference, blocks = bound.reference(env.rows), bound.observe(env.rows)
         inside = reference.dtype == torch.int64 and bool(((reference >= 0) & (reference < count)).all())
         require(inside, f"step {step}: references must be int64 in [0, {count}), got {reference.tolist()}")
         shown = bound.referenced(reference)
-        for place, block in zip(env.scenario.referenced_blocks, shown, strict=True):
+        for place, block in zip(scenario.referenced_blocks, shown, strict=True):
             require(_same([blocks[place]], [block]), f"step {step}: block {place} depends on more than its reference")
         env.restart(env.rows.done)
         env.advance(_actions(env))
@@ -255,7 +268,7 @@ def _check_masks(env: VecEnv, steps: int) -> None:
     spec = env.scenario.action_spec
     for _ in range(steps):
         seen = env.observations()
-        mask = env.scenario.action_mask(seen)
+        mask = mask_of(env.scenario)(seen)
         if mask is None:
             return
         if not isinstance(spec, Categorical | MultiCategorical):
@@ -297,7 +310,7 @@ def _check_scales(env: VecEnv) -> None:
 
 
 def _check_risk_levels(env: VecEnv, steps: int) -> None:
-    for _ in range(steps if env.scenario.has_risk_level else 0):
+    for _ in range(steps if isinstance(env.scenario, RiskAware) and env.scenario.has_risk_level else 0):
         before = env.rows
         env.advance(_actions(env))
         level = env.engine.bound().risk_level(before, env.rows)

@@ -91,7 +91,7 @@ def _check_shown(
     make: Callable[..., VecEnv], steps: int, beside: Collection[str], later: Callable[[VecEnv], VecEnv]
 ) -> None:
     env, twin, draws = make(), make(), (Random(3), Random(3))
-    order = [row for row in range(ROWS) if row // env.scenario.num_agents != 0] or list(range(ROWS))
+    order = [row for row in range(ROWS) if row // env.traits.num_agents != 0] or list(range(ROWS))
     part = make(num_envs=len(order), env_ids=torch.tensor(order))
     for step in range(steps):
         before = [leaf.clone() for leaf in leaves(env.rows)]
@@ -110,7 +110,7 @@ def _check_shown(
         require(said == _answer(twin, draws[1]), "random_answer draws from more than its argument")
         part.advance(part.checked_action(TextDoor(part).parse([said[row] for row in order], range(len(order)))[0]))
         # Every other world begins anew after the first step, so that rows differ in what all have at first in common.
-        over = env.rows.done if step else torch.arange(ROWS) // env.scenario.num_agents % 2 == 0
+        over = env.rows.done if step else torch.arange(ROWS) // env.traits.num_agents % 2 == 0
         for one, ended in ((env, over), (twin, over), (part, over[order])):
             one.restart(ended)
 

@@ -57,8 +57,8 @@ class Recorder(Generic[Step, Episode]):
     ) -> None:
         if not isinstance(env.scenario, recording.scenario):
             raise ValueError(f"only episodes of {recording.family} are recorded, not of {env.scenario.name!r}")
-        if env.scenario.num_agents > 1:
-            raise ValueError(f"an episode is recorded alone, but {env.scenario.num_agents} agents share a world")
+        if env.traits.num_agents > 1:
+            raise ValueError(f"an episode is recorded alone, but {env.traits.num_agents} agents share a world")
         self.recording, self.env = recording, env
         self._origin = dict(market or {})
         self._start, self._ids = env.rows_of(ids)

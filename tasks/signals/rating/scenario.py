@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 
+from vecenv.core.capabilities import AlternativeActions, Itemised, Items, Referencing
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
-from vecenv.core.scenario import Items, Scenario
+from vecenv.core.scenario import Scenario
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
 from vecenv.tasks.signals.rating.feedback import counting, feedback, most_counting, moves, settled, signals_of
@@ -23,7 +24,7 @@ from vecenv.tasks.signals.scenario import SHUFFLE_SEED
 Tensors = Mapping[str, Tensor]
 
 
-class NewsSignals(Scenario[RatingState]):
+class NewsSignals(Itemised, Referencing, AlternativeActions, Scenario[RatingState]):
     """Scenario of signals of news on a `MarketTape` with panels of scores and texts.
 
     Raises ValueError if the tape has no panels, is too short for an episode, or has fewer symbols than are picked.

@@ -11,10 +11,10 @@ import torch
 import vecenv
 from tests.small_env import assert_same_bits, same_bits
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
+from vecenv.core.capabilities import Items
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
-from vecenv.core.scenario import Items
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars

@@ -53,7 +53,7 @@ class RowPool:
     """
 
     def __init__(self, rows: TextRows, first: int = 0) -> None:
-        agents = rows.env.scenario.num_agents
+        agents = rows.env.traits.num_agents
         if agents > 1:
             raise ValueError(f"rows are lent one by one, but {agents} agents share a world")
         self._rows, self._first = rows, first
