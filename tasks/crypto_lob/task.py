@@ -19,7 +19,7 @@ TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5
 """Seconds of a step, steps of an episode and levels of the book for agents that act by text."""
 
 
-def parted(config: CryptoLobConfig, part: Part) -> CryptoLobConfig:
+def part(config: CryptoLobConfig, part: Part) -> CryptoLobConfig:
     """Return the config of a part of the tape; validation and test are disjoint windows, one after the other."""
     return replace(config, part=part, random_start=config.random_start and part == "train")
 
@@ -50,7 +50,7 @@ CRYPTO_LOB = Task(
         hindsight="oracle",
         blocks=starts_of,
         pictures=lob_figures,
-        parted=parted,
+        part=part,
     ),
     outcomes={
         "total_return": "share",

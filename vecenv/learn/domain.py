@@ -70,7 +70,7 @@ class Domain:
         scale: what values of the grade mean, in a sentence for tables.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         shortened: returns a config whose episodes fit into a number of days.
-        parted: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
+        part: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
             a market that reads data of its own; others tell them apart by their random numbers alone.
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
@@ -87,7 +87,7 @@ class Domain:
     scale: str = ""
     compared: Callable[[Any], Any] = lambda config: config
     shortened: Callable[[Any, int], Any] = lambda config, days: config
-    parted: Callable[[Any, Any], Any] = lambda config, part: config
+    part: Callable[[Any, Any], Any] = lambda config, split: config
     smooth: Callable[[Any], Any] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Agent] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import io
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
@@ -65,9 +65,15 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
     """
     assert is_dataclass(settings) and not isinstance(settings, type)
     hints = get_type_hints(type(settings), include_extras=True)
-    known = [item.name for item in fields(settings) if item.name not in without]
+    known = [name for name in option_names(settings) if name not in without]
     refuse_unknown("settings", values, known, f"{source}: ")
     changed: dict[str, Any] = {}
+    parts = [name for name in hints if _is_flat(hints[name])]
+    for part in parts:
+        current = getattr(settings, part)
+        own = {name: values[name] for name in option_names(current) if name in values}
+        changed[part] = with_values(current, own, source)
+        values = {name: value for name, value in values.items() if name not in own}
     for name, value in values.items():
         current, place = getattr(settings, name), f"{source}: {name}"
         if not is_dataclass(current):
@@ -82,18 +88,43 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
         raise ValueError(f"{source}: {error}") from error
 
 
+def option_names(settings: Any) -> list[str]:  # noqa: ANN401
+    """Return the names of settings, or of a class of them, as files and command lines have them.
+
+    A part that is annotated with ``tyro.conf.arg(name="")`` is flat: its settings have no name before theirs. The flat
+    parts of a class are not known.
+    """
+    hints = get_type_hints(settings if isinstance(settings, type) else type(settings), include_extras=True)
+    names: list[str] = []
+    for item in fields(settings):
+        if not _is_flat(hints[item.name]):
+            names.append(item.name)
+        elif not isinstance(settings, type):
+            names += option_names(getattr(settings, item.name))
+    return names
+
+
+def _is_flat(annotation: Any) -> bool:  # noqa: ANN401
+    return any(getattr(extra, "name", None) == "" for extra in getattr(annotation, "__metadata__", ()))
+
+
 def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  # noqa: ANN401
     """Return the values of settings as YAML and JSON types: the inverse of `with_values`."""
 
     def plain(value: Any) -> Any:  # noqa: ANN401
+        if is_dataclass(value) and not isinstance(value, type):
+            return as_values(value)
         if isinstance(value, tuple):
             return tuple(map(plain, value))
         return str(value) if isinstance(value, Path | date) else value
 
-    def plain_fields(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: plain(value) for name, value in items}
-
-    return {name: value for name, value in asdict(settings, dict_factory=plain_fields).items() if name not in without}
+    hints = get_type_hints(type(settings), include_extras=True)
+    told: dict[str, Any] = {}
+    for item in fields(settings):
+        if item.name not in without:
+            value = plain(getattr(settings, item.name))
+            told |= value if _is_flat(hints[item.name]) else {item.name: value}
+    return told
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401

@@ -13,9 +13,9 @@ from rich.console import Console
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.intervals import Interval
 from vecenv.learn.runs import CHECKPOINT
-from vecenv.tasks.commands.comparison import ENSEMBLE, TRAINED
-from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
-from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
+from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED
+from vecenv.tasks.experiment.checkpoints import check_resumable_folder, checkpoint_path, write_settings
+from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 
 SEED_FOLDER = "seed_{}"
 """Folder of a seed's run within that of all."""
@@ -32,19 +32,20 @@ class SeedRun:
 
 def runs_of_seeds(settings: TrainSettings, folder: Path) -> list[SeedRun]:
     """Return the runs of all seeds, of a single seed the run in the folder itself."""
-    if settings.num_policies() == 1:
+    if settings.runs.number == 1:
         return [SeedRun(settings, folder, TRAINED)]
     runs = []
-    for seed in range(settings.seed, settings.seed + settings.num_policies()):
+    for seed in range(settings.seed, settings.seed + settings.runs.number):
         own = folder / SEED_FOLDER.format(seed)
         resumed = own if settings.resume is not None and checkpoint_path(own).is_file() else None
-        runs.append(SeedRun(replace(settings, seed=seed, seeds=1, ensemble=None, resume=resumed), own, _agent(seed)))
+        alone = replace(settings, seed=seed, runs=settings.runs.alone(), resume=resumed)
+        runs.append(SeedRun(alone, own, _agent(seed)))
     return runs
 
 
 def trainings(settings: TrainSettings, folder: Path) -> list[SeedRun]:
     """Return the runs that are made one after the other: those of all seeds, or the one of an ensemble in one batch."""
-    return runs_of_seeds(settings, folder) if settings.ensemble is None else [SeedRun(settings, folder, ENSEMBLE)]
+    return runs_of_seeds(settings, folder) if settings.runs.ensemble is None else [SeedRun(settings, folder, ENSEMBLE)]
 
 
 def policy_files(place: Path) -> dict[str, Path]:
@@ -86,12 +87,12 @@ def check_folder(settings: TrainSettings, folder: Path) -> None:
                 f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder"
             )
         return
-    if settings.ensemble is not None:
+    if settings.runs.ensemble is not None:
         check_resumable_folder(folder)
         return
     begun = [run.folder for run in runs_of_seeds(settings, folder) if run.settings.resume is not None]
     if not begun:
-        raise ValueError(f"{folder}: there is no checkpoint of one of the {settings.seeds} seeds")
+        raise ValueError(f"{folder}: there is no checkpoint of one of the {settings.runs.seeds} seeds")
     for own in begun:
         check_resumable_folder(own)
 

@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from vecenv.market.load import generator_of, known_days
 from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import read_values
-from vecenv.tasks.commands.market_settings import OF_FILES, MarketSettings
-from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.experiment.markets import OF_FILES, BarMarket, FileMarket
+from vecenv.tasks.experiment.settings import resumed_settings
 
 FEWER = "judged"
 """Market whose model has learned from fewer days."""
 
 
-def days_to_play(
-    settings: MarketSettings, tape: MarketTape, policies: Collection[Path], part: Literal["test", "all"] | None
-) -> tuple[MarketTape, str]:
-    """Return the days of a market that policies play, and why: its test, or all of a file that none was trained on.
+def trained_on(place: Path, market: BarMarket, device: torch.device) -> str:
+    """Tell which training of a policy, or of one that it started from, was on a market of data; empty if none.
 
     What a policy was trained on is known by its content: the prices of its training days, whatever their file is called
     now, and whatever it holds beside them.
     """
-    if generator_of(settings.market) is not None:
-        return settings.test(tape), ""
-    if part is None:
-        told = next(filter(None, (_trained_on(place, settings) for place in policies)), "")
-        if policies and not told:
-            return tape, "all of it, as no policy here was trained on this market"
-        why = f": {told}" if told else "; --part all plays it too"
-        return settings.test(tape), f"the test part; the rest is for training{why}"
-    return (tape, "all of it, as asked for") if part == "all" else (settings.test(tape), "the test part, as asked for")
-
-
-def _trained_on(place: Path, settings: MarketSettings) -> str:
-    """Tell which training of a policy, or of one that it started from, was on the settings' market; empty if none."""
     records = list(_records(place))
     if not records:
         return f"what {checkpoint_path(place)} was trained on is not known, as its folder has no {SETTINGS}"
     for folder in (record.parent for record in records):
-        trained = TrainSettings.defaults(["--resume", str(folder)])
-        if generator_of(trained.market) is not None:
+        trained = resumed_settings(folder)
+        if not isinstance(trained.source, FileMarket):
             continue
         known = read_checkpoint(folder)["scenario"]["market"]
-        again = replace(trained, **{name: getattr(settings, name) for name in (*OF_FILES, "device")})
+        given = {name: getattr(market, name) for name in OF_FILES if hasattr(market, name)}
+        own = {item.name for item in fields(trained.source)}
+        source = replace(trained.source, **{name: value for name, value in given.items() if name in own})
         try:
-            days = again.tape(again.with_symbols(again.env)).between(None, known["last_day"])
-            same = again.subsets(days).metadata()["fingerprint"] == known["fingerprint"]
+            rules = source.fitted(trained.record, trained.env)
+            days = source.tape(rules, device).between(None, known["last_day"])
+            same = trained.subsets.of(days, trained.seed).metadata()["fingerprint"] == known["fingerprint"]
         except ValueError:
             # It lacks symbols, columns or days of the training.
             continue

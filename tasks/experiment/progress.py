@@ -101,3 +101,9 @@ class TrainingBar(_Bar):
             self._validation = f" · validation excess {excess:+.2f}%"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._validation
         self._move(metrics["frames"], self._total, state)
+
+
+def wide_console() -> Console:
+    """Return a console that is wide enough for tables if the output is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)

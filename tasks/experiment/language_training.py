@@ -10,8 +10,8 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_named, task_of
-from vecenv.tasks.commands.comparison import trained_agent
-from vecenv.tasks.commands.run_folder import checkpoint_path
+from vecenv.tasks.experiment.checkpoints import checkpoint_path
+from vecenv.tasks.experiment.comparison import trained_agent
 
 if TYPE_CHECKING:
     from vecenv.language.agent import LanguageAgent

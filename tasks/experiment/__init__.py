@@ -1,0 +1,1 @@
+"""Experiments: settings, resolved once, and what becomes of them: training, comparison, files."""

@@ -1,0 +1,127 @@
+"""Comparison of trained agents, alone or as an ensemble, with baselines on the days of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent, PolicyAgent
+from vecenv.learn.domain import BEST_RULE, domain_of
+from vecenv.learn.ensemble import (
+    Combination,
+    Diversity,
+    Kind,
+    NoEnsembleError,
+    diversity,
+    draws_actions,
+    load_ensemble,
+    validation_sharpes,
+)
+from vecenv.learn.policies import load_policy
+from vecenv.registry import task_named, task_of
+from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
+
+TRAINED = "trained"
+"""Name of the trained agent in tables and files."""
+
+UNTRAINED = "untrained"
+"""Name in tables and files of the policy of the seed, which no run has changed."""
+
+ENSEMBLE = "ensemble"
+"""Name of the mean of several trained policies in tables and files."""
+
+COMPARING = "Comparing agents on {} episodes …"
+"""Status message during the episodes of the test."""
+
+SHOWN_BESIDE = ("equal_weight",)
+"""Baselines shown on the worst days of an agent beside the reference."""
+
+ALL = "all"
+"""Stands for all baselines of a task."""
+
+BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
+"""Combinations by the Sharpe ratios of the validations."""
+
+
+def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the chosen baselines, with `ALL` expanded, a ValueError if some are unknown."""
+    known = task_named(task).agents
+    if tuple(names) == (ALL,):
+        return tuple(known)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"unknown agents {', '.join(unknown)}; there are {', '.join(known)}, or {ALL}")
+    return tuple(names)
+
+
+def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
+    """Return the agent of a checkpoint for a comparison, a ValueError if it does not fit the environment."""
+    return _ensemble_agent([checkpoint], env)
+
+
+def trained_agents(
+    checkpoints: Mapping[str, Path], env: VecEnv, combination: Combination | None = None
+) -> dict[str, Agent]:
+    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, their combination.
+
+    Without a combination it is the mean of their actions, or the vote, where there is one. A policy of the exact
+    gradient may stand beside one of PPO, but not be in an ensemble with it.
+
+    Raises:
+        ValueError: a checkpoint does not fit the environment, several were trained under different rules, or the
+            combination is not that of their actions.
+    """
+    agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
+    paths = list(checkpoints.values())
+    rules = [trained_config(read_checkpoint(path)["scenario"], str(path)) for path in paths]
+    smooth = task_of(env).domain.smooth or (lambda config: config)
+    for path, config in zip(paths, rules, strict=True):
+        if type(config) is not type(rules[0]) or smooth(config) != smooth(rules[0]):
+            raise ValueError(f"{path} was trained under other rules than {paths[0]}: they cannot be compared")
+    if len(paths) > 1 and all(config == rules[0] for config in rules):
+        with suppress(NoEnsembleError) if combination is None else nullcontext():
+            agents[ENSEMBLE] = _ensemble_agent(paths, env, combination)
+    return agents
+
+
+def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Agent:
+    made = task_of(env).domain.trained
+    if made is None:
+        return PolicyAgent(load_ensemble(checkpoints, env, combination))
+    if combination is not None:
+        raise ValueError(f"policies of task {task_of(env).name!r} are combined by --combine mean alone")
+    first = checkpoints[0]
+    return made(checkpoints, trained_config(read_checkpoint(first)["scenario"], str(first)), env)
+
+
+def check_combination(combination: Combination | None, paths: Sequence[Path]) -> None:
+    """Reject, before any work, too few checkpoints for a combination, or one without a validation's Sharpe ratio."""
+    if combination is None:
+        return
+    if len(paths) < 2:
+        raise ValueError(f"--combine {combination.kind} needs several checkpoints, got {len(paths)}")
+    if combination.kind in BY_SHARPE:
+        validation_sharpes(paths)
+
+
+def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversity | None:
+    """Return how much policies differ on episodes that all together play; the rows are overwritten.
+
+    None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
+    """
+    if len(paths) < 2 or task_of(env).domain.trained is not None:
+        return None
+    try:
+        played = load_ensemble(paths, env)
+    except NoEnsembleError:
+        return None
+    policies = [load_policy(path, env) for path in paths]
+    return diversity(policies, played, env, seed, random=all(map(draws_actions, paths)))
+
+
+def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
+    """Return baselines of the environment's task, and the best rule if the market knows it, by name."""
+    known, best = task_of(env).agents, domain_of(env).best(env)
+    return {name: known[name]() for name in names} | ({} if best is None else {BEST_RULE: best})

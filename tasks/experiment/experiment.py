@@ -1,0 +1,236 @@
+"""An experiment: a training of one seed or several, the comparison of what it learned, and the files of both."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vecenv.core.env import VecEnv
+from vecenv.finance.trading import tape_of
+from vecenv.learn.ensemble import Diversity, diversity_line
+from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.report import evaluation_table, parts_table, write_task_figures
+from vecenv.learn.runs import Runnable, telling_what_is_kept
+from vecenv.learn.runs import run as run_learner
+from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
+from vecenv.system.files import WriteLock
+from vecenv.tasks.experiment.checkpoints import checkpoint_path
+from vecenv.tasks.experiment.comparison import ALL, COMPARING, baseline_agents, chosen_agents
+from vecenv.tasks.experiment.fresh_paths import FreshPaths
+from vecenv.tasks.experiment.other_runs import policies_beside
+from vecenv.tasks.experiment.progress import TrainingBar, working
+from vecenv.tasks.experiment.report import generalisation_line, generalised, write_report
+from vecenv.tasks.experiment.seeds import (
+    SeedRun,
+    keep_interrupted,
+    over_seeds_line,
+    runs_of_seeds,
+    trainings,
+    write_seed_settings,
+)
+from vecenv.tasks.experiment.settings import TrainSettings
+from vecenv.tasks.experiment.splits import Splits, TapeSplits
+from vecenv.tasks.experiment.trainers import KEPT, Trainer
+
+LOCKSTEP = 0.5
+"""Share of the distinct market days of independent rows below which a batch counts as marching in step."""
+
+COMPILING = "compiling, which takes a minute the first time …"
+"""Status message until the first update, whose rollout and gradients are compiled."""
+
+
+class Experiment:
+    """A planned training, made by `vecenv.tasks.experiment.plan.plan`: `fit`, then `compare`, then `write`.
+
+    Attributes:
+        settings: as they are written into the folder.
+        trainer: of policies, or of a language model.
+        splits: of the task.
+        folder: of the run, whose lock is held until `close`.
+        test: environment of the comparison, an episode a row.
+        learner: of the last seed's run, once it is fitted.
+        evaluation: of all agents on the test, once they are compared.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        trainer: Trainer,
+        splits: Splits,
+        folder: Path,
+        lock: WriteLock,
+        console: Console,
+        held: ExitStack,
+    ) -> None:
+        self.settings, self.trainer, self.splits, self.folder = settings, trainer, splits, folder
+        self.console, self._lock, self._held = console, lock, held
+        self.runs = runs_of_seeds(settings, folder)
+        compared = settings.record.domain.compared(trainer.rules)
+        try:
+            self.test, self._note = splits.episodes("test", settings.episodes, compared)
+            trainer.check_shown(self.test, splits)
+            self._env: VecEnv | None = self._environment(trainings(settings, folder)[0])
+        except BaseException:
+            self.close()
+            raise
+        self.learner: Any = None
+        self.evaluation: Evaluation | None = None
+        self.generalisation: dict[str, Any] = {}
+        self._seconds = 0.0
+
+    def __enter__(self) -> Experiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._held.close()
+
+    def show(self) -> None:
+        """Print what is trained and compared on what."""
+        assert self._env is not None
+        self.splits.show(self.console, {"train": self._env, "test": self.test}, self.settings.seed)
+        others = [*policies_beside(self.settings).values(), self.settings.runs.initial]
+        self.splits.tell_known_before(self.console, others)
+        if self._note:
+            self.console.print(self._note)
+        self.console.print(f"Run       {self.folder}", soft_wrap=True)
+
+    def fit(self) -> None:
+        """Train all seeds; what is learned lies in the folder.
+
+        Raises:
+            ValueError: a checkpoint to resume does not fit.
+            RunStoppedError: the folder cannot be written.
+            FloatingPointError: the losses are not finite; the checkpoint is of the previous update.
+        """
+        for run in trainings(self.settings, self.folder):
+            self.learner = None
+            # Learner and collector refer to each other: their memory is free before the next seed takes its own.
+            gc.collect()
+            self._seconds += self._fit(run)
+
+    def compare(self) -> Evaluation:
+        """Play the test episodes with the agents of the runs, those shown beside them, and all baselines."""
+        settings, runs = self.settings, self.runs
+        with working(self.console, COMPARING.format(settings.episodes)):
+            agents = self.trainer.agents(self.learner, runs, self.test)
+            agents |= baseline_agents(self.test, chosen_agents(settings.task, (ALL,)))
+            self.evaluation = replace(evaluate(self.test, agents, settings.seed), part="test")
+            with telling_what_is_kept(checkpoint_path(runs[-1].folder), KEPT):
+                write_task_figures(self.folder, self.test, agents, settings.seed)
+            policies = self.trainer.policies(runs)
+            if policies and self.splits.generalises:
+                rules = settings.record.domain.compared(self.trainer.rules)
+                training, _ = self.splits.episodes("train", self.evaluation.num_episodes, rules)
+                self.generalisation = generalised(policies, training, self.evaluation)
+        return self.evaluation
+
+    def write(self) -> dict[str, Any]:
+        """Write ``metrics.json`` and the pictures, print the tables, and return the content of the former."""
+        assert self.evaluation is not None
+        console, policies = self.console, self.trainer.policies(self.runs)
+        document = write_report(
+            self.settings, self.learner, self.folder, self.runs, policies, self.evaluation, self.test,
+            self.generalisation, self._seconds,
+        )  # fmt: skip
+        console.print(evaluation_table(self.evaluation))
+        if (parts := parts_table(self.evaluation)) is not None:
+            console.print(parts)
+        if "seeds" in document:
+            console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
+            if "diversity" in document["seeds"]:
+                differing = Diversity.from_json(document["seeds"]["diversity"])
+                console.print(diversity_line(differing), soft_wrap=True)
+        if self.generalisation:
+            console.print(generalisation_line(self.generalisation), soft_wrap=True)
+        written = sorted(path.name for path in self.folder.iterdir() if path != self._lock.file)
+        console.print(f"Written to {self.folder}: {', '.join(written)}", soft_wrap=True)
+        return {"folder": str(self.folder), **document}
+
+    def _environment(self, run: SeedRun) -> VecEnv:
+        settings = run.settings
+        identity = self.trainer.identity(settings)
+        rows = settings.batch.rows * (settings.runs.ensemble or 1)
+        return self.splits.training(rows, self.trainer.training_rules, settings.compile, identity)
+
+    def _fit(self, run: SeedRun) -> float:
+        """Train one seed, or all of an ensemble, and return the seconds that it took."""
+        settings = run.settings
+        try:
+            with nullcontext(self._lock) if run.folder == self.folder else WriteLock(run.folder) as lock:
+                if self.settings.runs.seeds > 1:
+                    self.console.print(f"Seed      {settings.seed}")
+                env, self._env = self._environment(run) if self._env is None else self._env, None
+                fresh, every = None, settings.paths.refresh_every
+                if every is not None:
+                    assert isinstance(self.splits, TapeSplits)
+                    fresh = FreshPaths(self.splits, self.trainer.training_rules, env, every)
+                self.learner = self.trainer.learner(env, run, self.runs[0].folder)
+                trained = self.trainer.validated(self.learner, self.splits)
+                seconds = self._train(run, trained, fresh, lock)
+                self.trainer.write_trained(trained, self.learner, run)
+                return seconds
+        except KeyboardInterrupt:
+            keep_interrupted(self.console, run, self.settings, self.folder)
+            raise
+
+    def _train(self, run: SeedRun, learner: Runnable, fresh: FreshPaths | None, lock: WriteLock) -> float:
+        checkpoint, console = checkpoint_path(run.folder), self.console
+        bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
+
+        def on_update(metrics: dict[str, float]) -> None:
+            # Not before the first update: until then the learner may still reject settings.
+            kept = "the updates before" if checkpoint.exists() else None
+            with telling_what_is_kept(checkpoint, kept):
+                write_seed_settings(run, self.settings, self.folder)
+            bar.show(metrics)
+            if metrics["update"] == 1:
+                tell_batch(console, learner, metrics)
+
+        def before_update(update: int) -> None:
+            if fresh is not None and fresh.due(update):
+                bar.say("drawing new paths …")
+                fresh.before_update(update)
+
+        started = time.perf_counter()
+        with bar:
+            run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
+        if isinstance(learner, ValidatedEnsemble):
+            kept = ", ".join(str(best["update"]) for best in learner.bests)
+            console.print(
+                f"Kept      the policies of the updates {kept} of {learner.update_number}, each the best of its seed"
+            )
+        elif isinstance(learner, ValidatedLearner):
+            kept, last = learner.best["update"], learner.update_number
+            console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
+        return time.perf_counter() - started
+
+
+def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:
+    """Print how many days of the market a batch shows, and a warning if independent rows would show far more."""
+    if "market_rows" not in metrics:
+        return
+    tape = tape_of(learner.env)
+    steps, days = metrics["frames"], tape.num_paths * (tape.num_days - tape.first_day - 1)
+    expected = days * (1 - math.exp(-steps / days))
+    console.print(
+        f"Batch     {steps:,.0f} steps on {metrics['market_rows']:,.0f} different days of the market, of {days:,}",
+        soft_wrap=True,
+    )
+    if metrics["market_rows"] < LOCKSTEP * expected:
+        console.print(
+            f"The rows march in step: independent ones would show {expected:,.0f} days; start them apart with "
+            f"--env.min-episode-length 10",
+            soft_wrap=True,
+        )
