@@ -142,10 +142,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     (kind,) = (hint for key, hint in get_type_hints(command, include_extras=True).items() if key != "return")
     default = tyro.MISSING_NONPROP
     if hasattr(kind, "defaults"):
-        settings = kind.defaults(args)
-        # Settings are generic over the task's config, whose class depends on the command line.
-        kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
-        default = Invocation(settings)
+        default = Invocation(kind.defaults(args))
     parse = partial(
         tyro.cli,
         Invocation[kind],  # type: ignore[valid-type]

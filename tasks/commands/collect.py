@@ -7,38 +7,36 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
+from tyro import conf
 
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import Count, NotNegative, Seed
-from vecenv.tasks.commands.comparison import (
-    baseline_agents,
-    chosen_agents,
-    comparison_environment,
-    show_market,
-    text_config,
-    wide_console,
-)
-from vecenv.tasks.commands.market_settings import MarketSettings, default_market
-from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
-from vecenv.tasks.commands.progress import working
-from vecenv.tasks.commands.simulated import is_simulated, split_environment, without_effect
+from vecenv.system.settings import Count, NotNegative, Seed, Settings
+from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents, compared_rules
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
 
-TaskConfig = TypeVar("TaskConfig")
 
-
-@dataclass(frozen=True)
-class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(Settings):
     """Settings of ``vecenv collect``. The episodes are drawn from the training days."""
 
+    task: str = "single_stock"
+    """Installed task with text."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+    source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
+    """Where the episodes come from."""
     out: Path = Path("conversations.jsonl")
     """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
     agents: tuple[str, ...] = ("rule_based", "oracle")
@@ -51,19 +49,20 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
     min_grade: NotNegative = 0.0
     """Lowest grade of the episodes that are kept."""
-    env: TaskConfig = field(kw_only=True)
+    device: str = "auto"
+    """Device: cpu, cuda, or auto for cuda if available."""
+    env: Any
     """Rules of the task."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return without_effect() if is_simulated(self.task) else super().inapplicable()
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
-        options = early_options(TextTaskOptions, args)
-        record = task_named(options.task)
+        given = chosen_options(TaskOptions, args)
+        record = task_named(given.get("task", cls.task))
         agents = tuple(name for name in cls.agents if name in record.agents) or (record.domain.reference,)
-        env = with_preset(text_config(options.task), "task", options.task_preset)
-        return cls(task=options.task, market=default_market(options.task), agents=agents, env=env)
+        env = with_preset(compared_rules(record, of_text=True), "task", given.get("task_preset"))
+        settings = cls(task=record.name, source=market_for(record, env, given), agents=agents, env=env)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS), args)
+        return settings
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
@@ -104,14 +103,12 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
-    if is_simulated(settings.task):
-        return split_environment(settings.task, settings.env, settings.episodes, "train", settings.device)
-    config = settings.with_symbols(settings.env)
-    with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    training = settings.training(tape)
-    show_market(console, tape, {"Training": training})
-    return comparison_environment(settings.task, training, config, settings.episodes)[0]
+    record = task_named(settings.task)
+    config = settings.source.fitted(record, settings.env)
+    splits = splits_of(record, settings.source, config, settings.device, console)
+    env, _ = splits.episodes("train", settings.episodes, config)
+    splits.show(console, {"train": env}, settings.seed)
+    return env
 
 
 def conversations(

@@ -13,7 +13,7 @@ from tyro import conf
 
 from vecenv.market.bar_form import BarForm, FormSettings
 from vecenv.system.settings import Count, Settings
-from vecenv.tasks.commands.options import Day
+from vecenv.tasks.experiment.options import Day
 
 # pandas and torch take seconds to import, so the readers are imported where they run.
 
@@ -177,7 +177,7 @@ def _news(settings: NewsSettings) -> dict[str, Any]:
     from vecenv.core.checks import device_named
     from vecenv.market.document_files import read_news
     from vecenv.market.parquet_files import write_parquet
-    from vecenv.tasks.commands.progress import TextBar
+    from vecenv.tasks.experiment.progress import TextBar
     from vecenv.tasks.signals.news.panel import score_news, score_panel, summary_of
     from vecenv.tasks.signals.news.scorers import make_scorer
 

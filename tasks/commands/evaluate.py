@@ -15,10 +15,10 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import algorithm_named
 from vecenv.learn.agents import Agent
-from vecenv.learn.ensemble import diversity_line
+from vecenv.learn.ensemble import Combination, diversity_line
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
-from vecenv.registry import Task, task_named
+from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import option_names, read_values, with_values
 from vecenv.system.settings import Count, Seed, Settings, with_earlier
@@ -31,6 +31,7 @@ from vecenv.tasks.experiment.comparison import (
     baseline_agents,
     check_combination,
     chosen_agents,
+    compared_rules,
     policies_diversity,
     trained_agents,
 )
@@ -146,7 +147,8 @@ class EvaluateSettings(Settings):
         known = {} if run is None else _trained(run)
         task = known.get("task") or given.get("task", DEFAULT_TASK)
         if given.get("task", task) != task:
-            raise ValueError(f"{places[0] if places else model} was trained on the task {task!r}, not on {given['task']!r}")
+            place = places[0] if places else model
+            raise ValueError(f"{place} was trained on the task {task!r}, not on {given['task']!r}")
         record = task_named(task)
         env = known["env"] if run is not None else compared_rules(record, of_text=model is not None)
         env = with_preset(env, "task", given.get("task_preset"))
@@ -170,13 +172,6 @@ class EvaluateSettings(Settings):
         if parted and given.get("part") == "all":
             raise ValueError("--part all plays all days: it needs none of --train-end, --test-start, --test-fraction")
         return settings
-
-
-def compared_rules(record: Task, config: Any = None, of_text: bool = False) -> Any:  # noqa: ANN401
-    """Return a config of a task, its default if None, as all agents are compared under it, perhaps by texts."""
-    if of_text:
-        config = record.spoken(record.default_text_config() if config is None else config)
-    return record.domain.compared(record.config() if config is None else config)
 
 
 def _trained(place: Path) -> dict[str, Any]:
@@ -253,8 +248,9 @@ def _environment(settings: EvaluateSettings, checkpoints: Mapping[str, Path], co
     splits = splits_of(record, settings.source, config, settings.device, console)
     splits.check_policies(config, checkpoints.values())
     run = [] if settings.model is None or not (Path(settings.model) / SETTINGS).is_file() else [Path(settings.model)]
-    with working(console, "Comparing the market with those of the trainings …"):
-        split, why = splits.unseen(config, [*checkpoints.values(), *run], settings.days.part)
+    policies = [*checkpoints.values(), *run]
+    with working(console, "Comparing the market with those of the trainings …") if policies else nullcontext():
+        split, why = splits.unseen(config, policies, settings.days.part)
     env, note = splits.episodes(split, settings.episodes, config)
     splits.show(console, {split: env}, settings.seed, why)
     splits.tell_known_before(console, checkpoints.values())

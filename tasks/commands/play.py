@@ -5,71 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
+from tyro import conf
 
-import vecenv
-from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.registry import Task, task_named, task_names, task_of
-from vecenv.system.settings import Seed
-from vecenv.tasks.commands.comparison import wide_console
-from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
-from vecenv.tasks.commands.options import early_options, with_preset
-from vecenv.tasks.commands.simulated import is_simulated, without_effect
+from vecenv.system.settings import Seed, Settings
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.progress import wide_console
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord, write_jsonl
-
-TaskConfig = TypeVar("TaskConfig")
 
 HELP, QUIT = "?", ("quit", "exit", "q")
 
 HELP_LINE = "? shows this, quit ends the episode."
 
 
-@dataclass(frozen=True)
-class PlayOptions:
-    """Options that determine the defaults of the other settings."""
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(Settings):
+    """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
 
     task: str = "single_stock"
     """Installed task with text and records, such as single_stock, portfolio, agent_market or market_making."""
     task_preset: str | None = None
     """Preset of the rules."""
-
-
-@dataclass(frozen=True)
-class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
-    """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
-
+    source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
+    """Where the episodes come from."""
     seed: Seed = 0
     """Seed of the episode."""
+    device: str = "auto"
+    """Device: cpu, cuda, or auto for cuda if available."""
     record: Path | None = None
     """JSONL file for the record of the episode."""
-    env: TaskConfig = field(kw_only=True)
+    env: Any
     """Rules of the task."""
-
-    def inapplicable(self) -> dict[str, str]:
-        if is_simulated(self.task):
-            return without_effect()
-        split = ("train_end", "test_start", "test_fraction", "embargo")
-        return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> PlaySettings:
-        options = early_options(PlayOptions, args)
-        record = task_named(options.task)
+        given = chosen_options(TaskOptions, args)
+        record = task_named(given.get("task", cls.task))
         if not _playable(record):
             playable = ", ".join(name for name in task_names() if _playable(task_named(name)))
-            raise ValueError(
-                f"{options.task!r} has no text or no records, so it cannot be played; there are {playable}"
-            )
-        config = record.default_text_config()
-        return cls(
-            task=options.task, market=default_market(options.task), env=with_preset(config, "task", options.task_preset)
-        )
+            raise ValueError(f"{record.name!r} has no text or no records, so it cannot be played; there are {playable}")
+        config = with_preset(record.default_text_config(), "task", given.get("task_preset"))
+        settings = cls(task=record.name, source=market_for(record, config, given, whole=True), env=config)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS), args)
+        return settings
 
 
 def _playable(task: Task) -> bool:
@@ -82,8 +69,10 @@ def main(settings: PlaySettings) -> dict[str, Any]:
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     record, console = task_named(settings.task), wide_console()
     recording = record.check_recording()
-    env, market = _environment(settings, record, console)
-    played = play(env, console, market)
+    config = record.spoken(settings.source.fitted(record, settings.env))
+    splits = splits_of(record, settings.source, config, settings.device, console)
+    env = splits.served("all", 1, config, settings.seed, compile=False)
+    played = play(env, console, settings.source.origin())
     names = [name for name in (record.domain.reference, record.domain.hindsight) if name in record.agents]
     references = {name: recording.record(env, record.agents[name](), [0], settings.seed)[0] for name in names}
     console.print(outcome_table(recording, {"you": played, **references}))
@@ -95,19 +84,6 @@ def main(settings: PlaySettings) -> dict[str, Any]:
         **recording.result(played),
         "references": {name: other.grades for name, other in references.items()},
     }
-
-
-def _environment(settings: PlaySettings, record: Task, console: Console) -> tuple[VecEnv, dict[str, Any] | None]:
-    """Return an environment of one row, and what reproduces its market, None if the task simulates its own."""
-    if is_simulated(settings.task):
-        device = device_named(settings.device)
-        config = record.spoken(settings.env)
-        return vecenv.make(record, 1, seed=settings.seed, device=device, compile=False, config=config), None
-    config = record.spoken(settings.with_symbols(settings.env))
-    with console.status(f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    env = vecenv.make(record, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=config)
-    return env, market_origin(settings)
 
 
 def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> EpisodeRecord:

@@ -5,28 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from rich.console import Console
+from tyro import conf
 
-import vecenv
 from vecenv.adapters.guard import Limits
-from vecenv.core.checks import device_named
-from vecenv.market.tape import MarketTape
 from vecenv.registry import Split, task_named
-from vecenv.system.settings import Items, OpenShare, Seed, Within
-from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
-from vecenv.tasks.commands.market_settings import MarketSettings, default_market
-from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
-from vecenv.tasks.commands.progress import working
-from vecenv.tasks.commands.simulated import FIRST, OWNER, VALIDATION, is_simulated, without_effect
+from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
+from vecenv.tasks.experiment.comparison import compared_rules
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.progress import wide_console, working
+from vecenv.tasks.experiment.splits import VALIDATION
 from vecenv.text.turns import TextRows, TextRules
 
 if TYPE_CHECKING:
     from vecenv.adapters.openenv.pool import RowPool
-
-TaskConfig = TypeVar("TaskConfig")
 
 NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
 
@@ -37,18 +34,43 @@ SPARE_ROWS = 2
 """Extra rows per split: for the web interface, and for a reset without a session."""
 
 
-@dataclass(frozen=True)
-class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
+@dataclass(frozen=True, kw_only=True)
+class NoSplit(Settings):
+    """Of tasks whose splits are numbers."""
+
+    owner: ClassVar[str] = "a task on a market of bars"
+
+    validation_fraction: ClassVar[float] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationSplit(Settings):
+    """Of tasks whose splits are days or paths."""
+
+    owner: ClassVar[str] = "a task on a market of bars"
+
+    validation_fraction: OpenShare = 0.2
+    """Share of the training days, or of a generator's paths, for validation, the last ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(Settings):
     """Settings of ``vecenv serve``."""
 
+    task: str = "single_stock"
+    """Installed task with text."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+    source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
+    """Where the episodes come from."""
     host: str = "127.0.0.1"
     """Host address. Other than a loopback address requires a bearer token in the environment variable VECENV_TOKEN."""
     port: Annotated[int, Within(0, 2**16, below=True)] = 8000
     """Port; 0 for any that is free."""
     splits: Annotated[tuple[Split, ...], Items(1, distinct=True)] = ("train", "validation", "test")
     """Splits of the market to serve; the first is the default."""
-    validation_fraction: OpenShare = 0.2
-    """Share of the training days, or of a generator's paths, for validation, the last ones."""
+    validation: Annotated[Any, conf.arg(name="")] = field(default_factory=NoSplit)
+    """Size of the validation."""
     num_tasks: Annotated[int, Within(1, 2**32, below=True)] = 1000
     """Tasks per split; an index identifies an episode."""
     seed: Seed = 0
@@ -61,44 +83,26 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Limits of clients."""
     text: TextRules = field(default_factory=TextRules)
     """Reward and tool settings."""
-    env: TaskConfig = field(kw_only=True)
+    device: str = "auto"
+    """Device: cpu, cuda, or auto for cuda if available."""
+    env: Any
     """Rules of the task."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if is_simulated(self.task) and self.num_tasks > VALIDATION:
+        if isinstance(self.source, NoMarket) and self.num_tasks > VALIDATION:
             raise ValueError(f"num_tasks must be at most {VALIDATION:,} for {self.task}, got {self.num_tasks:,}")
-
-    def inapplicable(self) -> dict[str, str]:
-        if is_simulated(self.task):
-            return without_effect() | {"validation_fraction": OWNER}
-        names = super().inapplicable()
-        if tuple(self.splits) == ("test",):
-            names["validation_fraction"] = "the splits train and validation"
-        elif names.get("embargo") != "a split by days":
-            # The embargo also separates training and validation.
-            names.pop("embargo", None)
-        return names
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> ServeSettings:
-        options = early_options(TextTaskOptions, args)
-        return cls(
-            task=options.task,
-            market=default_market(options.task),
-            env=with_preset(text_config(options.task), "task", options.task_preset),
-        )
-
-    def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
-        """Return the markets of the splits to serve, a ValueError if one of them would be empty."""
-        training = self.training(tape)
-        parts: dict[Split, MarketTape] = {}
-        for split in self.splits:
-            if split == "test":
-                parts[split] = self.test(tape)
-            else:
-                parts[split] = self.split(training, self.validation_fraction)[split == "validation"]
-        return parts
+        given = chosen_options(TaskOptions, args)
+        record = task_named(given.get("task", cls.task))
+        env = with_preset(compared_rules(record, of_text=True), "task", given.get("task_preset"))
+        source = market_for(record, env, given)
+        own = NoSplit() if isinstance(source, NoMarket) else ValidationSplit()
+        settings = cls(task=record.name, source=source, validation=own, env=env)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS, ValidationSplit), args)
+        return settings
 
 
 def main(settings: ServeSettings) -> dict[str, Any]:
@@ -130,30 +134,19 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
     from vecenv.adapters.openenv.pool import RowPool
 
-    simulated = is_simulated(settings.task)
-    markets: dict[Split, dict[str, Any]] = {name: {"device": device_named(settings.device)} for name in settings.splits}
-    config = settings.env
-    if not simulated:
-        config = settings.with_symbols(settings.env)
-        with working(console, f"Making the market {settings.market} …"):
-            tape = settings.tape(config)
-        parts = settings.parts(tape)
-        show_market(console, tape, {name.capitalize(): part for name, part in parts.items()})
-        markets = {name: {"market": part, "device": part.device} for name, part in parts.items()}
+    record = task_named(settings.task)
+    config = settings.source.fitted(record, settings.env)
+    fraction = settings.validation.validation_fraction
+    splits = splits_of(record, settings.source, config, settings.device, console, validation_fraction=fraction)
+    rows = settings.limits.sessions + SPARE_ROWS
+    served = {name: splits.served(name, rows, config, settings.seed, settings.compile) for name in settings.splits}
+    splits.show(console, served, settings.seed)
     pools: dict[str, RowPool] = {}
-    for name, market in markets.items():
-        env = vecenv.make(
-            settings.task,
-            settings.limits.sessions + SPARE_ROWS,
-            **market,
-            seed=settings.seed,
-            compile=settings.compile,
-            config=task_named(settings.task).domain.parted(config, name),
-        )
-        rows = TextRows(env, settings.text)
+    for name, env in served.items():
+        text_rows = TextRows(env, settings.text)
         with working(console, f"Preparing the step of {name} …"):
             # The first step and the first outlook compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-            rows.begin([0])
-        pools[name] = RowPool(rows, FIRST[name] if simulated else 0)
+            text_rows.begin([0])
+        pools[name] = RowPool(text_rows, splits.first[name])
     return pools

@@ -17,10 +17,9 @@ from vecenv.language.supervised import Messages, SupervisedConfig, checked_messa
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 from vecenv.system.files import WriteLock, why_unwritten
 from vecenv.system.settings import CountFromZero, Seed, Settings
-from vecenv.tasks.commands.comparison import wide_console
-from vecenv.tasks.commands.language_training import NEEDED, model_place
-from vecenv.tasks.commands.options import early_options
-from vecenv.tasks.commands.progress import StepBar, working
+from vecenv.tasks.experiment.language_training import NEEDED, model_place
+from vecenv.tasks.experiment.options import early_options
+from vecenv.tasks.experiment.progress import StepBar, wide_console, working
 
 TINY = "tiny"
 """Name of the model that is built without downloads."""

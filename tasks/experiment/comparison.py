@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
@@ -20,7 +21,7 @@ from vecenv.learn.ensemble import (
     validation_sharpes,
 )
 from vecenv.learn.policies import load_policy
-from vecenv.registry import task_named, task_of
+from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 
 TRAINED = "trained"
@@ -43,6 +44,13 @@ ALL = "all"
 
 BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
 """Combinations by the Sharpe ratios of the validations."""
+
+
+def compared_rules(record: Task, config: Any = None, of_text: bool = False) -> Any:  # noqa: ANN401
+    """Return a config of a task, its default if None, as all agents are compared under it, perhaps by texts."""
+    if of_text:
+        config = record.spoken(record.default_text_config() if config is None else config)
+    return record.domain.compared(record.config() if config is None else config)
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path

@@ -74,6 +74,7 @@ def _others(env: VecEnv, config: LanguageConfig) -> Agent:
 
 
 def trained_model(learner: LanguageGRPO) -> LanguageAgent:
+    """Return the agent of a learner's model."""
     from vecenv.language.agent import LanguageAgent
 
     return LanguageAgent(learner.model, learner.chat, learner.config)
@@ -96,4 +97,5 @@ def write_model(learner: LanguageGRPO, folder: Path) -> None:
 
 
 def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:
+    """Return the settings of a run under a seed."""
     return replace(config, seed=config.seed + seed)

@@ -146,7 +146,8 @@ class BarMarket(Settings):
         if self.currency is not None:
             checked_currency(self.currency)
         days = self._days()
-        for first, last in (("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")):
+        spans = (("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end"))
+        for first, last in spans:
             if first in days and last in days and days[first] >= days[last]:
                 raise ValueError(f"{first} {days[first]} must be before {last} {days[last]}")
 

@@ -26,6 +26,7 @@ from vecenv.tasks.experiment.trainers import KEPT
 POLICY_FIGURE = "policy.png"
 """File of what a policy of symbols has learned."""
 
+
 def generalised(policies: Mapping[str, Path], env: VecEnv, test: Evaluation) -> dict[str, Any]:
     """Return what policies and the reference reach on episodes of the training beside the test, under its seed.
 
@@ -100,6 +101,7 @@ def generalisation(training: Evaluation, test: Evaluation) -> dict[str, Any]:
 
 
 def generalisation_line(result: Mapping[str, Any]) -> str:
+    """Return the sentence about a `generalisation`."""
     parts = []
     for name, entry in result.items():
         part = f"{name} {entry['training']['mean']:.3f} and {entry['test']['mean']:.3f}"

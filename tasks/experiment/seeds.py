@@ -13,8 +13,8 @@ from rich.console import Console
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.intervals import Interval
 from vecenv.learn.runs import CHECKPOINT
-from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED
 from vecenv.tasks.experiment.checkpoints import check_resumable_folder, checkpoint_path, write_settings
+from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 
 SEED_FOLDER = "seed_{}"
@@ -98,6 +98,7 @@ def check_folder(settings: TrainSettings, folder: Path) -> None:
 
 
 def write_seed_settings(run: SeedRun, settings: TrainSettings, folder: Path) -> None:
+    """Write the settings of a seed's run, and those of all, into their folders."""
     for place, own in {run.folder: run.settings, folder: settings}.items():
         write_settings(place, own, NOT_IN_FILES)
 
@@ -123,6 +124,7 @@ def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any
 
 
 def over_seeds_line(document: dict[str, Any]) -> str:
+    """Return the sentence about what `over_seeds` found."""
     excess = "excess_log_return" in document
     told = document["excess_log_return" if excess else "grade"]
     shown = (lambda value: f"{100 * value:.2f}%") if excess else (lambda value: f"{value:.3f}")

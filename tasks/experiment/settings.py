@@ -233,8 +233,8 @@ class DrawnPaths(Settings):
 
 
 KINDS = (
-    *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, ModelRun, PolicyRuns, StackableRuns, AllSymbols,
-    Subsets, KeptPaths, DrawnPaths,
+    *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, ModelRun, PolicyRuns, StackableRuns,
+    AllSymbols, Subsets, KeptPaths, DrawnPaths,
 )  # fmt: skip
 """What the parts of the settings can be."""
 

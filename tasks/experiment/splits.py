@@ -53,7 +53,12 @@ class Splits(Protocol):
         ...
 
     def episodes(
-        self, split: Episodes, count: int, config: Any, compile: bool = False, own_actions: bool = False  # noqa: ANN401
+        self,
+        split: Episodes,
+        count: int,
+        config: Any,  # noqa: ANN401
+        compile: bool = False,
+        own_actions: bool = False,
     ) -> tuple[VecEnv, str]:
         """Make an environment of episodes, one a row, and a note if they are shorter than the config has them.
 
@@ -68,7 +73,7 @@ class Splits(Protocol):
         """Return the rules of validations during a training under a config."""
         ...
 
-    def served(self, split: Split, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
+    def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
         """Make an environment whose rows are any episodes of a split."""
         ...
 
@@ -77,7 +82,10 @@ class Splits(Protocol):
         ...
 
     def unseen(
-        self, config: Any, policies: Collection[Path], part: Literal["test", "all"] | None  # noqa: ANN401
+        self,
+        config: Any,  # noqa: ANN401
+        policies: Collection[Path],
+        part: Literal["test", "all"] | None,
     ) -> tuple[Episodes, str]:
         """Return what policies play, and why: the test, or all of the data if none was trained on them."""
         ...
@@ -107,7 +115,12 @@ class SeedSplits:
         return self._made("train", rows, config, compile, **identity)
 
     def episodes(
-        self, split: Episodes, count: int, config: Any, compile: bool = False, own_actions: bool = False  # noqa: ANN401
+        self,
+        split: Episodes,
+        count: int,
+        config: Any,  # noqa: ANN401
+        compile: bool = False,
+        own_actions: bool = False,
     ) -> tuple[VecEnv, str]:
         if not 1 <= count <= VALIDATION:
             raise ValueError(f"episodes must be in 1 … {VALIDATION:,}, got {count:,}")
@@ -118,7 +131,7 @@ class SeedSplits:
     def validating(self, config: Any) -> Any:  # noqa: ANN401
         return config
 
-    def served(self, split: Split, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
+    def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
         return self._made(split, rows, config, compile, seed=seed)
 
     def _made(self, split: Episodes, rows: int, config: Any, compile: bool, **identity: Any) -> VecEnv:  # noqa: ANN401
@@ -129,16 +142,18 @@ class SeedSplits:
         """Numbers of its own fit any policy of the task."""
 
     def unseen(
-        self, config: Any, policies: Collection[Path], part: Literal["test", "all"] | None  # noqa: ANN401
+        self,
+        config: Any,  # noqa: ANN401
+        policies: Collection[Path],
+        part: Literal["test", "all"] | None,
     ) -> tuple[Episodes, str]:
         """Return ``all`` where no policy was trained on any time of the data that the test is part of."""
         trained = [read_checkpoint(path)["scenario"] for path in policies]
         if not trained or "part" not in trained[0]:
             return "test", ""
         own = json.loads(json.dumps(self.episodes("test", 1, config)[0].scenario.metadata()))
-        asked = [
-            name for name in ("test_fraction", "test_hours") if own["config"].get(name) != trained[0]["config"].get(name)
-        ]
+        shares = ("test_fraction", "test_hours")
+        asked = [name for name in shares if own["config"].get(name) != trained[0]["config"].get(name)]
         first, last = own["market"]["first"], own["market"]["last"]
         seen = [one for one in trained if one["part"]["first"] <= last and first <= one["part"]["last"]]
         return ("test", "") if asked or seen else ("all", "all of it, as no policy here was trained on this time")
@@ -210,7 +225,12 @@ class TapeSplits:
         return self._made(self.drawn_symbols(self.part("train")), rows, config, compile, **identity)
 
     def episodes(
-        self, split: Episodes, count: int, config: Any, compile: bool = False, own_actions: bool = False  # noqa: ANN401
+        self,
+        split: Episodes,
+        count: int,
+        config: Any,  # noqa: ANN401
+        compile: bool = False,
+        own_actions: bool = False,
     ) -> tuple[VecEnv, str]:
         if count < 1:
             raise ValueError(f"episodes must be at least 1, got {count}")
@@ -234,7 +254,7 @@ class TapeSplits:
         kept = {name: getattr(config, name) for name in ("action", "max_orders") if hasattr(config, name)}
         return replace(compared, **kept)
 
-    def served(self, split: Split, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
+    def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
         return self._made(self.part(split), rows, config, compile, seed=seed)
 
     def _made(self, tape: MarketTape, rows: int, config: Any, compile: bool, **identity: Any) -> VecEnv:  # noqa: ANN401
@@ -250,7 +270,10 @@ class TapeSplits:
                 raise ValueError(f"{path}: {error}") from error
 
     def unseen(
-        self, config: Any, policies: Collection[Path], part: Literal["test", "all"] | None  # noqa: ANN401
+        self,
+        config: Any,  # noqa: ANN401
+        policies: Collection[Path],
+        part: Literal["test", "all"] | None,
     ) -> tuple[Episodes, str]:
         """Return ``all`` of a file on whose content no policy was trained, whatever it is called now."""
         if isinstance(self.market, GeneratedMarket):
@@ -259,7 +282,8 @@ class TapeSplits:
             told = next(filter(None, (trained_on(place, self.market, self.tape.device) for place in policies)), "")
             if policies and not told:
                 return "all", "all of it, as no policy here was trained on this market"
-            return "test", f"the test part; the rest is for training{f': {told}' if told else '; --part all plays it too'}"
+            why = f": {told}" if told else "; --part all plays it too"
+            return "test", f"the test part; the rest is for training{why}"
         return part, "all of it, as asked for" if part == "all" else "the test part, as asked for"
 
     def show(self, console: Console, environments: Mapping[Episodes, VecEnv], seed: int, why: str = "") -> None:

@@ -19,7 +19,7 @@ from vecenv.learn.policies import make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics, telling_what_is_kept
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
-from vecenv.tasks.experiment.comparison import TRAINED, UNTRAINED, trained_agent, trained_agents
+from vecenv.tasks.experiment.comparison import TRAINED, UNTRAINED, compared_rules, trained_agent, trained_agents
 from vecenv.tasks.experiment.language_training import language_learner, trained_model, with_seed, write_model
 from vecenv.tasks.experiment.other_runs import INITIAL, initial_path, policies_beside, start_from_initial
 from vecenv.tasks.experiment.seeds import SeedRun, runs_of_seeds
@@ -107,7 +107,8 @@ class PolicyTrainer:
         if not given.validation_fraction:
             return learner
         rules = splits.validating(self.rules)
-        env, _ = splits.episodes("validation", given.validation_episodes, rules, self.settings.compile, own_actions=True)
+        count, compiled = given.validation_episodes, self.settings.compile
+        env, _ = splits.episodes("validation", count, rules, compiled, own_actions=True)
         # Policies of symbols train on some of them and are validated on all.
         some = getattr(self.settings.subsets, "symbols_per_path", None) is not None
         network = make_network(env, learner.config) if some else None
@@ -150,8 +151,7 @@ class ModelTrainer:
 
     @property
     def rules(self) -> Any:  # noqa: ANN401
-        record = self.settings.record
-        return record.domain.compared(record.spoken(self.config))
+        return compared_rules(self.settings.record, self.config, of_text=True)
 
     @property
     def training_rules(self) -> Any:  # noqa: ANN401
