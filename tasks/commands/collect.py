@@ -20,7 +20,7 @@ from vecenv.system.settings import Count, NotNegative, Seed, Settings
 from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents, compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording

@@ -38,7 +38,7 @@ from vecenv.tasks.experiment.comparison import (
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, ByShare, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
 from vecenv.tasks.experiment.settings import DEFAULT_TASK, Combining

@@ -16,7 +16,7 @@ from vecenv.registry import Task, task_named, task_names, task_of
 from vecenv.system.settings import Seed, Settings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording

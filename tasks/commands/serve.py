@@ -17,7 +17,7 @@ from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.splits import VALIDATION
 from vecenv.text.turns import TextRows, TextRules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vecenv.tasks.experiment.plan import plan
+from vecenv.tasks.experiment.planning import plan
 from vecenv.tasks.experiment.settings import TrainSettings
 
 

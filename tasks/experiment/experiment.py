@@ -47,7 +47,7 @@ COMPILING = "compiling, which takes a minute the first time …"
 
 
 class Experiment:
-    """A planned training, made by `vecenv.tasks.experiment.plan.plan`: `fit`, then `compare`, then `write`.
+    """A planned training, made by `vecenv.tasks.experiment.plan`: `fit`, then `compare`, then `write`.
 
     Attributes:
         settings: as they are written into the folder.
