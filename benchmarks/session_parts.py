@@ -19,6 +19,7 @@ import torch
 import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.session_child import Job, Place
+from vecenv.registry import task_named
 
 if TYPE_CHECKING:
     from vecenv.benchmarks.harness import Point
@@ -86,13 +87,12 @@ def ceilings(place: Place) -> Sequence[Job]:
 def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence[Column] = COLUMNS) -> Sequence[Job]:
     """Return columns of ``vecenv bench`` at some numbers of environments, in the fastest mode, and at 2,048 in all."""
     from vecenv.benchmarks.throughput.curve import BenchConfig, curve_point, tape_of_task
-    from vecenv.tasks.commands.simulated import is_simulated
 
     device = torch.device(place.device)
     gpu = device.type == "cuda"
     gigabytes = BUFFER_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9 if gpu else 4.0
     days, steps = (330, 2) if place.small else (3000, 64)
-    sizes: dict[str, Any] = {} if is_simulated(task) else {"num_days": days}
+    sizes: dict[str, Any] = {} if task_named(task).market is None else {"num_days": days}
     config = BenchConfig(task, num_steps=steps, device=place.device, max_buffer_gb=gigabytes, **sizes)
     tape = cache(lambda: tape_of_task(config))
     copy = place.copy or machine.copy_bandwidth(device)

@@ -14,8 +14,8 @@ from vecenv.core.rows import leaves, of_fields
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_named
 from vecenv.tasks.agent_market.scenario import MarketScenario
-from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.crypto_lob.tape import BookTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
@@ -27,7 +27,7 @@ NUMBER_BYTES = 4
 
 def workload_config(task: str, given: bool) -> Any:  # noqa: ANN401
     """Return the default config of a task; with order-list actions for a tier with given actions."""
-    config = config_of(task)
+    config = task_named(task).config()
     return replace(config, action="orders") if given and isinstance(config, TierConfig | CurriculumConfig) else config
 
 

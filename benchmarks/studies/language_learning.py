@@ -21,14 +21,17 @@ from vecenv.benchmarks.studies.matrix import run_vecenv
 from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import TradingEvaluation
 from vecenv.finance.metrics import independent_groups
+from vecenv.finance.trading import tape_of
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.registry import task_of
 from vecenv.system.settings import Count, Settings
-from vecenv.tasks.commands.comparison import compared_config, comparison_environment
-from vecenv.tasks.commands.language_training import loaded_model
-from vecenv.tasks.commands.run_folder import read_progress
-from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.experiment.checkpoints import read_progress
+from vecenv.tasks.experiment.comparison import compared_rules
+from vecenv.tasks.experiment.language_training import loaded_model
+from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.progress import wide_console
+from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
 from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
 
 PRESET = "planted_language"
@@ -76,7 +79,7 @@ def answer_options(settings: TrainSettings) -> list[str]:
     return [
         word
         for name in names
-        for word in (f"--language.{name.replace('_', '-')}", str(getattr(settings.language, name)))
+        for word in (f"--language.{name.replace('_', '-')}", str(getattr(settings.learner, name)))
     ]
 
 
@@ -94,17 +97,17 @@ def main(config: LanguageLearningConfig) -> dict[str, Any]:
 
 
 def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, Any]:
-    settings = TrainSettings.defaults(["--preset", PRESET])
+    settings = default_settings({"preset": PRESET, "model": "tiny"})
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
-    market = ["--market", settings.market, *MARKET]
-    frames = settings.num_groups * settings.group_size * settings.env.days * config.updates
+    market = ["--market", settings.source.market, *MARKET]
+    frames = settings.batch.rows * settings.env.days * config.updates
     run_all(
         ["collect", "--task", settings.task, "--task-preset", "planted", *market, "--conversation", "day", "--episodes",
          str(config.episodes), "--seed", str(seed), "--out", str(data)],
         ["sft", "--data", str(data), "--folder", str(start), "--seed", str(seed), "--device", "cpu",
          *answer_options(settings)],
         ["train", "--preset", PRESET, "--model", str(start), "--folder", str(run), "--seed", str(seed), *market,
-         "--language.total-frames", str(frames), "--episodes", str(config.episodes)],
+         "--learner.total-frames", str(frames), "--episodes", str(config.episodes)],
     )  # fmt: skip
     updates = read_progress(run)
     return {
@@ -116,13 +119,14 @@ def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, A
 
 def _grades(config: LanguageLearningConfig, start: Path, run: Path) -> dict[str, dict[str, float]]:
     """Return grades on the same test episodes, and the mean difference by GRPO, with 95% intervals."""
-    whole = TrainSettings.defaults(["--resume", str(run)])
-    rules = compared_config(whole.task, whole.env)
-    test = whole.test(whole.tape(rules))
-    env, _ = comparison_environment(whole.task, test, rules, config.episodes)
-    agents = {name: loaded_model(str(place), "cpu", whole.language) for name, place in ((START, start), (TRAINED, run))}
+    whole = resumed_settings(run)
+    rules = compared_rules(whole.record, whole.env)
+    env, _ = splits_of(whole.record, whole.source, rules, whole.device, wide_console()).episodes(
+        "test", config.episodes, rules
+    )
+    agents = {name: loaded_model(str(place), "cpu", whole.learner) for name, place in ((START, start), (TRAINED, run))}
     others = {name: task_of(env).agents[name]() for name in ("hold", "buy_and_hold", "rule_based", "oracle")}
-    evaluation = evaluate(env, {**agents, "signal": FollowSignal(test.context), **others}, whole.seed)
+    evaluation = evaluate(env, {**agents, "signal": FollowSignal(tape_of(env).context), **others}, whole.seed)
     found = {name: grades["calibrated"] for name, grades in evaluation.grades.items()}
     before, after = (evaluation.records[name].grades["calibrated"] for name in (START, TRAINED))
     assert isinstance(evaluation, TradingEvaluation)

@@ -23,10 +23,12 @@ from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_of
 from vecenv.system.settings import Count, Seed, Settings
-from vecenv.tasks.commands.comparison import compared_config, comparison_environment
-from vecenv.tasks.commands.language_training import loaded_model
-from vecenv.tasks.commands.run_folder import read_progress
-from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.experiment.checkpoints import read_progress
+from vecenv.tasks.experiment.comparison import compared_rules
+from vecenv.tasks.experiment.language_training import loaded_model
+from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.progress import wide_console
+from vecenv.tasks.experiment.settings import TrainSettings, resumed_settings
 from vecenv.tasks.signals.rating.information import information
 
 PRESET = "news_language"
@@ -83,7 +85,7 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         ["sft", "--data", str(data), "--folder", str(start), "--seed", str(seed), "--device", "cpu",
          "--tiny.vocabulary", str(VOCABULARY), "--epochs", "4", "--batch-size", "32", *answer_options(settings)],
         ["train", "--preset", PRESET, "--model", str(start), "--folder", str(run), "--seed", str(seed), *market,
-         control, "--language.total-frames", str(frames), "--episodes", "32"],
+         control, "--learner.total-frames", str(frames), "--episodes", "32"],
     )  # fmt: skip
     env, whole = _test(config, run, shuffled)
     agents = _agents(whole, env, data, start, run)
@@ -104,10 +106,10 @@ def _told(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Any]
 
 
 def _test(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
-    whole = TrainSettings.defaults(["--resume", str(run)])
-    rules = replace(compared_config(whole.task, whole.env), shuffled=shuffled)
-    test = whole.test(whole.tape(rules))
-    return comparison_environment(whole.task, test, rules, config.episodes)[0], whole
+    whole = resumed_settings(run)
+    rules = replace(compared_rules(whole.record, whole.env), shuffled=shuffled)
+    splits = splits_of(whole.record, whole.source, rules, whole.device, wide_console())
+    return splits.episodes("test", config.episodes, rules)[0], whole
 
 
 def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: Path) -> Mapping[str, Agent]:
@@ -116,7 +118,7 @@ def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: 
     from vecenv.language.tiny_config import TinyConfig
     from vecenv.language.tiny_model import tiny_model
 
-    asked = settings.language
+    asked = settings.learner
     greedy = replace(
         AnswerConfig(**{item.name: getattr(asked, item.name) for item in fields(AnswerConfig)}), temperature=0.0
     )

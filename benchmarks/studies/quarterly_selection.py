@@ -32,9 +32,10 @@ from vecenv.learn.runs import run
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import Count, Settings
-from vecenv.tasks.commands.comparison import comparison_environment
+from vecenv.tasks.experiment.splits import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 SELECTED, MEAN, HELD = "selected", "mean", "buy_and_hold"
 """Names of the selection, of the mean of all candidates' actions, and of the reference, beside those of candidates."""
@@ -154,7 +155,7 @@ def trained_policy(training: MarketTape, config: QuarterlySelectionConfig, name:
 
 def traded_quarter(tape: MarketTape, span: Span, rules: StockTradingConfig) -> VecEnv:
     whole = replace(rules, episode_length=span.stop - span.start - 1, min_episode_length=0)
-    return comparison_environment("stock_trading", tape.days(*span), whole, 1)[0]
+    return comparison_environment(STOCK_TRADING, tape.days(*span), whole, 1)[0]
 
 
 def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent) -> Tensor:

@@ -20,8 +20,8 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_named
 from vecenv.system.settings import Count, Settings
-from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 
@@ -42,7 +42,7 @@ class RewardPresetsConfig(Settings):
 
 
 def main(config: RewardPresetsConfig) -> dict[str, Any]:
-    rules = config_of(TASK)
+    rules = task_named(TASK).config()
     options = MarketOptions(symbols=rules.market_symbols, features=rules.features, num_paths=16, num_days=600)
     tape = load_market("synthetic", options)
     runs: dict[str, list[list[dict[str, Any]]]] = {}

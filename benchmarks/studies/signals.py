@@ -32,9 +32,10 @@ from vecenv.learn.runs import run
 from vecenv.market.bars import CLOSE
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
 from vecenv.market.tape import MarketTape
-from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.system.settings import NotNegative, Settings
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.experiment.markets import ByDates
+from vecenv.tasks.experiment.settings import TrainSettings, default_settings
+from vecenv.tasks.experiment.splits import TapeSplits
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -147,8 +148,8 @@ def main(config: StudyConfig) -> dict[str, Any]:
     settings = _settings(config)
     # Stock trading needs no scores in the market's file.
     needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
-    tape = settings.tape(needed)
-    training, test = settings.training(tape), settings.test(tape)
+    splits = TapeSplits(SIGNALS, settings.source, settings.source.tape(needed, torch.device("cpu")))
+    training, test = splits.part("train"), splits.part("test")
     if config.scores_of != "documents":
         training, test = (with_scores_of_prices(part, config.score, config.scores_of) for part in (training, test))
     returns = _untrained(test, settings.env, config.score)
@@ -191,21 +192,12 @@ def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str
 
 
 def _settings(config: StudyConfig) -> TrainSettings:
-    path = preset_path("train", PRESET)
-    settings = with_values(TrainSettings(task="signals", env=SignalsConfig()), read_values(path), str(path))
-    return replace(
-        settings,
-        market=str(config.market),
-        scores=config.scores,
-        start=START,
-        end=END,
-        train_end=TRAIN_END,
-        # All days up to the split train: nothing is chosen by a validation.
-        validation_fraction=0.0,
-        embargo=0,
-        device="cpu",
-        env=replace(settings.env, observed=()),
-    )
+    # All days up to the split train: nothing is chosen by a validation.
+    chosen = {"preset": PRESET, "market": str(config.market), "validation_fraction": 0.0}
+    settings = default_settings(chosen)
+    days = ByDates(train_end=TRAIN_END, embargo=0)
+    source = replace(settings.source, scores=config.scores, start=START, end=END, split=days)
+    return replace(settings, source=source, env=replace(settings.env, observed=()))
 
 
 def _trained_and_traded(
@@ -222,7 +214,7 @@ def _trained_and_traded(
         params=_varied(batch.score, batch.strengths, count * NUM_ENVS),
         **row_seeds(seeds, NUM_ENVS),
     )
-    ppo = replace(settings.ppo, total_frames=FRAMES, by_reference=False, benchmark_kl=config.benchmark_kl)
+    ppo = replace(settings.learner, total_frames=FRAMES, by_reference=False, benchmark_kl=config.benchmark_kl)
     if batch.algorithm == "ppo":
         learner = ensemble_of(PPO)(env, ppo, seeds)
     else:

@@ -33,8 +33,9 @@ from vecenv.learn.ppo import PPOConfig, train
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import comparison_environment
+from vecenv.tasks.experiment.splits import comparison_environment
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation
 from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
@@ -257,7 +258,7 @@ class Arena:
     """Evaluation episodes of a market, the same for every agent."""
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig, episodes: int) -> None:
-        self.env, _ = comparison_environment("stock_trading", tape, config, episodes)
+        self.env, _ = comparison_environment(STOCK_TRADING, tape, config, episodes)
         self.env.reset_groups(episodes, 1, 0)
         state = self.env.state
         self._groups = independent_groups(state.path, state.start_day, int((state.end_day - state.start_day).max()))

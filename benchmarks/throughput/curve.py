@@ -37,8 +37,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
-from vecenv.tasks.commands.market_settings import default_market
-from vecenv.tasks.commands.simulated import is_simulated
+from vecenv.tasks.experiment.markets import NoMarket, market_for
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 Column = Literal["environment", "without_observations", "policy", "training"]
@@ -109,7 +108,7 @@ class BenchConfig(Settings):
             if self.task != STOCK_TRADING and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of {STOCK_TRADING}, not of {self.task}")
         for name in ("market", "start", "end", "num_days"):
-            if is_simulated(self.task) and getattr(self, name) != getattr(BenchConfig, name):
+            if task_named(self.task).market is None and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of tasks on a market of bars, not of {self.task}")
 
 
@@ -157,11 +156,11 @@ def main(config: BenchConfig) -> dict[str, Any]:
 
 
 def tape_of_task(config: BenchConfig) -> MarketTape | None:
-    if is_simulated(config.task):
-        return None
-    market = config.market or default_market(config.task)
     rules = workload_config(config.task, given=True)
-    return task_market(rules, market, config.num_days, config.start, config.end, device_named(config.device))
+    source = market_for(task_named(config.task), rules, {"market": config.market})
+    if isinstance(source, NoMarket):
+        return None
+    return task_market(rules, source.market, config.num_days, config.start, config.end, device_named(config.device))
 
 
 def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode, int]]:
@@ -196,9 +195,8 @@ def _workloads(
     if isinstance(rules, StockTradingConfig):
         length = config.episode_length
         rules = replace(rules, rationing=config.rationing, episode_length=length, min_episode_length=length // 2)
-    market: dict[str, Any] = {} if is_simulated(config.task) else {"market": tape()}
     device = device_named(config.device)
-    env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=rules)
+    env = vecenv.make(config.task, num_envs, market=tape(), device=device, compile=mode != "eager", config=rules)
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _advance(config, env, column, mode, num_steps)
     needed = necessary_bytes(collector)

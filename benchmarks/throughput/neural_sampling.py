@@ -8,15 +8,17 @@ rollouts and one drawing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import vecenv
 from vecenv.benchmarks.harness import Point, Workload
 from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.tasks.commands.comparison import config_of
-from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.registry import task_named
+from vecenv.tasks.experiment.fresh_paths import FreshPaths
+from vecenv.tasks.experiment.markets import market_for
+from vecenv.tasks.experiment.splits import HEADROOM, TapeSplits
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 
 TASK = "stock_trading"
@@ -29,14 +31,15 @@ def points(config: CaseConfig) -> Sequence[Point]:
 def _drawn_and_sampled(config: CaseConfig) -> Sequence[Workload]:
     num_envs, num_steps = config.sized((8, 5), (2048, 64))
     market, num_paths, num_days = config.sized(("synthetic", 5, 330), ("neural", 32, WARM_UP + 252))
-    rules = config_of(TASK)
-    settings = MarketSettings(market=market, num_paths=num_paths, num_days=num_days, device=str(config.on()))
-    settings, tape = first_round(settings, rules)
-    training = settings.training(tape)
+    rules = task_named(TASK).config()
+    source = market_for(task_named(TASK), rules, {"market": market})
+    source = replace(source, num_paths=num_paths, num_days=num_days)
+    splits = TapeSplits(task_named(TASK), source, source.tape(rules, config.on(), HEADROOM))
+    training = splits.part("train")
     env = vecenv.make(TASK, num_envs, market=training, device=config.on(), compile=config.compile, config=rules)
     policy = PPO(env, PPOConfig(num_steps=num_steps)).collector.policy
     collector = FusedCollector(env, policy, num_steps)
-    fresh = FreshPaths(settings, rules, env, every=1)
+    fresh = FreshPaths(splits, rules, env, every=1)
     path_days = training.num_paths * (training.num_days - training.first_day)
     stock_days = path_days * training.num_symbols
     drawn = Workload("drawing the paths", lambda: fresh.before_update(fresh.round + 1), stock_days, "stock-days")

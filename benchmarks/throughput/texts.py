@@ -20,8 +20,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import Trading, tape_of
 from vecenv.market.tape import MarketTape
-from vecenv.registry import make_spoken, task_of
-from vecenv.tasks.commands.simulated import is_simulated
+from vecenv.registry import make_spoken, task_named, task_of
 from vecenv.text.door import TextDoor
 
 DAYS_BEFORE = 5
@@ -50,7 +49,7 @@ def text_points(
     """
     if max(rows) > num_envs:
         raise ValueError(f"cannot render {max(rows)} of {num_envs} sub-environments")
-    if is_simulated(task):
+    if task_named(task).market is None:
         return [Point("text", lambda: _texts(simulated_env(task, num_envs), rows))]
     return [
         Point(f"text, {style}", partial(lambda own: _texts(started_env(task, tape(), num_envs, own), rows), style))

@@ -232,16 +232,7 @@ class TapeSplits:
         compile: bool = False,
         own_actions: bool = False,
     ) -> tuple[VecEnv, str]:
-        if count < 1:
-            raise ValueError(f"episodes must be at least 1, got {count}")
-        if not own_actions and config.action != self.record.domain.compared(config).action:
-            raise ValueError(f"agents of {self.record.name} are compared by their orders: env.action must be 'orders'")
-        tape, note = self.part(split), ""
-        longest = tape.num_days - tape.first_day - 1
-        if longest >= 1 and (shortened := self.record.domain.shortened(config, longest)) != config:
-            note = f"Test episodes have {longest} days instead of {config.episode_length}: the test has {longest + 1}."
-            config = shortened
-        return self._made(tape, count, config, compile), note
+        return comparison_environment(self.record, self.part(split), config, count, compile, own_actions)
 
     def validating(self, config: Any) -> Any:  # noqa: ANN401
         """Return the compared rules with the policy's own actions; ValueError where those are of another kind."""
@@ -295,6 +286,32 @@ class TapeSplits:
 
     def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:
         tell_known_before(console, self.market.market, self.part("test"), policies)
+
+
+def comparison_environment(
+    record: Task,
+    tape: MarketTape,
+    config: Any,  # noqa: ANN401
+    num_episodes: int,
+    compile: bool = False,
+    own_actions: bool = False,
+) -> tuple[VecEnv, str]:
+    """Make an environment on a market, one row per episode, and a note if episodes were shortened to fit it.
+
+    Eager, as too few steps are taken to pay for compiling; ``own_actions`` are as of `Splits.episodes`.
+
+    Raises:
+        ValueError: there is no episode, no day after the warm-up, or the config does not support comparison.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {num_episodes}")
+    if not own_actions and config.action != record.domain.compared(config).action:
+        raise ValueError(f"agents of {record.name} are compared by their orders: env.action must be 'orders'")
+    longest, note = tape.num_days - tape.first_day - 1, ""
+    if longest >= 1 and (shortened := record.domain.shortened(config, longest)) != config:
+        note = f"Test episodes have {longest} days instead of {config.episode_length}: the test has {longest + 1}."
+        config = shortened
+    return vecenv.make(record, num_episodes, market=tape, device=tape.device, compile=compile, config=config), note
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape], why: str = "") -> None:
