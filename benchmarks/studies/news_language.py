@@ -28,7 +28,7 @@ from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.language_training import loaded_model
 from vecenv.tasks.experiment.plan import splits_of
 from vecenv.tasks.experiment.progress import wide_console
-from vecenv.tasks.experiment.settings import TrainSettings, resumed_settings
+from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
 from vecenv.tasks.signals.rating.information import information
 
 PRESET = "news_language"
@@ -71,13 +71,21 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
 
 
 def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) -> dict[str, Any]:
-    settings = TrainSettings.defaults(["--preset", PRESET])
+    settings = default_settings({"preset": PRESET, "model": "tiny"})
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
-    market = ["--market", settings.market, "--symbols", *settings.symbols, "--market-seed", str(seed), *PATHS]
+    market = [
+        "--market",
+        settings.source.market,
+        "--symbols",
+        *settings.source.symbols,
+        "--market-seed",
+        str(seed),
+        *PATHS,
+    ]
     for name in ("planted_strength", "news_coverage", "news_accuracy"):
-        market += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
+        market += [f"--{name.replace('_', '-')}", str(getattr(settings.source, name))]
     control = "--env.shuffled" if shuffled else "--env.no-shuffled"
-    frames = settings.num_groups * settings.group_size * settings.env.episode_length * config.updates
+    frames = settings.batch.rows * settings.env.episode_length * config.updates
     run_all(
         ["collect", "--task", settings.task, *market, "--conversation", "day", "--agents", "hindsight", control,
          "--env.recent-days", str(settings.env.recent_days), "--episodes", str(COLLECTED), "--seed", str(seed),

@@ -149,7 +149,7 @@ def main(config: StudyConfig) -> dict[str, Any]:
     # Stock trading needs no scores in the market's file.
     needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
     splits = TapeSplits(SIGNALS, settings.source, settings.source.tape(needed, torch.device("cpu")))
-    training, test = splits.part("train"), splits.part("test")
+    tape, training, test = splits.tape, splits.part("train"), splits.part("test")
     if config.scores_of != "documents":
         training, test = (with_scores_of_prices(part, config.score, config.scores_of) for part in (training, test))
     returns = _untrained(test, settings.env, config.score)

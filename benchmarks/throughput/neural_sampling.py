@@ -8,7 +8,6 @@ rollouts and one drawing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import vecenv
 from vecenv.benchmarks.harness import Point, Workload
@@ -17,7 +16,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import task_named
 from vecenv.tasks.experiment.fresh_paths import FreshPaths
-from vecenv.tasks.experiment.markets import market_for
+from vecenv.tasks.experiment.markets import GeneratedMarket
 from vecenv.tasks.experiment.splits import HEADROOM, TapeSplits
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 
@@ -32,8 +31,7 @@ def _drawn_and_sampled(config: CaseConfig) -> Sequence[Workload]:
     num_envs, num_steps = config.sized((8, 5), (2048, 64))
     market, num_paths, num_days = config.sized(("synthetic", 5, 330), ("neural", 32, WARM_UP + 252))
     rules = task_named(TASK).config()
-    source = market_for(task_named(TASK), rules, {"market": market})
-    source = replace(source, num_paths=num_paths, num_days=num_days)
+    source = GeneratedMarket(market=market, num_paths=num_paths, num_days=num_days)
     splits = TapeSplits(task_named(TASK), source, source.tape(rules, config.on(), HEADROOM))
     training = splits.part("train")
     env = vecenv.make(TASK, num_envs, market=training, device=config.on(), compile=config.compile, config=rules)

@@ -36,7 +36,7 @@ from vecenv.tasks.experiment.comparison import (
     trained_agents,
 )
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
-from vecenv.tasks.experiment.markets import MARKETS, SPLITS, ByShare, FileMarket, NoMarket, market_for
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
@@ -155,8 +155,6 @@ class EvaluateSettings(Settings):
         source = market_for(record, env, known.get("market", {}) | given)
         of_data = isinstance(source, FileMarket)
         parted = not {"train_end", "test_start", "test_fraction"}.isdisjoint(given)
-        if of_data and given.get("part") == "all":
-            source = replace(source, split=ByShare())
         settings = cls(
             task=task,
             source=source,

@@ -366,7 +366,7 @@ class ContinuedMarket(FormSettings, NeuralMarket):
     history_end: Day | None = None
     """Last day of that history; by default each path continues from a different day."""
 
-    arguments: ClassVar[Mapping[str, str]] = NeuralMarket.arguments | {"history_end": "history_end"}
+    arguments: ClassVar[Mapping[str, str]] = {**NeuralMarket.arguments, "history_end": "history_end"}
 
     def options(self) -> dict[str, Any]:
         return super().options() | {name: getattr(self, name) for name in OF_FORM}

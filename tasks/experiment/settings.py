@@ -359,13 +359,14 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
 def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
     """Return the values of the files that the defaults are of, by file, the later ones changing the earlier ones."""
     if (folder := given.get("resume")) is not None:
-        path = Path(folder) / SETTINGS
-        if not path.is_file():
+        recorded = Path(folder) / SETTINGS
+        if not recorded.is_file():
             # A run that was killed while its first checkpoint was written has none.
             anew = "; begin anew in another --folder" if checkpoint_path(Path(folder)).is_file() else ""
             raise ValueError(f"{folder}: not the folder of a run, it has no {SETTINGS}{anew}")
-        return {path: read_values(path)}
-    task, path = given.get("task"), None
+        return {recorded: read_values(recorded)}
+    task = given.get("task")
+    path: Path | None = None
     if (preset := given.get("preset")) is not None:
         path = preset_path("train", preset)
     elif given.get("task_preset") is None and (task in (None, DEFAULT_TASK) or given.get("model") is None):

@@ -43,10 +43,15 @@ NAMED_SYMBOLS = 5
 class Splits(Protocol):
     """Makes the environments of the splits of a task, which have no episode in common."""
 
-    first: Mapping[Split, int]
-    """Numbers of the first sub-environments of each split."""
-    generalises: bool
-    """Whether training and test differ by more than chance, so that what a policy reaches on both is told."""
+    @property
+    def first(self) -> Mapping[Split, int]:
+        """Return the numbers of the first sub-environments of each split."""
+        ...
+
+    @property
+    def generalises(self) -> bool:
+        """Whether training and test differ by more than chance, so that what a policy reaches on both is told."""
+        ...
 
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
         """Make the environment of a training; ``identity`` are its seeds and numbers by name."""
@@ -90,7 +95,7 @@ class Splits(Protocol):
         """Return what policies play, and why: the test, or all of the data if none was trained on them."""
         ...
 
-    def show(self, console: Console, environments: Mapping[Episodes, VecEnv], seed: int, why: str = "") -> None:
+    def show(self, console: Console, environments: Mapping[Any, VecEnv], seed: int, why: str = "") -> None:
         """Print what the episodes of environments are of, the last one with a reason."""
         ...
 
@@ -158,7 +163,7 @@ class SeedSplits:
         seen = [one for one in trained if one["part"]["first"] <= last and first <= one["part"]["last"]]
         return ("test", "") if asked or seen else ("all", "all of it, as no policy here was trained on this time")
 
-    def show(self, console: Console, environments: Mapping[Episodes, VecEnv], seed: int, why: str = "") -> None:
+    def show(self, console: Console, environments: Mapping[Any, VecEnv], seed: int, why: str = "") -> None:
         scenario = list(environments.values())[-1].scenario
         metadata = scenario.metadata()
         if "market" not in metadata:
@@ -277,7 +282,7 @@ class TapeSplits:
             return "test", f"the test part; the rest is for training{why}"
         return part, "all of it, as asked for" if part == "all" else "the test part, as asked for"
 
-    def show(self, console: Console, environments: Mapping[Episodes, VecEnv], seed: int, why: str = "") -> None:
+    def show(self, console: Console, environments: Mapping[Any, VecEnv], seed: int, why: str = "") -> None:
         """Print the market, its features, the columns that no agent sees, and the parts."""
         names = [*environments]
         if {"train", "test"} <= set(names) and self.validation_fraction:

@@ -34,15 +34,17 @@ KEPT = "the last update"
 
 
 class Trainer(Protocol):
-    """Makes learners of the runs of an experiment, and agents of what they have learned.
+    """Makes learners of the runs of an experiment, and agents of what they have learned."""
 
-    Attributes:
-        rules: of the task, as agents are compared under them before `vecenv.learn.domain.Domain.compared`.
-        training_rules: of the environment of a training.
-    """
+    @property
+    def rules(self) -> Any:  # noqa: ANN401
+        """Return the config of the task, of which `vecenv.learn.domain.Domain.compared` makes that of comparisons."""
+        ...
 
-    rules: Any
-    training_rules: Any
+    @property
+    def training_rules(self) -> Any:  # noqa: ANN401
+        """Return the config of the environment of a training."""
+        ...
 
     def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
         """Return the seeds and numbers of the sub-environments of a run, by name."""
