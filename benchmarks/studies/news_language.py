@@ -83,7 +83,7 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         *PATHS,
     ]
     for name in ("planted_strength", "news_coverage", "news_accuracy"):
-        market += [f"--{name.replace('_', '-')}", str(getattr(settings.source, name))]
+        market += [f"--{name.replace('_', '-')}", str(getattr(source, name))]
     control = "--env.shuffled" if shuffled else "--env.no-shuffled"
     frames = settings.batch.rows * settings.env.episode_length * config.updates
     run_all(
