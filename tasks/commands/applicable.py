@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from tyro import conf
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
-
 Settings = TypeVar("Settings")
 
 
@@ -52,43 +49,6 @@ def in_effect(settings: Settings) -> Settings:
     names = inapplicable(settings).keys() - _nested(settings).keys()
     changed = {item.name: _default(item) for item in fields(settings) if item.name in names}
     return replace(settings, **changed) if changed else settings
-
-
-def only_applicable() -> ConstructorRegistry:
-    """Return tyro configuration that hides inapplicable fields, determined from the values so far."""
-    registry, resting = ConstructorRegistry(), False
-
-    @registry.struct_rule
-    def without(info: StructTypeInfo) -> StructConstructorSpec | None:
-        nonlocal resting
-        if resting or not hasattr(info.default, "inapplicable"):
-            return None
-        resting = True
-        try:
-            whole = ConstructorRegistry.get_struct_spec(info)
-        finally:
-            resting = False
-        assert isinstance(whole, StructConstructorSpec)
-        suppressed: Any = conf.Suppress
-        hidden = info.default.inapplicable()
-        shown = [replace(item, type=suppressed[item.type]) if item.name in hidden else item for item in whole.fields]
-        return replace(whole, fields=tuple(shown))
-
-    return registry
-
-
-def told_inapplicable(settings: object) -> str:
-    """Return the help text on hidden settings, empty if none are hidden."""
-    by_owner: dict[str, list[str]] = {}
-    for name, owner in inapplicable(settings).items():
-        nested = len(list(_leaves(settings, name.split(".")))) > 1
-        by_owner.setdefault(owner, []).append(_option(name) + ".*" * nested)
-    if not by_owner:
-        return ""
-    lines = [f"  of {owner}: {', '.join(names)}" for owner, names in by_owner.items()]
-    return "\n".join(
-        ["Not listed, as they have no effect here; to see them, give their requirement beside --help:", *lines]
-    )
 
 
 def _nested(settings: object) -> dict[str, object]:

@@ -31,7 +31,8 @@ from tyro import conf
 import vecenv
 from vecenv.system.interrupts import INTERRUPTED
 from vecenv.system.secrets import without_secrets
-from vecenv.tasks.commands.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
+from vecenv.tasks.commands.applicable import in_effect, refuse_inapplicable
+from vecenv.tasks.commands.short_help import algorithms_help, presets_help, short_help
 
 GROUP = "vecenv.commands"
 
@@ -50,7 +51,7 @@ COMMANDS = (
 BAD_INPUT = 2
 """Exit codes."""
 
-HELP = ("-h", "--help")
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 
 Settings = TypeVar("Settings")
 
@@ -151,9 +152,9 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     )
     description = (inspect.getdoc(command) or "").partition("\n\n")[0]
     if hasattr(kind, "defaults") and any(word in HELP for word in args):
-        shown = _as_far_as_given(parse, args, default)
-        description = "\n\n".join(filter(None, (description, told_inapplicable(shown.settings))))
-        parse, default = partial(parse, registry=only_applicable()), shown
+        _show_help(name, description, _as_far_as_given(parse, args, default).settings)
+        return
+    args = ["--help" if word == HELP_ALL else word for word in args]
     invocation = parse(description=description, args=args, default=default)
     target = invocation.json
     if target is not None and not target.absolute().parent.is_dir():
@@ -162,6 +163,18 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     result = command(in_effect(invocation.settings))
     if target is not None:
         target.write_text(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def _show_help(name: str, description: str, settings: object) -> None:
+    """Print a line for each setting that there is under the options given, and for each preset."""
+    print(f"usage: vecenv {name} [OPTIONS]; {HELP_ALL} tells more of each\n\n{description}")
+    # Loaded with them.
+    from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings
+
+    if isinstance(settings, TrainSettings):
+        print(f"\n{presets_help(name, settings.task, DEFAULT_TASK)}\n\n{algorithms_help()}")
+    print(short_help(settings))
+    print(f"\n  {'--json FILE':<36}Write the result as JSON\n  {'--import FILE':<36}Import a Python file first")
 
 
 def _as_far_as_given(

@@ -304,6 +304,10 @@ class TrainSettings(Settings):
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
         """Return the defaults of the command line: those of the run to resume, or of the presets."""
         settings = default_settings(chosen_options(TrainOptions, args))
+        for word in args:
+            learner, dot, option = word.removeprefix("--").partition(".")
+            if word.startswith("--") and dot and learner in (*algorithm_names(), "language"):
+                raise ValueError(f"--{learner}.{option}: the settings of the learner are given as --learner.{option}")
         refuse_elsewhere(settings, KINDS, args)
         return settings
 

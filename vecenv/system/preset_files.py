@@ -68,7 +68,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
     known = [name for name in option_names(settings) if name not in without]
     refuse_unknown("settings", values, known, f"{source}: ")
     changed: dict[str, Any] = {}
-    parts = [name for name in hints if _is_flat(hints[name])]
+    parts = [name for name in hints if is_flat(hints[name])]
     for part in parts:
         current = getattr(settings, part)
         own = {name: values[name] for name in option_names(current) if name in values}
@@ -97,14 +97,15 @@ def option_names(settings: Any) -> list[str]:  # noqa: ANN401
     hints = get_type_hints(settings if isinstance(settings, type) else type(settings), include_extras=True)
     names: list[str] = []
     for item in fields(settings):
-        if not _is_flat(hints[item.name]):
+        if not is_flat(hints[item.name]):
             names.append(item.name)
         elif not isinstance(settings, type):
             names += option_names(getattr(settings, item.name))
     return names
 
 
-def _is_flat(annotation: Any) -> bool:  # noqa: ANN401
+def is_flat(annotation: Any) -> bool:  # noqa: ANN401
+    """Whether the settings of a part, given its annotation, have no name before theirs."""
     return any(getattr(extra, "name", None) == "" for extra in getattr(annotation, "__metadata__", ()))
 
 
@@ -123,7 +124,7 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
     for item in fields(settings):
         if item.name not in without:
             value = plain(getattr(settings, item.name))
-            told |= value if _is_flat(hints[item.name]) else {item.name: value}
+            told |= value if is_flat(hints[item.name]) else {item.name: value}
     return told
 
 
