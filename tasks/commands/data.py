@@ -178,8 +178,7 @@ def _news(settings: NewsSettings) -> dict[str, Any]:
     from vecenv.market.document_files import read_news
     from vecenv.market.parquet_files import write_parquet
     from vecenv.tasks.experiment.progress import TextBar
-    from vecenv.tasks.signals.news.panel import score_news, score_panel, summary_of
-    from vecenv.tasks.signals.news.scorers import make_scorer
+    from vecenv.tasks.signals.news.scoring import make_scorer, score_news, score_panel, summary_of
 
     _check_target(settings.out)
     files = [path.resolve() for path in (settings.news, settings.out, settings.cache) if path is not None]

@@ -11,7 +11,7 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
 from vecenv.learn.agents import Agent, Random
 from vecenv.market.panels import NEUTRAL, SCORES
-from vecenv.tasks.signals.scores import moved_by_sentiment
+from vecenv.tasks.signals.scenario import moved_by_sentiment
 from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts
 
 SENTIMENT, RISK = (SCORES.index(name) for name in ("sentiment", "risk"))

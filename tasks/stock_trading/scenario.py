@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,28 +19,28 @@ from vecenv.core.capabilities import AlternativeActions, Differentiable, Itemise
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.kernels import rewards
-from vecenv.kernels.margin import borrow_fee
 from vecenv.kernels.money import Money, single_rounded_down
-from vecenv.kernels.orders import Prices, fill_prices
+from vecenv.kernels.orders import fill_prices
 from vecenv.kernels.weights import chosen_weights
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import fewer_ticks
-from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio, restored_growth
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.items import split_symbols
-from vecenv.tasks.stock_trading.orders import (
-    OrderRules,
+from vecenv.tasks.stock_trading.law import (
+    Rules,
+    StockState,
     Tensors,
     executed,
-    margin_of,
+    held_growth,
+    held_portfolio,
     overruled,
+    restored_growth,
+    settled,
+    step_reward,
     tilted,
     wanted_by_weights,
     wanted_in_shares,
 )
-from vecenv.tasks.stock_trading.reward import RewardRules, step_reward
-from vecenv.tasks.stock_trading.state import StockState
-from vecenv.tasks.stock_trading.tensors import market_tensors, parameter_tensors
+from vecenv.tasks.stock_trading.observation import market_tensors, parameter_tensors, split_symbols
 
 MAX_CASH_TICKS = 2**37
 
@@ -183,7 +183,7 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = self._adjusted(torch.where(finite, action, 0.0).clamp(-1.0, 1.0), row, params, shared)
         can_trade = shared["tradable"][row + 1 if late else row]
-        rules = OrderRules(config, money, self.tape.num_symbols, self._uses, self._max_order)
+        rules = self._rules
         if config.action == "shares":
             order = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
@@ -202,34 +202,15 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
             order = torch.where(can_trade, order, 0.0)
 
         fills = executed(rules, state, order, prices, params)
-        cash, holdings = fills.cash, fills.holdings
-        costs = fills.commissions
-        if prices.buy is not prices.sell:
-            sold = fills.bought - (holdings - state.holdings)
-            costs = costs + money.total(fills.bought, prices.buy - prices.fill, self._max_order)
-            costs = costs + money.total(sold, prices.fill - prices.sell, self._max_order)
-        if config.shorting:
-            fee = borrow_fee(money, holdings, next_close, margin_of(params), self.tape.periods_per_year)
-            cash, costs = cash - fee, costs + fee
-        value = cash + money.total(holdings, next_close, self._max_holdings)
-        return StockState(
-            cash=cash,
-            holdings=holdings,
-            portfolio_value=value,
-            start_value=state.start_value,
-            traded=fills.traded,
-            costs=costs,
-            buy_ratio=fills.buy_ratio,
-            invalid_actions=state.invalid_actions + (~finite).float().sum(-1).to(torch.int64),
-            path=state.path,
-            day=day + 1,
-            start_day=state.start_day,
-            end_day=state.end_day,
-            average_price=self._average_price(state, fills.bought, holdings, prices),
-            moments=self._moments(state, value, params),
-            benchmark=self._restored(state, shared)[1] if self._remembers else state.benchmark,
-            batch_size=[],
-        )
+        invalid = (~finite).float().sum(-1).to(torch.int64)
+        benchmark = self._restored(state, shared)[1] if self._remembers else state.benchmark
+        return settled(rules, state, day, fills, prices, next_close, invalid, benchmark, params)
+
+    @property
+    def _rules(self) -> Rules:
+        own_scale = self.config.reward_scale is None and "reward_scale" not in self.varied
+        market = self.tape.num_symbols, self.tape.tick_size, self.tape.periods_per_year
+        return Rules(self.config, self.money, *market, self._uses, self._max_order, self._max_holdings, own_scale)
 
     def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
         """Return the action, finite and in [-1, 1], as the rules take it; subclasses may change it.
@@ -287,23 +268,6 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         row = state.path * self.tape.num_days + state.start_day
         return shared["close"][row], shared["tradable"][row]
 
-    def _average_price(self, state: StockState, bought: Tensor, holdings: Tensor, prices: Prices) -> Tensor:
-        """Return the average purchase price of long positions after the fills. Shape: (K,) or (0,)."""
-        if not self._uses("stop_loss"):
-            return state.average_price
-        single = self.money.single
-        held = state.holdings.clamp(min=0.0).to(single)
-        added = torch.minimum(bought, holdings.clamp(min=0.0)).to(single)
-        paid = state.average_price * held + prices.buy.to(single) * added
-        average = torch.where(added > 0, paid / (held + added).clamp(min=1e-9), state.average_price)
-        return torch.where(holdings > 0, average, 0.0)
-
-    def _moments(self, state: StockState, value: Tensor, params: Tensors) -> Tensor:
-        if self.config.reward != "differential_sharpe":
-            return state.moments
-        step_return = rewards.simple_return(state.portfolio_value, value, self.money.dtype)
-        return rewards.updated_moments(step_return, state.moments, params["sharpe_decay"])
-
     def observation(self, state: StockState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         config, row = self.config, self.reference(state)
         prices, features = self.referenced(row, shared)
@@ -332,14 +296,10 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
-        own_scale = self.config.reward_scale is None and "reward_scale" not in self.varied
-        rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses, own_scale)
         growth = self._benchmark_growth(state, shared) if self.config.reward == "excess_log_return" else None
 
-        def shaped(reward: Tensor) -> Tensor:
-            return self._shaped(reward, state, next_state, params, shared)
-
-        return step_reward(rules, state, next_state, ended, growth, params, shaped)
+        shaped = partial(self._shaped, state=state, next_state=next_state, params=params, shared=shared)
+        return step_reward(self._rules, state, next_state, ended, growth, params, shaped)
 
     def _shaped(
         self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors

@@ -8,7 +8,7 @@ import vecenv
 from vecenv.registry import make_spoken
 from vecenv.tasks.agent_market.text.parse import OrderLanguage as MarketLanguage
 from vecenv.tasks.crypto_lob.text.language import LobLanguage
-from vecenv.tasks.signals.rating.text.answers import SignalLanguage
+from vecenv.tasks.signals.rating.text import SignalLanguage
 from vecenv.tasks.tiers.text.parse import OrderLanguage
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import ToolCall, read_call

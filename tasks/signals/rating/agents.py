@@ -23,9 +23,9 @@ from vecenv.learn.agents import Agent, Random
 from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
-from vecenv.tasks.signals.news_law import NewsLaw, known_of_signs
+from vecenv.tasks.signals.news_market import NewsLaw, known_of_signs
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
-from vecenv.tasks.signals.rating.observation import daily_returns
+from vecenv.tasks.signals.rating.law import daily_returns
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 
 FULL_DEVIATIONS = 2.0

@@ -17,7 +17,7 @@ from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
-from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
+from vecenv.tasks.signals.rating.law import mean_ranks, rank_correlation
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.finance.recorded_markets import TapeRecording, calendar_date, step_dates, value_figure
 from vecenv.system.page_figures import page_figure
-from vecenv.tasks.signals.rating.feedback import signals_of
+from vecenv.tasks.signals.rating.law import signals_of
 from vecenv.tasks.signals.rating.scenario import NewsSignals
-from vecenv.tasks.signals.rating.text.answers import SignalLanguage
+from vecenv.tasks.signals.rating.text import SignalLanguage
 from vecenv.text.recording import Columns, Figures
 from vecenv.text.records import EpisodeRecord, StepRecord
 

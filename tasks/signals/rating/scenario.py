@@ -15,10 +15,19 @@ from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
-from vecenv.tasks.signals.rating.feedback import counting, feedback, most_counting, moves, settled, signals_of
-from vecenv.tasks.signals.rating.observation import ITEM_FEATURES, day_features
-from vecenv.tasks.signals.rating.ranks import cosine, rank_correlation
-from vecenv.tasks.signals.rating.state import RatingState
+from vecenv.tasks.signals.rating.law import (
+    ITEM_FEATURES,
+    RatingState,
+    cosine,
+    counting,
+    day_features,
+    feedback,
+    most_counting,
+    moves,
+    rank_correlation,
+    settled,
+    signals_of,
+)
 from vecenv.tasks.signals.scenario import SHUFFLE_SEED
 
 Tensors = Mapping[str, Tensor]

@@ -13,7 +13,7 @@ from vecenv.tasks.signals.rating.agents import AGENTS
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.records import RatingRecording
 from vecenv.tasks.signals.rating.scenario import NewsSignals
-from vecenv.tasks.signals.rating.text.rating_text import RatingText
+from vecenv.tasks.signals.rating.text import RatingText
 
 
 def market_options(config: NewsSignalsConfig) -> MarketOptions:

@@ -8,8 +8,7 @@ import torch
 
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
-from vecenv.tasks.signals.news_law import NewsLaw, growth_weights, known_of_signs
-from vecenv.tasks.signals.news_market import news_bars
+from vecenv.tasks.signals.news_market import NewsLaw, growth_weights, known_of_signs, news_bars
 
 LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
 

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.validation import MarketDataError, MarketDataWarning
-from vecenv.tasks.signals.news import lexicon_words
+from vecenv.tasks.signals.news import lexicon
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
-from vecenv.tasks.signals.news.lexicon import LexiconScorer
-from vecenv.tasks.signals.news.lexicon_words import BOUNDARIES, FACTORS, NEGATIONS, WEIGHTS
-from vecenv.tasks.signals.news.panel import ScoredNews, score_news, score_panel, summary_of
-from vecenv.tasks.signals.news.score_cache import ScoreCache
-from vecenv.tasks.signals.news.scores import Scores
+from vecenv.tasks.signals.news.lexicon import BOUNDARIES, FACTORS, NEGATIONS, WEIGHTS, LexiconScorer
+from vecenv.tasks.signals.news.scores import ScoreCache, Scores
+from vecenv.tasks.signals.news.scoring import ScoredNews, score_news, score_panel, summary_of
 
 NAN = np.nan
 DAYS = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-02", "2024-01-02", "2024-01-03"]).as_unit("s")
@@ -216,7 +214,7 @@ def test_scores_are_those_of_plain_python(parts):
 def test_lists_do_not_overlap_and_the_identity_tells_them(monkeypatch):
     words = [word for part in (WEIGHTS, NEGATIONS, FACTORS, BOUNDARIES) for word in part]
     assert len(set(words)) == len(words) and all(word.isalpha() and word.islower() for word in words)
-    assert sum(len(group.split()) for group in lexicon_words._GROUPS.values()) == len(WEIGHTS), "a word of two groups"
+    assert sum(len(group.split()) for group in lexicon._GROUPS.values()) == len(WEIGHTS), "a word of two groups"
     assert LexiconScorer().identity == SCORER.identity
     monkeypatch.setitem(WEIGHTS, "good", (2.0, 0.0))
     assert LexiconScorer().identity != SCORER.identity

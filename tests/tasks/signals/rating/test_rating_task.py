@@ -18,8 +18,7 @@ from vecenv.registry import task_named
 from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, read_belief, sized_signal, told_by
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.information import information
-from vecenv.tasks.signals.rating.observation import daily_returns
-from vecenv.tasks.signals.rating.ranks import mean_ranks, rank_correlation
+from vecenv.tasks.signals.rating.law import daily_returns, mean_ranks, rank_correlation
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.task import NEWS_SIGNALS, shortened
 from vecenv.testing import check_task

@@ -8,7 +8,7 @@ import torch
 from rating_tapes import news_tape
 
 from vecenv.registry import make_spoken
-from vecenv.tasks.signals.rating.text.answers import INVALID, SignalLanguage
+from vecenv.tasks.signals.rating.text import INVALID, SignalLanguage
 from vecenv.text.door import TextDoor
 
 LANGUAGE = SignalLanguage(["AB", "A", "BRK.B", "M&M"])

@@ -1,19 +1,53 @@
-"""Panels of scores: what the texts of a day, or of a moment, say about each company."""
+"""Scorers of texts by name, and panels of scores: what the texts of a moment say about each company."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 
 from vecenv.market.panels import NEUTRAL
-from vecenv.tasks.signals.news.score_cache import ScoreCache
-from vecenv.tasks.signals.news.scorers import TextScorer
-from vecenv.tasks.signals.news.scores import Scores
+from vecenv.tasks.signals.news.lexicon import LexiconScorer
+from vecenv.tasks.signals.news.scores import ScoreCache, Scores
+
+LEXICON = "lexicon"
+"""Name of the scorer that needs no model."""
+
+
+class TextScorer(Protocol):
+    """Scores texts, each by itself.
+
+    ``identity`` changes whenever the score of any text may change; scores are cached under it. ``block`` is the number
+    of texts per call, after which scores are saved.
+    """
+
+    identity: str
+    block: int
+
+    def score(self, texts: Sequence[str]) -> Scores: ...
+
+
+def make_scorer(name: str, batch_size: int = 32, device: str = "cpu") -> TextScorer:
+    """Return a scorer: the `LEXICON`, or that of a language model by folder or hub name.
+
+    ``batch_size`` and ``device`` are of a model. Raises ValueError if there is no such model, or it cannot score texts,
+    ImportError if ``transformers`` is not installed.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if name == LEXICON:
+        return LexiconScorer()
+    try:
+        from vecenv.tasks.signals.news.model_scorers import load_scorer
+    except ImportError as error:
+        raise ImportError(
+            f"{name}: a model needs transformers: pip install 'vecenv[language]'; {LEXICON} needs none"
+        ) from error
+    return load_scorer(name, batch_size, device)
 
 
 class ScoredNews(NamedTuple):

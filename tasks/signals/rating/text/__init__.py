@@ -1,1 +1,0 @@
-"""Days of news in words, and signals as text."""
