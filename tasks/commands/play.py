@@ -13,13 +13,15 @@ from rich.table import Table
 import vecenv
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
-from vecenv.registry import Task, task_named, task_names, task_of
+from vecenv.registry import Task, make_interaction, task_named, task_names, task_of
 from vecenv.system.settings import Seed
 from vecenv.tasks.commands.comparison import wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.simulated import is_simulated, without_effect
+from vecenv.text.dialogue import Dialogue
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode, Turn
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord, write_jsonl
 
@@ -73,7 +75,7 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
 
 
 def _playable(task: Task) -> bool:
-    return task.text is not None and task.recording is not None
+    return task.interaction is not None or (task.text is not None and task.recording is not None)
 
 
 def main(settings: PlaySettings) -> dict[str, Any]:
@@ -81,6 +83,13 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     record, console = task_named(settings.task), wide_console()
+    if record.interaction is not None:
+        if settings.record is not None:
+            raise ValueError(f"{settings.task} is a conversation, whose episodes are not recorded: leave out --record")
+        return {
+            "task": settings.task,
+            **talk(Dialogue(make_interaction(record, config=settings.env)), console, settings.seed),
+        }
     recording = record.check_recording()
     env, market = _environment(settings, record, console)
     played = play(env, console, market)
@@ -139,15 +148,44 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     return record
 
 
+def talk(dialogue: Dialogue, console: Console, seed: int) -> dict[str, Any]:
+    """Let a person talk to the first row's world until its episode or the input ends; return what it came to."""
+    (turn,), reward = dialogue.begin([0], [Episode(seed, 0)]), 0.0
+    help_text = f"{dialogue.instructions([0])[0]}\n{HELP_LINE}"
+    while not turn.done:
+        console.rule(style="dim")
+        _show(console, turn)
+        while (text := _input(console)) == HELP:
+            _show(console, Turn(help_text))
+        if text is None:
+            break
+        (turn,) = dialogue.answer([0], [text])
+        reward += turn.reward
+    if turn.done:
+        _show(console, turn)
+    outcomes = dict(turn.outcomes or {})
+    return {"seed": seed, "finished": turn.done, "reward": reward, "grade": turn.grade, "outcomes": outcomes}
+
+
+def _show(console: Console, turn: Turn) -> None:
+    console.print(turn.message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _input(console: Console) -> str | None:
+    """Return a text from the input, None at its end."""
+    try:
+        text = console.input("[bold]> [/]").strip()
+    except EOFError:
+        console.print()
+        return None
+    return None if text.lower() in QUIT else text
+
+
 def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
     """Return a valid text from the input, None at its end."""
     while True:
-        try:
-            text = console.input("[bold]> [/]").strip()
-        except EOFError:
-            console.print()
-            return None
-        if text.lower() in QUIT:
+        text = _input(console)
+        if text is None:
             return None
         if text != HELP:
             _, valid = door.parse([text], [0])

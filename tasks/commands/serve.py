@@ -14,14 +14,15 @@ import vecenv
 from vecenv.adapters.guard import Limits
 from vecenv.core.checks import device_named
 from vecenv.market.tape import MarketTape
-from vecenv.registry import Split, task_named
+from vecenv.registry import Split, make_interaction, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Within
 from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.simulated import FIRST, OWNER, VALIDATION, is_simulated, without_effect
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
     from vecenv.adapters.openenv.pool import RowPool
@@ -103,7 +104,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    task_named(settings.task).check_text()
+    task_named(settings.task).check_talks()
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService
@@ -130,6 +131,8 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
     from vecenv.adapters.openenv.pool import RowPool
 
+    if task_named(settings.task).interaction is not None:
+        return conversation_pools(settings)
     simulated = is_simulated(settings.task)
     markets: dict[Split, dict[str, Any]] = {name: {"device": device_named(settings.device)} for name in settings.splits}
     config = settings.env
@@ -150,10 +153,21 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
             compile=settings.compile,
             config=task_named(settings.task).domain.parted(config, name),
         )
-        rows = TextRows(env, settings.text)
+        dialogue = Dialogue(TensorInteraction(env), settings.text)
         with working(console, f"Preparing the step of {name} …"):
-            # The first step and the first outlook compile; sessions reset their rows later.
+            # The first step and the first look at the rows compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-            rows.begin([0])
-        pools[name] = RowPool(rows, FIRST[name] if simulated else 0)
+            dialogue.begin([0])
+        pools[name] = RowPool(dialogue, FIRST[name] if simulated else 0)
+    return pools
+
+
+def conversation_pools(settings: ServeSettings) -> dict[str, RowPool]:
+    """Return a row pool per split of a task without tensors, whose splits are different episodes."""
+    from vecenv.adapters.openenv.pool import RowPool
+
+    rows, pools = settings.limits.sessions + SPARE_ROWS, {}
+    for name in settings.splits:
+        world = make_interaction(settings.task, rows, config=settings.env)
+        pools[name] = RowPool(Dialogue(world, settings.text), FIRST[name])
     return pools
