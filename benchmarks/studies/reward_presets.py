@@ -23,7 +23,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.system.settings import Count, Settings
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.reward import COMPONENTS
 
 TASK = "multi_stock_3"
 PRESETS = ("counterfactual", "multi_component", "aligned", "signal")

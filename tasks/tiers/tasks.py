@@ -19,10 +19,9 @@ from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
 from vecenv.market.load import MarketOptions
 from vecenv.registry import Task, make
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
+from vecenv.tasks.tiers.config import TIERS, CurriculumConfig, TierConfig, tier_config
 from vecenv.tasks.tiers.curriculum import Curriculum
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.order_list import MAX_ORDERS
+from vecenv.tasks.tiers.law import MAX_ORDERS
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tools import TierTextWithTools

@@ -29,7 +29,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import make
-from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.text.door import TextDoor
 from vecenv.worldmodel.network import market_network, transformer
 

@@ -8,8 +8,8 @@ from random import Random
 
 from torch import Tensor
 
-from vecenv.tasks.tiers.rules import TierRules
-from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.law import TierState
+from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.interface import TextInterface
@@ -45,7 +45,7 @@ def system_prompt(symbols: Sequence[str], days: int) -> str:
 class TierText(TextInterface):
     """Renders observations and parses answers for rows of a tier scenario."""
 
-    def __init__(self, scenario: TierRules) -> None:
+    def __init__(self, scenario: TierTrading) -> None:
         # Symbols of the market from which a random one is drawn.
         self.scenario, self.names = scenario, tuple(scenario.drawn_symbols)
 
