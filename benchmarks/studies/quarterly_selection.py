@@ -23,12 +23,12 @@ from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turb
 from vecenv.finance.trading import play_account
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.ensemble import MeanPolicy, best_of
-from vecenv.learn.learner import NetworkLearner, Trained
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
+from vecenv.learn.td3 import DDPG, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import Count, Settings
@@ -76,7 +76,7 @@ RULES = StockTradingConfig(
 """Of the training; validation and trading have the gate too."""
 
 LEARNING = PPOConfig(num_steps=16, policy="symbol", hidden=(32,), epochs=1, initial_std=1.0, learning_rate=3e-3)
-CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], NetworkLearner[Any]], NetworkConfig]] = {
+CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], Learner[Any]], NetworkConfig]] = {
     "ppo": (PPO, replace(LEARNING, gamma=0.0, gae_lambda=0.0)),
     "ppo_far_sighted": (PPO, LEARNING),
     "ppo_flat": (PPO, replace(LEARNING, policy="flat", gamma=0.0, gae_lambda=0.0)),

@@ -21,7 +21,7 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
 from vecenv.learn import algorithm_named
 from vecenv.learn.ensemble import Diversity, diversity_line
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, ensemble_of, row_seeds
 from vecenv.learn.policies import make_network
 from vecenv.learn.report import evaluation_table, parts_table
@@ -244,7 +244,7 @@ def with_validation(
     simulated = is_simulated(settings.task) and settings.validation_fraction > 0
     if "Validation" not in spans and not simulated:
         return learner
-    if not isinstance(learner, NetworkLearner):
+    if not isinstance(learner, Learner):
         raise ValueError("a language model is trained without validation: set --validation-fraction 0")
     count = settings.validation_episodes
     if simulated:

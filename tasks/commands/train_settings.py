@@ -11,7 +11,6 @@ from vecenv.language.config import LanguageConfig
 from vecenv.learn import NEEDED, Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.cppo import CPPOConfig
-from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn import DQNConfig
 from vecenv.learn.ensemble import Kind
 from vecenv.learn.exact import ExactConfig
@@ -20,7 +19,7 @@ from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.runs import RunSeed
 from vecenv.learn.sac import SACConfig
-from vecenv.learn.td3 import TD3Config
+from vecenv.learn.td3 import DDPGConfig, TD3Config
 from vecenv.market.load import generator_of
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths

@@ -17,7 +17,7 @@ from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.figures import dependence_figure
 from vecenv.learn.intervals import Interval
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, metrics_of_member
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder, write_task_figures
@@ -48,7 +48,7 @@ from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
 
-AnyLearner: TypeAlias = "NetworkLearner[Any] | LanguageGRPO"
+AnyLearner: TypeAlias = "Learner[Any] | LanguageGRPO"
 
 POLICY_FIGURE = "policy.png"
 """File of what a policy of symbols has learned."""
@@ -65,7 +65,7 @@ def compare_agents(
     ``learner`` is of the last run, after its last update; a language model's is written.
     """
     agents: dict[str, Agent]
-    if isinstance(learner, NetworkLearner):
+    if isinstance(learner, Learner):
         agents = trained_agents(
             _trained(runs), test_env, asked_combination(settings.combine, settings.sharpe_temperature)
         )
@@ -91,7 +91,7 @@ def compare_with_training(
     evaluation: Evaluation,
 ) -> dict[str, Any]:
     """Return what every run's policy reaches on the training days beside the test, empty for a language model."""
-    if not isinstance(learner, NetworkLearner):
+    if not isinstance(learner, Learner):
         return {}
     training = evaluate_on_training(settings.task, tape, config, _checkpoints(settings, runs), evaluation)
     return generalisation(training, evaluation)
@@ -124,7 +124,7 @@ def write_report(
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         histories = [read_progress(run.folder) for run in runs]
         document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent, SHOWN_BESIDE)
-        if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
+        if isinstance(learner, Learner) and learner.network.num_items > 1:
             policies = {name: load_policy(path, env) for name, path in _checkpoints(settings, runs).items()}
             figure = dependence_figure(policies, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)
@@ -144,12 +144,12 @@ def _differences(settings: TrainSettings, runs: Sequence[SeedRun], test_env: Vec
 
 def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
     """Write a checkpoint of the policy of the seed under the trained policy's moments; none of a language model."""
-    if not isinstance(learner, NetworkLearner):
+    if not isinstance(learner, Learner):
         return
     write_untrained(learner, learner.state_dict(), folder)
 
 
-def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], folder: Path) -> None:
+def write_untrained(learner: Learner[Any], state: Mapping[str, Any], folder: Path) -> None:
     """Write a state with the actor that its seed determines, as the checkpoint of the untrained policy.
 
     The state is without what a validation keeps of it.
