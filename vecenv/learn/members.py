@@ -23,7 +23,7 @@ from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.runs import Metrics, origin, update_seed
+from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 
 
 def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
@@ -139,8 +139,9 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
     def named(self, names: Sequence[str], values: Tensor, losses: int = 0) -> Metrics:
         """Return the metrics of every member. Shape: (S, names)."""
         metrics: Metrics = {}
-        for seed, own in zip(self.seeds, values.unbind(), strict=True):
-            metrics |= _of_member(super().named(names, own, losses), seed)
+        for seed, own in zip(self.seeds, values.tolist(), strict=True):
+            checked_losses(self, own[:losses])
+            metrics |= _of_member(dict(zip(names, own, strict=True)), seed)
         return metrics
 
     def episode_metrics(self) -> Metrics:
