@@ -48,9 +48,9 @@ CONSTANTS = {
         **{"LSTM_HIDDEN": 32, "LSTM_EPOCHS": 20, "BATCH": 64, "LEARNING_RATE": 2e-3},
     },
     "metrics.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
-    "validation.judge": {"HORIZON": 40, "CONTEXT": 60},
-    "validation.figures": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
-    "validation.sketch": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
+    "validation.trial": {"HORIZON": 40, "CONTEXT": 60},
+    "validation.criteria": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
+    "validation.picture": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
     "baselines.garch": {"FREEDOM_LIMITS": (2.05, 200.0), "FIT_STEPS": 40, "FIT_TOLERANCE": 0.01},
     "baselines.resampled": {"VOLUME_PULL": 0.1, "EIGENVALUE_FLOOR": 0.01, "MEAN_BLOCK": 20},
 }

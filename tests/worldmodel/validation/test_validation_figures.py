@@ -8,7 +8,7 @@ import torch
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from tests.worldmodel.metrics.simulated_windows import valid_bars
+from tests.worldmodel.validation.simulated_windows import valid_bars
 from tests.worldmodel.neural_market import TEST, TRAIN, VALIDATION
 from vecenv.learn.intervals import Interval
 from vecenv.market.bars import CLOSE, Bars
@@ -16,18 +16,18 @@ from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, Told
-from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
-from vecenv.worldmodel.metrics.forecast import forecast_scores
-from vecenv.worldmodel.metrics.intervals import drawn_origins
-from vecenv.worldmodel.metrics.windows import Windows, align_windows
+from vecenv.worldmodel.validation.bar_statistics import gap_kurtosis
+from vecenv.worldmodel.validation.forecast import forecast_scores
+from vecenv.worldmodel.validation.windows import drawn_origins
+from vecenv.worldmodel.validation.windows import Windows, align_windows
 from vecenv.worldmodel.validation import figures as of
-from vecenv.worldmodel.validation.figures import DISCRIMINATORS, PERFECT, average, point, real_figures
-from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.criteria import DISCRIMINATORS, PERFECT, average, point, real_figures
+from vecenv.worldmodel.validation.trial import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, cluster_order, colours
-from vecenv.worldmodel.validation.rows import rows
-from vecenv.worldmodel.validation.sketch import CURVES, bands, sketch
-from vecenv.worldmodel.validation.table import reference
-from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
+from vecenv.worldmodel.validation.criteria import rows
+from vecenv.worldmodel.validation.picture import CURVES, bands, sketch
+from vecenv.worldmodel.validation.report import reference
+from vecenv.worldmodel.validation.report import sweep_temperatures
 
 NAN = float("nan")
 

@@ -7,21 +7,21 @@ import pytest
 import torch
 from rich.console import Console
 
-from tests.worldmodel.metrics.simulated_windows import NAN, normal
+from tests.worldmodel.validation.simulated_windows import NAN, normal
 from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, energy_score, forecast_scores
-from vecenv.worldmodel.metrics.intervals import BLOCK
-from vecenv.worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.validation.forecast import CRPS_UNIT, energy_score, forecast_scores
+from vecenv.worldmodel.validation.windows import BLOCK
+from vecenv.worldmodel.validation.windows import Windows
 from vecenv.worldmodel.validation import paired
 from vecenv.worldmodel.validation.acceptance import Bar, Verdict, half_leverage, surely_below
-from vecenv.worldmodel.validation.figures import point
-from vecenv.worldmodel.validation.judge import Trial
-from vecenv.worldmodel.validation.paired import DailyScores, paired_difference, paired_differences
+from vecenv.worldmodel.validation.criteria import point
+from vecenv.worldmodel.validation.trial import Trial
+from vecenv.worldmodel.validation.forecast import DailyScores, paired_difference, paired_differences
 from vecenv.worldmodel.validation.report import Report, print_report, write_report
-from vecenv.worldmodel.validation.rows import rows
-from vecenv.worldmodel.validation.table import cells, count, difference_cells, heading, markdown, verdict
-from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells
+from vecenv.worldmodel.validation.criteria import rows
+from vecenv.worldmodel.validation.report import cells, count, difference_cells, heading, markdown, verdict
+from vecenv.worldmodel.validation.report import MEASURES, sweep_cells
 
 
 def test_differences_are_paired_by_days_that_weigh_by_their_stocks():

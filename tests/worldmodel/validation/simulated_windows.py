@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.validation.windows import Windows
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.worldmodel.metrics.simulated_windows import NAN, correlated, normal, valid_bars, windows_of
+from tests.worldmodel.validation.simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
 from vecenv.worldmodel.metrics import discriminator_classifiers, whole_bars
 from vecenv.worldmodel.metrics import discriminator_features as inputs
@@ -17,7 +17,7 @@ from vecenv.worldmodel.metrics.discriminator import FORMS, deal, discriminate, d
 from vecenv.worldmodel.metrics.discriminator_classifiers import weighed_boosting, weighed_gru
 from vecenv.worldmodel.metrics.discriminator_features import Feature
 from vecenv.worldmodel.metrics.whole_bars import Part
-from vecenv.worldmodel.metrics.windows import Windows, align_windows
+from vecenv.worldmodel.validation.windows import Windows, align_windows
 
 
 def numbers_of(bar: list[float], past: Tensor) -> dict[str, float]:

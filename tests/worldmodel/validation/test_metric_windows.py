@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
-from tests.worldmodel.metrics.simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
+from tests.worldmodel.validation.simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
 from vecenv.worldmodel.metrics import bar_statistics
 from vecenv.worldmodel.metrics import windows as module
-from vecenv.worldmodel.metrics.intervals import block_bootstrap, drawn_origins
-from vecenv.worldmodel.metrics.windows import Windows, align_windows
+from vecenv.worldmodel.validation.windows import block_bootstrap, drawn_origins
+from vecenv.worldmodel.validation.windows import Windows, align_windows
 
 ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 3, 12, 2, 25
 SCALE = torch.tensor([0.02, 0.05], dtype=torch.float64)

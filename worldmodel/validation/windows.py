@@ -1,15 +1,20 @@
-"""Windows of real and generated days after the same origins, with the same gaps, and NaN-aware moments."""
+"""Windows of real and generated days after the same origins, NaN-aware moments, and intervals over origins."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.learn.intervals import DRAWS, Interval
 from vecenv.market.bars import CLOSE, VOLUME
+
+BLOCK = 3
+"""Block length of a bootstrap in origins: neighbouring windows overlap, and volatility persists beyond them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +93,6 @@ class Windows:
         return self.bars, self.context[:, -context_days:]
 
 
-class Compared(NamedTuple):
-    """A statistic of the real windows and of the generated ones."""
-
-    real: float
-    synthetic: float
-
-
 def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, scale: Tensor) -> tuple[Windows, Windows]:
     """Make the real and the generated windows, with the real gaps in both.
 
@@ -149,6 +147,42 @@ def standardise(values: Tensor) -> Tensor:
     """Return values less their stock's mean, over its standard deviation, both of `stock_moments`. Shape: (..., N)."""
     mean, spread = stock_moments(values)
     return (values - mean.to(values.dtype)) / spread.to(values.dtype)
+
+
+def block_bootstrap(
+    metric: Callable[[Tensor], float], num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0
+) -> Interval:
+    """Return a metric with the 95% percentile interval of a circular block bootstrap over origins.
+
+    The blocks wrap around the end, so that every origin is drawn equally often (Politis and Romano, "A circular
+    block-resampling procedure for stationary data", 1992). The metric is given positions of origins, which may repeat,
+    int64 on the CPU. With fewer than three blocks bounds are NaN.
+
+    Raises:
+        ValueError: a count is below one.
+    """
+    if min(num_origins, block, draws) < 1:
+        raise ValueError(f"num_origins, block and draws must be at least 1, got {num_origins}, {block} and {draws}")
+    value = metric(torch.arange(num_origins))
+    if num_origins < 3 * block:
+        return Interval(value, math.nan, math.nan)
+    drawn = drawn_origins(num_origins, block, draws, seed)
+    again = torch.tensor([metric(origins) for origins in drawn], dtype=torch.float64)
+    low, high = again.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(value, low, high)
+
+
+def drawn_origins(num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0) -> Tensor:
+    """Return the origins of each bootstrap draw, in circular blocks. Shape: (draws, O), int64."""
+    starts = torch.randint(
+        num_origins, (draws, math.ceil(num_origins / block), 1), generator=torch.Generator().manual_seed(seed)
+    )
+    return ((starts + torch.arange(block)) % num_origins).flatten(1)[:, :num_origins]
+
+
+def ratio_interval(total: Tensor, count: Tensor, block: int = BLOCK) -> Interval:
+    """Return the sum of totals over the sum of counts, with the bootstrap's interval over days. Shapes: (D,), (D,)."""
+    return block_bootstrap(lambda days: float(total[days].sum() / count[days].sum()), len(total), block)
 
 
 def _complete(bars: Tensor) -> Tensor:

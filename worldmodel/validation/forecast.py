@@ -1,14 +1,19 @@
-"""Forecast scores: CRPS and coverage of each stock's next day, energy and variogram scores of the joint next weeks."""
+"""Forecast scores: CRPS and coverage of each stock's next day, energy and variogram scores of the joint next weeks.
+
+Differences of two models' scores are paired by day: what is hard for both cancels.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.metrics.windows import Windows
+from vecenv.learn.intervals import Interval
+from vecenv.worldmodel.validation.windows import BLOCK, Windows, ratio_interval
 
 TAILS = (0.25, 0.05, 0.005)
 """Tail probability on each side of the 50, 90 and 99% intervals."""
@@ -141,6 +146,49 @@ def variogram_score(real: Windows, synthetic: Windows, days: int = 20, power: fl
         observed, expected = (_variogram(part[:, stocks], power) for part in (outcome, draws))
         scores.append((observed - expected).square().mean())
     return torch.stack(scores)
+
+
+class DailyScores(NamedTuple):
+    """A score of every forecast day or origin: its sum over the stocks, and their number, (D,); days of a block."""
+
+    total: Tensor
+    stocks: Tensor
+    block: int
+
+
+def daily_scores(forecasts: ForecastScores, block: int, real: Windows, synthetic: Windows) -> dict[str, DailyScores]:
+    """Return a model's CRPS of each forecast day and its energy score of each origin."""
+    energy = energy_score(real, synthetic)
+    return {
+        "crps": DailyScores(forecasts.crps.nansum(-1) / CRPS_UNIT, (~forecasts.crps.isnan()).sum(-1), block),
+        "energy_score": DailyScores(energy, torch.ones_like(energy), BLOCK),
+    }
+
+
+def mean_scores(runs: Sequence[Mapping[str, DailyScores]]) -> dict[str, DailyScores]:
+    """Return the mean over runs with different seeds."""
+    return {
+        name: first._replace(total=torch.stack([run[name].total for run in runs]).mean(0))
+        for name, first in runs[0].items()
+    }
+
+
+def paired_difference(model: DailyScores, rival: DailyScores) -> Interval:
+    """Return the mean difference of two models' scores with the block bootstrap's interval over common days.
+
+    Each day's Monte-Carlo error is independent of the other days', so that the interval covers it too.
+    """
+    if len(model.stocks) != len(rival.stocks) or not bool((model.stocks == rival.stocks).all()):
+        raise ValueError("paired scores need the same days and stocks")
+    return ratio_interval(model.total - rival.total, model.stocks, model.block)
+
+
+def paired_differences(scores: Mapping[str, Mapping[str, DailyScores]], model: str) -> dict[str, dict[str, Interval]]:
+    """Return the differences of a model's scores less every other model's, by score and other model."""
+    return {
+        name: {rival: paired_difference(own, theirs[name]) for rival, theirs in scores.items() if rival != model}
+        for name, own in scores[model].items()
+    }
 
 
 def _require_pairs(count: int) -> None:

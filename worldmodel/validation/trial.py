@@ -15,9 +15,9 @@ from vecenv.system.settings import Count, Settings, Within
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
-from vecenv.worldmodel.metrics.forecast import ForecastScores, forecast_scores
-from vecenv.worldmodel.metrics.windows import Windows, align_windows, return_scale
 from vecenv.worldmodel.sampling.training_market import split_by_date
+from vecenv.worldmodel.validation.forecast import ForecastScores, forecast_scores
+from vecenv.worldmodel.validation.windows import Windows, align_windows, return_scale
 
 HORIZON = 40
 """Days of a path, for drawdowns and the metrics by rollout day."""

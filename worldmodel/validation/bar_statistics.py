@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.metrics.dependence import autocorrelation, correlation_matrix
-from vecenv.worldmodel.metrics.distribution import sample_distances
-from vecenv.worldmodel.metrics.windows import Windows, deviation, present_values
+from vecenv.worldmodel.validation.returns import correlation_matrix, sample_distances
+from vecenv.worldmodel.validation.windows import Windows, deviation, present_values
 
 VOLUME_DAYS = 20
 """Days of the mean in the ratios of log-volume and log-range."""
@@ -22,28 +20,6 @@ prices by less than 1e-6, while a tick of 0.05 moves a price of 12,000 by 4e-6."
 
 LEAST_RANGE = 1e-4
 """Minimum log(high / low), a basis point, so that bars of one price have a log-range."""
-
-
-class VolumeStatistics(NamedTuple):
-    """Correlation of scaled absolute returns with the log-volume ratio, and this ratio's autocorrelation at lag 1."""
-
-    correlation: float
-    persistence: float
-
-
-class BarDistances(NamedTuple):
-    """Kolmogorov-Smirnov distances of gaps, bodies and log(high / low), each in units of its stock's scale."""
-
-    gap: float
-    body: float
-    range: float
-
-
-class GapStatistics(NamedTuple):
-    """Share of overnight gaps below `ZERO_GAP`, and their deviation over that of bodies, both scaled by stock."""
-
-    zero_share: float
-    body_ratio: float
 
 
 def log_volume_ratio(windows: Windows) -> Tensor:
@@ -66,18 +42,37 @@ def log_range_ratio(windows: Windows) -> Tensor:
     return _less_recent_mean(windows, log_range)
 
 
-def volume_statistics(windows: Windows) -> VolumeStatistics:
-    """Return the dependence of volume on returns and on the previous volume."""
-    ratio = log_volume_ratio(windows)
-    both = torch.stack([windows.standardised.abs().flatten(), ratio.flatten()], dim=-1)
-    return VolumeStatistics(float(correlation_matrix(both)[0, 1]), float(autocorrelation(ratio, 1)))
+def log_ratio(windows: Windows, numerator: int, denominator: int | None = None) -> Tensor:
+    """Return the logarithm of one price over another, or over the previous close, in units of each stock's scale.
+
+    Shape: (O, M, H, N).
+    """
+    bars, context = windows.bars_and_context()
+    if denominator is None:
+        close = bars[..., CLOSE]
+        first = context[:, None, :, :, CLOSE].to(bars.dtype).expand(-1, bars.shape[1], -1, -1)
+        base = torch.cat([first, close[:, :, :-1]], dim=2)
+    else:
+        base = bars[..., denominator]
+    return (bars[..., numerator] / base).log() / windows.scale.to(bars.dtype)
 
 
-def gap_statistics(windows: Windows) -> GapStatistics:
-    """Return the share of gaps of zero, and the size of gaps beside that of bodies."""
-    gap, body = _log_ratio(windows, OPEN, None), _log_ratio(windows, CLOSE, OPEN)
+def volume_correlation(windows: Windows) -> float:
+    """Return the correlation of scaled absolute returns with the log-volume ratio."""
+    both = torch.stack([windows.standardised.abs().flatten(), log_volume_ratio(windows).flatten()], dim=-1)
+    return float(correlation_matrix(both)[0, 1])
+
+
+def zero_gaps(windows: Windows) -> float:
+    """Return the share of overnight gaps below `ZERO_GAP`."""
+    gap = log_ratio(windows, OPEN)
     size = present_values((gap * windows.scale.to(gap.dtype)).abs())
-    return GapStatistics(float((size < ZERO_GAP).double().mean()), deviation(gap) / deviation(body))
+    return float((size < ZERO_GAP).double().mean())
+
+
+def gap_body_ratio(windows: Windows) -> float:
+    """Return the deviation of gaps over that of bodies, both in units of each stock's scale."""
+    return deviation(log_ratio(windows, OPEN)) / deviation(log_ratio(windows, CLOSE, OPEN))
 
 
 def gap_kurtosis(windows: Windows) -> float:
@@ -87,19 +82,15 @@ def gap_kurtosis(windows: Windows) -> float:
     paths pooled. So generated gaps are not pooled over paths. With origins at least a window apart, a path has as many
     different days as the real days, and the means are of the same quantity.
     """
-    gap = _log_ratio(windows, OPEN, None).double()
+    gap = log_ratio(windows, OPEN).double()
     centred = gap - gap.nanmean((0, 2), keepdim=True)
     second, fourth = (centred.pow(power).nanmean((0, 2)) for power in (2, 4))
     return float((fourth / second.square()).nanmean()) - 3.0
 
 
-def bar_distances(real: Windows, synthetic: Windows) -> BarDistances:
-    """Compare gaps, bodies and ranges of bars."""
-    distances = []
-    for numerator, denominator in ((OPEN, None), (CLOSE, OPEN), (HIGH, LOW)):
-        parts = (_log_ratio(windows, numerator, denominator) for windows in (real, synthetic))
-        distances.append(sample_distances(*parts).ks)
-    return BarDistances(*distances)
+def bar_distance(real: Windows, synthetic: Windows, numerator: int, denominator: int | None = None) -> float:
+    """Return the Kolmogorov-Smirnov distance of a `log_ratio` of bars."""
+    return sample_distances(*(log_ratio(windows, numerator, denominator) for windows in (real, synthetic))).ks
 
 
 def invalid_share(windows: Windows) -> float:
@@ -119,15 +110,3 @@ def _less_recent_mean(windows: Windows, measure: Callable[[Tensor], Tensor]) -> 
         values = torch.cat([measure(before).expand(len(following), -1, -1), measure(following)], dim=1)
         torch.sub(values[:, VOLUME_DAYS:], values[:, :-1].unfold(1, VOLUME_DAYS, 1).mean(-1), out=ratio)
     return ratios
-
-
-def _log_ratio(windows: Windows, numerator: int, denominator: int | None) -> Tensor:
-    """Return the logarithm of one price over another, or over the previous close. Shape: (O, M, H, N)."""
-    bars, context = windows.bars_and_context()
-    if denominator is None:
-        close = bars[..., CLOSE]
-        first = context[:, None, :, :, CLOSE].to(bars.dtype).expand(-1, bars.shape[1], -1, -1)
-        base = torch.cat([first, close[:, :, :-1]], dim=2)
-    else:
-        base = bars[..., denominator]
-    return (bars[..., numerator] / base).log() / windows.scale.to(bars.dtype)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
-from tests.worldmodel.metrics.simulated_windows import NAN, correlated, normal, windows_of, with_gaps
+from tests.worldmodel.validation.simulated_windows import NAN, correlated, normal, windows_of, with_gaps
 from vecenv.worldmodel.metrics import dependence, distribution
-from vecenv.worldmodel.metrics.dependence import autocorrelation, correlation_rmse, cross_correlation, leverage
-from vecenv.worldmodel.metrics.forecast import energy_score, forecast_scores, summarise, variogram_score
-from vecenv.worldmodel.metrics.paths import drawdown_comparison, drift, max_drawdowns, memorisation
-from vecenv.worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.validation.returns import autocorrelation, correlation_rmse, cross_correlation, leverage
+from vecenv.worldmodel.validation.forecast import energy_score, forecast_scores, summarise, variogram_score
+from vecenv.worldmodel.validation.returns import drawdown_comparison, drift, max_drawdowns, memorisation
+from vecenv.worldmodel.validation.windows import Windows
 
 
 def pair():
