@@ -41,13 +41,15 @@ CONSTANTS = {
     "network.bar_heads": {"WICK_LOCATION": -1.0, "LEAST_OWN": 1e-3, "MATRICES": (0, 1, 1, 2)},
     "data.quantity_correlations": {"CORRELATION_STRIDE": 10, "BAR_SHRINKAGE": 0.05},
     "data.correlation": {"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},
-    "metrics.paths": {"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20},
-    "metrics.dependence": {"ACF_LAGS": 20, "LEVERAGE_LAGS": 10, "LEVERAGE_MEAN_LAGS": 5, "WORST_DAYS": 0.05},
-    "metrics.discriminator_classifiers": {
+    "validation.returns": {
+        **{"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20, "WORST_DAYS": 0.05, "TAIL_SHARE": 0.01, "WIDE_TAIL_SHARE": 0.025},
+        **{"ACF_LAGS": 20, "LEVERAGE_LAGS": 10, "LEVERAGE_MEAN_LAGS": 5},
+    },
+    "validation.classifiers": {
         **{"TREES": 100, "LEAF": 20, "GRU_HIDDEN": 64, "GRU_LAYERS": 2, "GRU_STEPS": 200, "WEIGHED_BATCH": 256},
         **{"LSTM_HIDDEN": 32, "LSTM_EPOCHS": 20, "BATCH": 64, "LEARNING_RATE": 2e-3},
     },
-    "metrics.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
+    "validation.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
     "validation.trial": {"HORIZON": 40, "CONTEXT": 60},
     "validation.criteria": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
     "validation.picture": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},

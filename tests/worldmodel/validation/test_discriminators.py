@@ -10,13 +10,19 @@ from torch import Tensor
 
 from tests.worldmodel.validation.simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
-from vecenv.worldmodel.metrics import discriminator_classifiers, whole_bars
-from vecenv.worldmodel.metrics import discriminator_features as inputs
-from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, discriminate_bars, discriminate_real_bars, wins
-from vecenv.worldmodel.metrics.discriminator import FORMS, deal, discriminate, discriminate_real, halves, over_seeds
-from vecenv.worldmodel.metrics.discriminator_classifiers import weighed_boosting, weighed_gru
-from vecenv.worldmodel.metrics.discriminator_features import Feature
-from vecenv.worldmodel.metrics.whole_bars import Part
+from vecenv.worldmodel.validation import classifiers
+from vecenv.worldmodel.validation import discriminator_features as inputs
+from vecenv.worldmodel.validation.classifiers import balanced_gru, boosting
+from vecenv.worldmodel.validation.discriminator import (
+    FORMS,
+    deal,
+    discriminate,
+    discriminate_real,
+    halves,
+    over_seeds,
+    wins,
+)
+from vecenv.worldmodel.validation.discriminator_features import Feature
 from vecenv.worldmodel.validation.windows import Windows, align_windows
 
 
@@ -37,7 +43,7 @@ def numbers_of(bar: list[float], past: Tensor) -> dict[str, float]:
 def test_numbers_of_days_by_their_definitions():
     context, real = valid_bars(2, 1, 20, 2, seed=1)[:, 0], valid_bars(2, 1, 25, 2, seed=2)
     real[1, 0, 4, 0] = NAN
-    features = inputs.bar_features(
+    features = inputs.return_features(
         align_windows(context, real[:, 0], real, torch.tensor([0.02, 0.03], dtype=torch.float64))[0]
     )
     assert features.shape == (2, 25, 2, 7) and features.dtype is torch.float32
@@ -47,28 +53,28 @@ def test_numbers_of_days_by_their_definitions():
         assert features[0, day, 1].tolist() == pytest.approx([expected[name] for name in Feature.__members__], abs=1e-5)
     missing = features[1, :, 0].isnan()
     assert bool(missing[4].all()) and not bool(features[:, :, 1].isnan().any())
-    assert missing[5].nonzero().flatten().tolist() == [Feature.GAP, Feature.RETURN, Feature.VOLUME]
-    assert torch.equal(inputs.stock_sequences(features)[0, 1], features[0, :, 1, [0, 1, 2, 3, 6]])
-    assert not bool(inputs.stock_sequences(features)[1, 0, 4].any())
+    assert missing[5].nonzero().flatten().tolist() == [Feature.GAP, Feature.VOLUME, Feature.RETURN]
+    assert torch.equal(inputs.stock_sequences(features, None)[0, 1], features[0, :, 1, :5])
+    assert not bool(inputs.stock_sequences(features, None)[1, 0, 4].any())
     # In units of the context's root mean square return, or of the test's for a stock that did not move in it.
     context, real = valid_bars(2, 1, 25, 2, seed=1)[:, 0], valid_bars(2, 3, 22, 2, seed=2)
     real[0, 1, 4, 1, OPEN] = real[0, 1, 3, 1, CLOSE] * (1.0 + 2e-7)
     real[1, :, 6, 0], context[1, :, 1, CLOSE] = NAN, 100.0
-    parts = whole_bars.bar_parts(Windows(real[..., CLOSE], torch.tensor([0.02, 0.03]), real, context))
+    parts = inputs.whole_bars(Windows(real[..., CLOSE], torch.tensor([0.02, 0.03]), real, context))
     assert parts.shape == (2, 3, 22, 2, 5) and parts.dtype is torch.float32
     for origin, unit in ((0, float(context[0, :, 1, CLOSE].log().diff().square().mean().sqrt())), (1, 0.03)):
         days = torch.cat([context[origin, :, 1], real[origin, 1, :, 1]])
         for day in (0, 7):
             expected = numbers_of(days[day + 25].tolist(), days[day + 5 : day + 25])
-            numbers = [expected[part.name] / (1.0 if part is Part.VOLUME else unit) for part in Part]
+            numbers = [expected[part.name] / (1.0 if part is Feature.VOLUME else unit) for part in list(Feature)[:5]]
             assert parts[origin, 1, day, 1].tolist() == pytest.approx(numbers, abs=1e-4)
-    assert float(parts[0, 1, 4, 1, Part.GAP]) == 0.0
+    assert float(parts[0, 1, 4, 1, Feature.GAP]) == 0.0
     assert not bool(parts[1, :, 6, 0].any()) and bool(parts.isfinite().all())
 
 
 def test_rows_hold_a_day_and_its_lags_in_units_of_the_spread_of_what_is_learned_from():
     features = torch.arange(2 * 30 * 3 * 7, dtype=torch.float32).reshape(2, 30, 3, 7) - 700.0
-    rows = inputs.stock_rows(features)
+    rows = inputs.stock_rows(features, None)
     assert rows.shape == (2, 3 * 3, 80)
     span = features[0, 5:25, 2]
     expected = [span[:, Feature.RETURN], span[:, Feature.RETURN].abs(), span[:, Feature.RANGE], span[:, Feature.VOLUME]]
@@ -117,9 +123,9 @@ def test_panels_and_whole_bars_by_their_definitions():
     expected += [returns.abs().mean(), returns.abs().max(), ranges.mean()]
     assert rows[1].reshape(3, 2, 19)[1, 1].tolist() == near(expected)
     parts, panels = normal(2, 3, 40, 50, 5).float(), torch.arange(50).reshape(2, 25)
-    parts[..., Part.UPPER : Part.VOLUME] = parts[..., Part.UPPER : Part.VOLUME].abs()
-    parts[0, 1, 25, :5, Part.GAP] = 0.0
-    rows, days = whole_bars.stock_bar_rows(parts, panels), whole_bars.stock_bar_sequences(parts, panels)
+    parts[..., Feature.UPPER : Feature.VOLUME] = parts[..., Feature.UPPER : Feature.VOLUME].abs()
+    parts[0, 1, 25, :5, Feature.GAP] = 0.0
+    rows, days = inputs.stock_bar_rows(parts, panels), inputs.stock_bar_sequences(parts, panels)
     assert rows.shape == (2, 3 * 2 * 50, 120) and days.shape == (2, 3 * 50, 40, 6)
     window, stock = parts[0, 1, 20:, 4], rows[0].reshape(3, 2, 50, 120)[1, 1, 4]
     gap, body, upper, lower, volume = window.T
@@ -129,13 +135,13 @@ def test_panels_and_whole_bars_by_their_definitions():
     expected += [together(gap, body), together(ranges, volume), together(volume[:-1], volume[1:])]
     assert stock.tolist() == near(expected)
     assert days[0].reshape(3, 50, 40, 6)[1, 4, 25].tolist() == [*parts[0, 1, 25, 4].tolist(), 1.0]
-    panel, of_panel = parts[0, 1], whole_bars.panel_bar_sequences(parts, panels)
+    panel, of_panel = parts[0, 1], inputs.panel_bar_sequences(parts, panels)
     assert of_panel.shape == (2, 3 * 2, 40, 15)
     day = panel[25, :25]
     seen = torch.cat([day, (day[:, 2:4].sum(1) + day[:, 1].abs())[:, None], day[:, :1].abs()], dim=1)
     expected = [*seen.mean(0), *seen.std(0, correction=0), 0.2]
     assert of_panel[0].reshape(3, 2, 40, 15)[1, 0, 25].tolist() == near(expected)
-    of_window = whole_bars.panel_bar_rows(parts, panels)
+    of_window = inputs.panel_bar_rows(parts, panels)
     assert of_window.shape == (2, 3 * 5 * 2, 41)
     gap, body, upper, lower, volume = panel[15:35, :25].unbind(-1)
     ranges, expected = upper + lower + body.abs(), []
@@ -156,7 +162,7 @@ SHORT = {"TREES": 25, "GRU_STEPS": 40, "LSTM_EPOCHS": 10, "LEARNING_RATE": 1e-2,
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     for name, value in SHORT.items():
-        monkeypatch.setattr(discriminator_classifiers, name, value)
+        monkeypatch.setattr(classifiers, name, value)
 
 
 def known() -> Tensor:
@@ -197,31 +203,31 @@ def test_what_is_learned_is_asked_of_other_origins_and_of_every_path(alike):
     wild = torch.cat([market(PATHS, 2, size=3.0)[: ORIGINS // 2], market(PATHS, 2)[ORIGINS // 2 :]])
     windows, state = sides(REAL, wild), torch.random.get_rng_state()
     (alone,) = discriminate(*windows, DATES, 1, ["boosting"]).values()
-    (bars,) = discriminate_bars(*windows, DATES, 1, ["bars_boosting"]).values()
-    assert abs(alone.mean - 0.5) < 0.1 and abs(bars.accuracy.mean - 0.5) < 0.1
+    (bars,) = discriminate(*windows, DATES, 1, ["bars_boosting"]).values()
+    assert abs(alone.accuracy.mean - 0.5) < 0.1 and abs(bars.accuracy.mean - 0.5) < 0.1
     assert {"boosting": alone} == discriminate(*windows, DATES, 1, ["boosting"])
     assert torch.equal(state, torch.random.get_rng_state()), "other draws are left alone"
     alike = market(PATHS, 2)
     alike[:, 1, ..., HIGH] *= 1.05
-    (found,) = discriminate_bars(*sides(REAL, alike), DATES, 1, ["bars_boosting"]).values()
+    (found,) = discriminate(*sides(REAL, alike), DATES, 1, ["bars_boosting"]).values()
     assert found.auc.mean == pytest.approx(0.5 + 1 / 6, abs=0.07)
     alike[:, 1] = market(PATHS, 2, size=4.0)[:, 1]
     for paths, low, high in ((alike[:, :2], 0.55, 0.85), (alike[:, 1:2], 0.85, 1.0)):
-        assert low < discriminate(*sides(REAL, paths), DATES, 2, ["boosting"])["boosting"].mean <= high
+        assert low < discriminate(*sides(REAL, paths), DATES, 2, ["boosting"])["boosting"].accuracy.mean <= high
 
 
 @pytest.mark.assembly
 def test_planted_faults_are_told_by_the_forms_that_can_see_them(alike):
     windows = sides(REAL, market(PATHS, 2, correlation=0.0))
     found = discriminate(*windows, DATES, 1, ["boosting", "panel_boosting", "panel_gru"]).values()
-    single, *joint = (interval.mean for interval in found)
+    single, *joint = (told.accuracy.mean for told in found)
     assert abs(single - 0.5) < 0.1 and min(joint) > 0.8
-    for same in discriminate_real(windows[0], DATES, 2, list(FORMS)).values():
-        assert same.low - 0.1 < 0.5 < same.high + 0.1
+    for same in discriminate_real(windows[0], DATES, 2).values():
+        assert same.accuracy.low - 0.1 < 0.5 < same.accuracy.high + 0.1
     wild = discriminate(*sides(REAL, market(PATHS, 2, size=1.8)), DATES, 1, ["boosting", "gru", "panel_gru"])
-    assert min(interval.mean for interval in wild.values()) > 0.75
+    assert min(told.accuracy.mean for told in wild.values()) > 0.75
     alike[..., HIGH] *= 1.01
-    told = discriminate_bars(*sides(REAL, alike), DATES, 1, list(BAR_FORMS))
+    told = discriminate(*sides(REAL, alike), DATES, 1, [name for name, form in FORMS.items() if form.whole_bars])
     assert min(each.accuracy.mean for each in told.values()) > 0.75
 
 
@@ -251,22 +257,22 @@ def test_halves_deals_and_the_interval_of_the_auc():
 
 def test_classes_of_different_sizes_have_the_same_weight(monkeypatch):
     """Without any difference the logit is zero, not that of fifteen times as many generated inputs."""
-    for classify, shape in ((weighed_boosting, (30,)), (weighed_gru, (5, 3))):
-        logits = classify(torch.zeros(60, *shape), torch.zeros(900, *shape), torch.zeros(20, *shape), 0)
+    for classify, shape in ((boosting, (30,)), (balanced_gru, (5, 3))):
+        logits = classify(torch.zeros(960, *shape), torch.arange(960) >= 60, torch.zeros(20, *shape), 0)
         assert logits.shape == (20,) and float(logits.abs().max()) < 0.3 < math.log(900 / 60)
     # Every generated sequence is seen, though the steps for the real ones would be over before.
     seen = []
-    monkeypatch.setattr(discriminator_classifiers, "GRU_STEPS", 1)
-    monkeypatch.setattr(discriminator_classifiers, "_train", lambda _, batches: seen.extend(x for x, _ in batches))
+    monkeypatch.setattr(classifiers, "GRU_STEPS", 1)
+    monkeypatch.setattr(classifiers, "_train", lambda _, batches: seen.extend(x for x, _ in batches))
     real, generated = torch.zeros(40, 2, 1), torch.arange(1.0, 201.0)[:, None, None].expand(-1, 2, 1)
-    weighed_gru(real, generated, real, 0)
+    balanced_gru(torch.cat([real, generated]), torch.arange(240) >= 40, real, 0)
     marks = torch.cat(seen)[:, 0, 0]
     assert set(marks[marks > 0].tolist()) == set(range(1, 201)) and len(seen) == math.ceil(200 / 32)
     assert int((marks == 0).sum()) == int((marks > 0).sum())
 
 
-@pytest.mark.parametrize("run", [discriminate, discriminate_bars])
-def test_bad_input_is_named(run, alike, monkeypatch):
+@pytest.mark.parametrize("form", ["boosting", "bars_boosting"])
+def test_bad_input_is_named(form, alike, monkeypatch):
     known, drawn = sides(REAL, alike)
     for given, told in (
         ((known, drawn.select(torch.arange(39)), DATES, 1), "40 origins of real windows, 39 of generated"),
@@ -276,12 +282,11 @@ def test_bad_input_is_named(run, alike, monkeypatch):
         ((windows_of(normal(ORIGINS, 1, DAYS, 2)), drawn, DATES, 1), "needs bars"),
     ):
         with pytest.raises(ValueError, match=told):
-            run(*given)
-    for of_real in (discriminate_real, discriminate_real_bars):
-        with pytest.raises(ValueError, match=r"2 origins in each half .* got 1 and 1 of 2"):
-            of_real(known.select(torch.tensor([0, 1])), [0, 20], 1)
+            discriminate(*given, [form])
+    with pytest.raises(ValueError, match=r"2 origins in each half .* got 1 and 1 of 2"):
+        discriminate_real(known.select(torch.tensor([0, 1])), [0, 20], 1, [form])
     with pytest.raises(ValueError, match=r"1 origins in each half .* got 0 and 0 of 2"):
         halves([10, 20], 40)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(ImportError, match=r"pip install 'vecenv\[validate\]'"):
-        run(known, drawn, DATES, 1)
+        discriminate(known, drawn, DATES, 1, [form])

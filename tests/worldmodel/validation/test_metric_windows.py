@@ -9,10 +9,10 @@ from scipy import stats
 
 from tests.worldmodel.validation.simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.metrics import bar_statistics
-from vecenv.worldmodel.metrics import windows as module
-from vecenv.worldmodel.validation.windows import block_bootstrap, drawn_origins
-from vecenv.worldmodel.validation.windows import Windows, align_windows
+from vecenv.worldmodel.validation import bar_statistics
+from vecenv.worldmodel.validation import windows as module
+from vecenv.worldmodel.validation.criteria import CRITERIA
+from vecenv.worldmodel.validation.windows import Windows, align_windows, block_bootstrap, drawn_origins
 
 ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 3, 12, 2, 25
 SCALE = torch.tensor([0.02, 0.05], dtype=torch.float64)
@@ -152,11 +152,12 @@ def test_volume_and_range_are_compared_with_the_twenty_days_before(windows):
         ratio = bar_statistics.log_volume_ratio(side).double().numpy()
         size = np.abs(side.returns.double().numpy() / SCALE.numpy())
         both = ~(np.isnan(ratio) | np.isnan(size))
-        found = bar_statistics.volume_statistics(side)
-        assert found.correlation == pytest.approx(np.corrcoef(size[both], ratio[both])[0, 1], abs=1e-5)
+        found = {each.key: each.statistic for each in CRITERIA if each.key.startswith("volume_")}
+        assert found["volume_correlation"](side) == pytest.approx(np.corrcoef(size[both], ratio[both])[0, 1], abs=1e-5)
         pooled = ratio.reshape(-1, STOCKS)
         z = (ratio - np.nanmean(pooled, axis=0)) / np.nanstd(pooled, axis=0)
-        assert found.persistence == pytest.approx(np.nanmean(z[:, :, :-1] * z[:, :, 1:]), abs=1e-5)
+        persistence = np.nanmean(z[:, :, :-1] * z[:, :, 1:])
+        assert found["volume_persistence"](side) == pytest.approx(persistence, abs=1e-5)
 
 
 def test_distances_of_gaps_bodies_and_ranges(windows):
@@ -171,7 +172,9 @@ def test_distances_of_gaps_bodies_and_ranges(windows):
     expected = [stats.ks_2samp(*sides).statistic for sides in zip(*parts, strict=True)]
     # Float32 may move a value across one of the real sample's.
     tolerance = 0.01 if windows[1].bars.dtype is torch.float32 else 1e-12
-    assert bar_statistics.bar_distances(*windows) == pytest.approx(expected, abs=tolerance)
+    quotients = ((OPEN, None), (CLOSE, OPEN), (HIGH, LOW))
+    found = [bar_statistics.bar_distance(*windows, *quotient) for quotient in quotients]
+    assert found == pytest.approx(expected, abs=tolerance)
 
 
 def test_each_way_in_which_a_bar_is_invalid(windows):
@@ -180,7 +183,7 @@ def test_each_way_in_which_a_bar_is_invalid(windows):
     for prices in ((100, 99, 95, 98), (98, 99, 95, 100), (96, 110, 97, 98), (98, 110, 97, 96)):
         synthetic.bars[0, 1, 3, 0, :VOLUME] = torch.tensor(prices, dtype=synthetic.bars.dtype)
         assert bar_statistics.invalid_share(synthetic) == 1 / int((~synthetic.bars[..., CLOSE].isnan()).sum())
-    names = "log_volume_ratio log_range_ratio volume_statistics invalid_share gap_statistics gap_kurtosis"
+    names = "log_volume_ratio log_range_ratio volume_correlation invalid_share zero_gaps gap_body_ratio gap_kurtosis"
     for name in names.split():
         with pytest.raises(ValueError, match="needs bars"):
             getattr(bar_statistics, name)(windows_of(normal(2, 1, 5, 3)))
@@ -204,12 +207,12 @@ def test_gaps_of_zero_and_the_size_and_kurtosis_of_gaps():
     side = moved(tiny, body)
     for dtype in (torch.float64, torch.float32):
         cast = Windows(side.returns.to(dtype), SCALE, side.bars.to(dtype), side.context.to(dtype))
-        assert bar_statistics.gap_statistics(cast).zero_share == pytest.approx(0.25)
+        assert bar_statistics.zero_gaps(cast) == pytest.approx(0.25)
     side = moved(gap, body)
     side.bars[1, 0, 3, 1] = NAN
     gaps, bodies = ((kind / SCALE).numpy().copy() for kind in (gap, body))
     gaps[1, 0, 3:5, 1] = bodies[1, 0, 3, 1] = np.nan
-    assert bar_statistics.gap_statistics(side).body_ratio == pytest.approx(np.nanstd(gaps) / np.nanstd(bodies))
+    assert bar_statistics.gap_body_ratio(side) == pytest.approx(np.nanstd(gaps) / np.nanstd(bodies))
     # A path of a hundredth of the size leaves the mean over paths as it is; pooling would not.
     gap = 0.01 * normal(4, 3, DAYS, STOCKS)
     gap[:, 2] *= 0.01

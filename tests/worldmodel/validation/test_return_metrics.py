@@ -8,11 +8,26 @@ import torch
 from scipy import stats
 
 from tests.worldmodel.validation.simulated_windows import NAN, correlated, normal, windows_of, with_gaps
-from vecenv.worldmodel.metrics import dependence, distribution
-from vecenv.worldmodel.validation.returns import autocorrelation, correlation_rmse, cross_correlation, leverage
+from vecenv.worldmodel.validation import returns as of
+from vecenv.worldmodel.validation.criteria import CRITERIA, Evidence, by_day, figures_of
 from vecenv.worldmodel.validation.forecast import energy_score, forecast_scores, summarise, variogram_score
-from vecenv.worldmodel.validation.returns import drawdown_comparison, drift, max_drawdowns, memorisation
+from vecenv.worldmodel.validation.returns import (
+    autocorrelation,
+    correlation_rmse,
+    cross_correlation,
+    leverage,
+    max_drawdowns,
+    memorisation,
+)
 from vecenv.worldmodel.validation.windows import Windows
+
+BY_KEY = {criterion.key: criterion for criterion in CRITERIA}
+
+
+def judged(criteria, real, synthetic) -> dict[str, float]:
+    """Return figures of returns alone, for which there are neither forecasts nor training days."""
+    evidence = Evidence(real, synthetic, 1, torch.empty(0), None, 1)
+    return {key: figure.mean for key, figure in figures_of(criteria, evidence).items()}
 
 
 def pair():
@@ -30,23 +45,23 @@ def present(values):
 def test_distances_of_samples_and_of_sums_are_those_of_scipy(decimals, copies):
     real, synthetic = normal(50, seed=3).round(decimals=decimals), 1.3 * normal(50 * copies, seed=4) + 0.2
     synthetic = synthetic.round(decimals=decimals)
-    found = distribution.sample_distances(real, synthetic)
+    found = of.sample_distances(real, synthetic)
     assert found.ks == pytest.approx(stats.ks_2samp(real.numpy(), synthetic.numpy()).statistic, abs=1e-12)
     assert found.wasserstein == pytest.approx(stats.wasserstein_distance(real.numpy(), synthetic.numpy()), abs=1e-12)
     for shift in (-10.0, 10.0):
-        assert distribution.sample_distances(real, real + shift) == (1.0, pytest.approx(10.0))
-    assert distribution.sample_distances(real, real.repeat_interleave(4).float()) == (0.0, pytest.approx(0.0, abs=1e-7))
+        assert of.sample_distances(real, real + shift) == (1.0, pytest.approx(10.0))
+    assert of.sample_distances(real, real.repeat_interleave(4).float()) == (0.0, pytest.approx(0.0, abs=1e-7))
     with pytest.raises(ValueError, match="multiple of the 50 real values, got 60"):
-        distribution.sample_distances(real, normal(60))
+        of.sample_distances(real, normal(60))
     with pytest.raises(ValueError, match="multiple of the 0"):
-        distribution.sample_distances(torch.full((3,), math.nan), normal(3))
+        of.sample_distances(torch.full((3,), math.nan), normal(3))
     for days in (1, 5):
         sides, sums = pair(), []
         for windows in sides:
             r = (windows.returns / windows.scale).numpy()
             pooled = np.stack([r[:, :, d : d + days].sum(2) for d in range(0, 12 - days + 1, days)]).ravel()
             sums.append(pooled[~np.isnan(pooled)])
-        found = distribution.horizon_distances(*sides, days)
+        found = of.horizon_distances(*sides, days)
         assert found.ks == pytest.approx(stats.ks_2samp(*sums).statistic, abs=1e-12)
         assert found.wasserstein == pytest.approx(stats.wasserstein_distance(*sums) / np.std(sums[0]), abs=1e-12)
 
@@ -57,12 +72,13 @@ def test_volatility_shape_and_tails_by_their_definitions():
     market = [np.std(np.nanmean(w.returns.numpy(), axis=-1)) for w in sides]
     stock = [np.nanstd(w.returns.numpy().reshape(-1, 3), axis=0) for w in sides]
     expected = (pooled[1] / pooled[0], market[1] / market[0], *np.quantile(stock[1] / stock[0], [0.5, 0.05, 0.95]))
-    assert distribution.volatility_ratios(*sides) == pytest.approx(expected)
+    found = (of.volatility_ratio(*sides), of.market_volatility_ratio(*sides), *of.stock_volatility_ratios(*sides))
+    assert found == pytest.approx(expected)
     z = normal(4, 2, 12, 5, seed=6)
     returns = with_gaps(torch.sinh(z * torch.arange(1, 6) / 3.0) + 0.3 * z.square() + 7.0)
     columns = [present(returns[..., stock]) for stock in range(5)]
     expected = [np.median([measure(c) for c in columns]) for measure in (stats.kurtosis, stats.skew)]
-    assert distribution.return_shape(windows_of(returns)) == pytest.approx(expected)
+    assert [of.excess_kurtosis(windows_of(returns)), of.skew(windows_of(returns))] == pytest.approx(expected)
     returns = with_gaps(torch.sinh(normal(10, 3, 40, 3, seed=7)) * torch.tensor([1.0, 4.0, 9.0]) - 0.5)
     columns = [present(returns[..., stock]) for stock in range(3)]
     z = np.concatenate([(c - c.mean()) / c.std() for c in columns])
@@ -72,7 +88,8 @@ def test_volatility_shape_and_tails_by_their_definitions():
         return 1 / np.mean(np.log(top / top[-1]))
 
     expected = (hill(abs(z), 0.01), hill(abs(z), 0.025), hill(-z, 0.01))
-    assert distribution.tail_indices(windows_of(returns)) == pytest.approx(expected)
+    found = tuple(BY_KEY[name].statistic(windows_of(returns)) for name in ("hill", "hill_wide", "hill_left"))
+    assert found == pytest.approx(expected)
 
 
 def lagged_pairs(values, lag):
@@ -93,35 +110,35 @@ def test_autocorrelation_and_leverage_by_their_definitions(dtype):
         autocorrelation(gapped, 9)
     assert len(autocorrelation(gapped, 8)) == 8 and len(autocorrelation(normal(1, 1, 30, 2))) == 20
     assert len(leverage(normal(1, 1, 30, 2))) == 10
-    real, synthetic = pair()
-    for compared, statistic in (
-        (dependence.return_autocorrelation, autocorrelation),
-        (dependence.magnitude_autocorrelation, lambda returns, lags: autocorrelation(returns.abs(), lags)),
-        (dependence.leverage_curves, leverage),
+    sides = [windows_of(torch.cat([windows.returns] * 3, 2)) for windows in pair()]
+    for key, mean, statistic in (
+        ("return_acf_error", None, autocorrelation),
+        ("magnitude_acf_error", "magnitude_acf", lambda returns: autocorrelation(returns.abs())),
+        ("leverage_error", "leverage", leverage),
     ):
-        curves = compared(real, synthetic, 4)
-        assert torch.equal(curves.real, statistic(real.returns, 4))
-        assert torch.equal(curves.synthetic, statistic(synthetic.returns, 4))
-    curves = dependence.LagCurves(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 0.0, 9.0]))
-    assert curves.error == pytest.approx(1.0) and curves.means(2) == (1.5, 1.0)
+        real, synthetic = (statistic(side.returns) for side in sides)
+        assert judged([BY_KEY[key]], *sides)[key] == float((synthetic - real).abs().mean())
+        if mean is not None:
+            few = synthetic[:5] if mean == "leverage" else synthetic
+            assert judged([BY_KEY[mean]], *sides)[mean] == pytest.approx(float(few.mean()))
 
 
 def test_correlations_by_their_definitions():
     values = normal(30_000, 4, seed=4) + 0.5 * normal(30_000, 1, seed=5)
     values[::3, 0], values[1::2, 1], values[:, 3] = NAN, NAN, NAN
     values[0, 3] = 1.0
-    found = dependence.correlation_matrix(values)
+    found = of.correlation_matrix(values)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         both = values[~(values[:, i].isnan() | values[:, j].isnan())].numpy()
         assert float(found[i, j]) == float(found[j, i]) == pytest.approx(np.corrcoef(both[:, i], both[:, j])[0, 1])
     assert found[3].isnan().all()
-    apart = dependence.pair_correlations(normal(4, 2, 9, 3))
+    apart = of.pair_correlations(normal(4, 2, 9, 3))
     assert apart.tolist() == pytest.approx(np.corrcoef(normal(4, 2, 9, 3).reshape(-1, 3).T)[[0, 0, 1], [1, 2, 2]])
     values = torch.full((5, 2), NAN)
     values[:3, 0], values[2:, 1] = torch.tensor([0.1, 0.7, 0.3]), torch.tensor([0.3, 0.9, 0.1])
-    assert dependence.correlation_matrix(values)[0, 1].isnan()
+    assert of.correlation_matrix(values)[0, 1].isnan()
     values[1, 1] = 0.2
-    assert float(dependence.correlation_matrix(values)[0, 1]) == pytest.approx(-1.0, abs=1e-5)
+    assert float(of.correlation_matrix(values)[0, 1]) == pytest.approx(-1.0, abs=1e-5)
     # Days without any stock are not among the worst.
     returns = correlated((5, 2, 40, 6), 0.3, seed=1) * torch.arange(1, 7)
     days, upper = returns.reshape(-1, 6).numpy(), np.triu_indices(6, 1)
@@ -152,23 +169,26 @@ def test_drawdowns_by_hand_and_drift_by_its_definition():
     assert int(falls[1].isnan().sum()) == 4 * 2
     falls = [present(each) for each in falls]
     expected = (falls[0].mean(), falls[1].mean(), stats.wasserstein_distance(*falls))
-    assert drawdown_comparison(real, synthetic) == pytest.approx(expected)
+    mean, distance = BY_KEY["drawdown_mean"], BY_KEY["drawdown_w1"]
+    found = (mean.statistic(real), *judged([mean, distance], real, synthetic).values())
+    assert found == pytest.approx(expected)
     real, synthetic = normal(20, 1, 40, 5, seed=5), normal(20, 6, 40, 5, seed=6)
     synthetic[:, :, 30:] *= 2.0
-    found = drift(windows_of(real, 0.5), windows_of(synthetic, 0.5))
-    assert [(bucket.first, bucket.last) for bucket in found] == [(1, 10), (11, 20), (21, 30), (31, 40)]
-    for bucket in found:
-        days = slice(bucket.first - 1, bucket.last)
-        observed, generated = real[:, :, days], synthetic[:, :, days]
-        assert bucket.volatility_ratio == pytest.approx(float(generated.std(correction=0) / observed.std(correction=0)))
-        assert bucket.ks == pytest.approx(stats.ks_2samp(observed.flatten(), generated.flatten()).statistic)
-        for error, part in ((bucket.return_acf_error, torch.clone), (bucket.magnitude_acf_error, torch.abs)):
+    for first, last in ((1, 10), (31, 40)):
+        found = judged(by_day(first, last), windows_of(real, 0.5), windows_of(synthetic, 0.5))
+        observed, generated = real[:, :, first - 1 : last], synthetic[:, :, first - 1 : last]
+        ratios = [float(side[1].std(correction=0) / side[0].std(correction=0))
+                  for side in ((observed, generated), (observed.mean(-1), generated.mean(-1)))]  # fmt: skip
+        expected = dict(zip(("volatility_ratio", "market_volatility_ratio"), ratios, strict=True))
+        expected["ks"] = stats.ks_2samp(observed.flatten(), generated.flatten()).statistic
+        for name, part in (("return", torch.clone), ("magnitude", torch.abs)):
             curves = [autocorrelation(part(side), 9) for side in (generated, observed)]
-            assert error == pytest.approx(float((curves[0] - curves[1]).abs().mean()))
+            expected[f"{name}_acf_error"] = float((curves[0] - curves[1]).abs().mean())
+        assert found == pytest.approx({f"{name}_days_{first}_{last}": value for name, value in expected.items()})
     windows = windows_of(normal(4, 1, 80, 5))
-    assert drift(windows, windows, [(41, 80)]) == ((41, 80, 1.0, 0.0, 0.0, 0.0),)
+    assert list(judged(by_day(41, 80), windows, windows).values()) == [1.0, 1.0, 0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="days 41 to 250"):
-        drift(windows, windows, [(41, 250)])
+        judged(by_day(41, 250), windows, windows)
 
 
 def test_memorisation_by_its_definition():
