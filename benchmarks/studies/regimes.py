@@ -20,8 +20,7 @@ from vecenv.benchmarks.studies.train_on_synthetic import complete_symbols
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
-from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.sampling.generator import CANDIDATES, REGIMES, PathOptions, draw_paths
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.stress_paths import market_drawdowns

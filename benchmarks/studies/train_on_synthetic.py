@@ -38,8 +38,7 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation
 from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.sampling.judged import judged_model
-from vecenv.worldmodel.validation.trial import SEED_STRIDE, Trial, choose_trial
+from vecenv.worldmodel.validation.trial import SEED_STRIDE, Trial, choose_trial, judged_model
 
 RULES = StockTradingConfig(
     action="weights",

@@ -17,12 +17,11 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, Workload
 from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk
-from vecenv.worldmodel.sampling.blocks import blocks_of
+from vecenv.worldmodel.sampling.block_paths import blocks_of
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training.fit import TrainingSettings, new_state, train_network

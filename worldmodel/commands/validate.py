@@ -22,7 +22,6 @@ from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Within
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.validation.classifiers import boosting_class
 from vecenv.worldmodel.validation.criteria import (
@@ -50,7 +49,14 @@ from vecenv.worldmodel.validation.forecast import (
 from vecenv.worldmodel.validation.picture import Sketch, bands, draw_validation, sketch
 from vecenv.worldmodel.validation.report import Report, Sweep, print_report, write_report
 from vecenv.worldmodel.validation.returns import horizon_distances, market_volatility_ratio, volatility_ratio
-from vecenv.worldmodel.validation.trial import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.trial import (
+    HORIZON,
+    Trial,
+    choose_trial,
+    judged_model,
+    sample_forecasts,
+    sample_paths,
+)
 from vecenv.worldmodel.validation.windows import BLOCK
 
 BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (

@@ -17,7 +17,7 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.network.market_network import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation import bar_statistics as bars
 from vecenv.worldmodel.validation import returns as of
 from vecenv.worldmodel.validation.acceptance import (

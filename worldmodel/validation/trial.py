@@ -1,20 +1,25 @@
-"""Out-of-sample trial of a market model: test days, origins, and draws of paths and forecasts."""
+"""Out-of-sample trial of a market model: the model, test days, origins, and draws of paths and forecasts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.dates import day_of
 from vecenv.system.settings import Count, Settings, Within
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import split_by_date
 from vecenv.worldmodel.validation.forecast import ForecastScores, forecast_scores
 from vecenv.worldmodel.validation.windows import Windows, align_windows, return_scale
@@ -192,3 +197,40 @@ def sample_forecasts(
         row.copy_((drawn[:, 0, :, CLOSE].cpu() / before).log())
         advance()
     return forecast_scores(samples, (close[days + 1] / close[days]).log())
+
+
+def judged_model(
+    model: str | Path | None,
+    market: str | None,
+    temperature: float,
+    train_end: str | None,
+    validation_end: str | None,
+    device: torch.device | str = "cpu",
+) -> tuple[NeuralMarket | None, str, str]:
+    """Return a model to evaluate, None if none is named, and the last dates of training and validation.
+
+    By default the market is the model's only one, and the dates are the model's.
+
+    Raises:
+        ValueError: the market is unknown, the model was trained on later days, or no dates are known.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if bool(train_end) != bool(validation_end):
+        raise ValueError("give both train_end and validation_end, or neither")
+    if model is None:
+        if not train_end or not validation_end:
+            raise ValueError("without a model, train_end and validation_end are needed")
+        return None, train_end, validation_end
+    path = model_file(model)
+    saved = load_network(path, device)
+    neural = NeuralMarket.of_file(path, saved.network, market, temperature)
+    trained = saved.record.get("sources", {}).get(neural.market, {})
+    if "validation_end" not in trained and not train_end:
+        raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
+    train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
+    last = day_of(validation_end, "validation_end")
+    if "validation_end" in trained and last < np.datetime64(trained["validation_end"]):
+        raise ValueError(
+            f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
+        )
+    return neural, train_end, validation_end

@@ -27,7 +27,7 @@ from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_known, tel
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, NetworkSettings
-from vecenv.worldmodel.sampling import blocks, stationary
+from vecenv.worldmodel.sampling import block_paths, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
@@ -329,7 +329,7 @@ def test_stress_paths_fall_as_far_and_have_weights(started_model, history, tmp_p
 
 @pytest.mark.assembly
 def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_path, monkeypatch):
-    monkeypatch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(32, 2, 32, 32, 1, 1))
+    monkeypatch.setitem(block_paths.LIMITS, "cpu", block_paths.BlockLimits(32, 2, 32, 32, 1, 1))
     for name, few in (("GRU_STEPS", 5), ("LSTM_EPOCHS", 1), ("TREES", 10)):
         monkeypatch.setattr(classifiers, name, few)
     monkeypatch.setattr(validate_command, "real_figures", partial(real_figures, draws=20))
