@@ -16,13 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.language_learning import answer_options, run_all
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_of
-from vecenv.system.settings import Count, Seed, Settings
+from vecenv.system.settings import Count, Seed
 from vecenv.tasks.commands.comparison import compared_config, comparison_environment
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
@@ -40,7 +40,7 @@ PATHS = ("--num-paths", "40", "--num-days", "1000", "--device", "cpu")
 
 
 @dataclass(frozen=True)
-class NewsLanguageConfig(Settings):
+class NewsLanguageConfig(StudyConfig):
     """Measure how much of the attainable information coefficient a tiny language model reaches."""
 
     num_seeds: Count = 3
@@ -51,8 +51,6 @@ class NewsLanguageConfig(Settings):
     """Updates of GRPO."""
     episodes: Count = 256
     """Test episodes."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 def main(config: NewsLanguageConfig) -> dict[str, Any]:
@@ -63,9 +61,7 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
                 runs.append(_run(config, config.first_seed + place, news == SHUFFLED, Path(folder)))
             means = {name: round(told["rank_ic"]["mean"], 3) for name, told in runs[-1]["information"].items()}
             print(f"seed {config.first_seed + place}, {news}: {means}")
-    result = result_of(config, runs=runs)
-    write_result(config.output, "news-language", result)
-    return result
+    return config.written("news-language", runs=runs)
 
 
 def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
@@ -31,7 +31,7 @@ from vecenv.learn.runs import run
 from vecenv.learn.td3 import DDPG, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count
 from vecenv.tasks.commands.comparison import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -41,7 +41,7 @@ SELECTED, MEAN, HELD = "selected", "mean", "buy_and_hold"
 
 
 @dataclass(frozen=True)
-class QuarterlySelectionConfig(Settings):
+class QuarterlySelectionConfig(StudyConfig):
     """Train, validate and trade quarter by quarter."""
 
     market: str = "synthetic"
@@ -58,8 +58,6 @@ class QuarterlySelectionConfig(Settings):
     """Compile steps and updates."""
     quarter: QuarterConfig = field(default_factory=QuarterConfig)
     """Windows."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 RULES = StockTradingConfig(
@@ -104,9 +102,8 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
     earned = {name: figures(torch.cat([returns[name] for _, returns in traded]), year) for name in traded[0][1]}
     for name, told in earned.items():
         print(name, {key: round(value, 3) for key, value in told.items()})
-    result = result_of(config, market=Path(tape.source).name, agents=earned, quarters=[told for told, _ in traded])
-    write_result(config.output, "quarterly-selection", result)
-    return result
+    found = {"market": Path(tape.source).name, "agents": earned, "quarters": [told for told, _ in traded]}
+    return config.written("quarterly-selection", **found)
 
 
 def trade_quarter(

@@ -1,8 +1,12 @@
-"""A neural market in stock-days per second, beside the limit of the hardware: rollouts, its trunk alone, and training.
+"""A neural market in stock-days per second, beside the limit of the hardware: rollouts, trunk, training, and sampling.
 
 A rollout includes everything: prefill of the history, sampling of every day and symbol, and decoding of bars. The limit
 is a roofline: the slower of the trunk's operations at the rate of a matrix product of the same size, and its cache
 reads at the memory bandwidth. That of the training is the rate of matrix products.
+
+The cost of a generated day is amortised over the sub-environments that trade it. Drawing and PPO sampling are measured
+in turns: with r rollouts on each set of paths, the share of the speed on fixed paths that is kept is that of r rollouts
+in the time of r rollouts and one drawing.
 """
 
 from __future__ import annotations
@@ -13,16 +17,23 @@ from functools import cache, partial
 
 import torch
 
+import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, Workload
 from vecenv.benchmarks.throughput.cases import CaseConfig
+from vecenv.core.collector import FusedCollector
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.commands.comparison import config_of
+from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
+from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk
 from vecenv.worldmodel.sampling.block_paths import blocks_of
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training.fit import TrainingSettings, new_state, train_network
 
@@ -32,7 +43,7 @@ BACKWARD = 3
 """Operations of forward and backward pass, in forward passes."""
 
 
-def points(config: CaseConfig) -> Sequence[Point]:
+def points_of_worldmodel_rollouts(config: CaseConfig) -> Sequence[Point]:
     device = config.on()
     batches = config.sized((4, 8), (256, 1024, 4096), (1024, 10_240, 102_400))
     symbols = config.sized(2, 16)
@@ -146,3 +157,28 @@ def rollout_limit(network: MarketNetwork, rows: int, device: torch.device) -> fl
     # A copy reads half of the bytes that it moves.
     bandwidth = machine.copy_bandwidth(device) / 2
     return 1.0 / max(operations_per_stock_day(network) / rate, bytes_per_stock_day(network) / bandwidth)
+
+
+TASK = "stock_trading"
+
+
+def points_of_neural_sampling(config: CaseConfig) -> Sequence[Point]:
+    return [Point("new paths", lambda: _drawn_and_sampled(config))]
+
+
+def _drawn_and_sampled(config: CaseConfig) -> Sequence[Workload]:
+    num_envs, num_steps = config.sized((8, 5), (2048, 64))
+    market, num_paths, num_days = config.sized(("synthetic", 5, 330), ("neural", 32, WARM_UP + 252))
+    rules = config_of(TASK)
+    settings = MarketSettings(market=market, num_paths=num_paths, num_days=num_days, device=str(config.on()))
+    settings, tape = first_round(settings, rules)
+    training = settings.training(tape)
+    env = vecenv.make(TASK, num_envs, market=training, device=config.on(), compile=config.compile, config=rules)
+    policy = PPO(env, PPOConfig(num_steps=num_steps)).collector.policy
+    collector = FusedCollector(env, policy, num_steps)
+    fresh = FreshPaths(settings, rules, env, every=1)
+    path_days = training.num_paths * (training.num_days - training.first_day)
+    stock_days = path_days * training.num_symbols
+    drawn = Workload("drawing the paths", lambda: fresh.before_update(fresh.round + 1), stock_days, "stock-days")
+    reused = {"steps_per_path_day": num_envs * num_steps / path_days}
+    return [drawn, Workload("a rollout", collector.rollout, num_envs * num_steps, beside=drawn.name, told=reused)]
