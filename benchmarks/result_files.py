@@ -58,9 +58,7 @@ class StudyConfig(Settings):
     output: Path | None = field(default=RESULTS, kw_only=True)
     """Folder for the JSON, and for a page or picture; none are written without it."""
 
-    def written(
-        self, stem: str, page: Callable[[Mapping[str, Any]], str] | None = None, **found: Any
-    ) -> dict[str, Any]:
+    def written(self, stem: str, page: Page | None = None, **found: Any) -> dict[str, Any]:  # noqa: ANN401
         """Write what was found as JSON, and the page of it, which is printed too; return the JSON."""
         result = result_of(self, **found)
         text = None if page is None else page(result)
