@@ -51,7 +51,7 @@ CONSTANTS = {
     },
     "validation.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
     "validation.trial": {"HORIZON": 40, "CONTEXT": 60},
-    "validation.criteria": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
+    "validation.figures": {"HORIZONS": (1, 5, 20), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
     "validation.picture": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
     "baselines.garch": {"FREEDOM_LIMITS": (2.05, 200.0), "FIT_STEPS": 40, "FIT_TOLERANCE": 0.01},
     "baselines.resampled": {"VOLUME_PULL": 0.1, "EIGENVALUE_FLOOR": 0.01, "MEAN_BLOCK": 20},

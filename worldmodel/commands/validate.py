@@ -24,19 +24,17 @@ from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, Stati
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.validation.classifiers import boosting_class
-from vecenv.worldmodel.validation.criteria import (
-    LAST_YEAR,
+from vecenv.worldmodel.validation.criteria import CRITERIA, LAST_YEAR, by_day, criteria
+from vecenv.worldmodel.validation.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
+from vecenv.worldmodel.validation.figures import (
     Evidence,
     Figures,
     average,
-    by_day,
-    criteria,
     density_figures,
     discriminator_figures,
     figures_of,
     real_figures,
 )
-from vecenv.worldmodel.validation.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
 from vecenv.worldmodel.validation.forecast import (
     TAILS,
     DailyScores,
@@ -179,7 +177,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     ) as bar:  # fmt: skip
         task = bar.add_task("real days", total=total)
         advance = partial(bar.advance, task)
-        real = real_figures(trial.real, settings.every)
+        real = real_figures(CRITERIA, trial.real, settings.every)
         if settings.discriminator_seeds:
             dense = trial.real_after(trial.dense_origins)
             told = discriminate_real(dense, trial.dense_origins, settings.discriminator_seeds)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import cached_property, partial
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +13,6 @@ from torch import Tensor
 from vecenv.learn.intervals import Interval
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
-from vecenv.worldmodel.data.bar_moves import encode_history
-from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.network.market_network import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation import bar_statistics as bars
 from vecenv.worldmodel.validation import returns as of
@@ -37,23 +33,22 @@ from vecenv.worldmodel.validation.acceptance import (
     surely_below,
     within,
 )
-from vecenv.worldmodel.validation.discriminator import FORMS, Told
+from vecenv.worldmodel.validation.figures import (
+    HORIZONS,
+    Aim,
+    Comparison,
+    Criterion,
+    Evidence,
+    Measure,
+    Statistic,
+    apart,
+)
 from vecenv.worldmodel.validation.forecast import (
     CRPS_UNIT,
-    ForecastScores,
-    ForecastSummary,
     energy_score,
-    summarise,
     variogram_score,
 )
-from vecenv.worldmodel.validation.trial import Trial
-from vecenv.worldmodel.validation.windows import BLOCK, Windows, block_bootstrap, ratio_interval
-
-Figures = dict[str, Interval]
-"""Figures of the real days or of a model, by key of the criterion."""
-
-HORIZONS = (1, 5, 20)
-"""Horizons in days of the compared return distributions."""
+from vecenv.worldmodel.validation.windows import Windows, ratio_interval
 
 COVERAGES = (50, 90, 99)
 """Central intervals of a forecast, in percent."""
@@ -61,156 +56,12 @@ COVERAGES = (50, 90, 99)
 DAY_BUCKETS = ((1, 10), (11, 20), (21, 30), (31, 40))
 """First and last days since the origin."""
 
-NLL_BLOCK = 20
-"""Bootstrap block length in test days: volatility, and with it the density, is autocorrelated for weeks."""
-
-REAL_DRAWS = 300
-"""Bootstrap draws for the real days, which give bounds to about a tenth of the interval's width."""
-
 BASIS_POINT = 1e-4
 
 LAST_YEAR = 250
 """Days of the shorter bootstrap."""
 
 LAST_YEAR_BOOTSTRAP = f"bootstrap, last {LAST_YEAR} days"
-
-
-class Aim(Enum):
-    """Direction of improvement of a figure: lower, higher, or nearer to the real one."""
-
-    LOWER = "↓"
-    HIGHER = "↑"
-    REAL = "≈"
-
-
-@dataclass
-class Evidence:
-    """What a model is judged by: its windows beside the real ones, and its forecasts.
-
-    `every` are the days between origins, `train_returns` (T, N) the training days' log-returns, and `block` the length
-    of bootstrap blocks in forecast days.
-    """
-
-    real: Windows
-    synthetic: Windows
-    every: int
-    train_returns: Tensor
-    forecasts: ForecastScores
-    block: int
-
-    @cached_property
-    def distances(self) -> dict[int, of.Distances]:
-        """Distances of sums of standardised returns by `HORIZONS`."""
-        return {days: of.horizon_distances(self.real, self.synthetic, days) for days in HORIZONS}
-
-    @cached_property
-    def memory(self) -> of.Memorisation:
-        return of.memorisation(self.train_returns, self.real, self.synthetic)
-
-    @cached_property
-    def summary(self) -> ForecastSummary:
-        return summarise(self.forecasts)
-
-
-Measure = Callable[[Evidence], Interval | float]
-Statistic = Callable[[Windows], float]
-Comparison = Callable[[Windows, Windows], float]
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """A line of the table.
-
-    Attributes:
-        measure: a model's figure, without an interval as a number; None for densities and discriminators, which are
-            measured apart.
-        statistic: the same of one side's windows, told of the real days with an interval.
-        apart: the statistic is of windows that do not overlap.
-        perfect: figure of a perfect model, where the real days have none of their own.
-        bar: what counts as good; `former` is the bar of earlier tables if it differs.
-        earlier: whether earlier tables had the line.
-    """
-
-    key: str
-    label: str
-    aim: Aim = Aim.LOWER
-    digits: int = 3
-    bar: Bar | None = None
-    measure: Measure | None = None
-    statistic: Statistic | None = None
-    apart: bool = False
-    perfect: float = math.nan
-    former: Bar | None = None
-    earlier: bool = True
-
-    def reference(self, real: Figures) -> Interval:
-        """Return the value of the real days, or else of a perfect model; NaN if the figure is only to be small."""
-        return real.get(self.key, point(self.perfect))
-
-
-def figures_of(criteria: Sequence[Criterion], evidence: Evidence) -> Figures:
-    """Return a model's figures, but those that are measured apart."""
-    found = {each.key: each.measure(evidence) for each in criteria if each.measure is not None}
-    return {key: figure if isinstance(figure, Interval) else point(figure) for key, figure in found.items()}
-
-
-def real_figures(real: Windows, every: int, draws: int = REAL_DRAWS) -> Figures:
-    """Return the figures of the real days, with intervals over origins, and of a perfect model."""
-    figures = {each.key: point(each.perfect) for each in CRITERIA if not math.isnan(each.perfect)}
-    for criterion in CRITERIA:
-        if (statistic := criterion.statistic) is not None:
-            windows, block = (apart(real, every), 1) if criterion.apart else (real, BLOCK)
-            measure = partial(_selected, statistic, windows)
-            figures[criterion.key] = block_bootstrap(measure, len(windows.returns), block, draws)
-    return figures
-
-
-def density_figures(trial: Trial, model: MarketModel) -> Figures:
-    """Return the negative log-densities of the test days' returns, alone and joint, in nats per stock-day.
-
-    Densities that the model lacks are left out.
-    """
-    history = trial.test_days()
-    returns = encode_history(history).valid[0].sum(-1)
-    test = slice(trial.first - len(trial.bars.dates), None)
-    densities = {"nll": model.log_density} if model.has_density else {}
-    densities |= {"joint_nll": model.joint_log_density} if model.has_joint_density else {}
-    totals = {name: -density(history).reshape(len(returns), -1).nansum(-1) for name, density in densities.items()}
-    return {name: ratio_interval(total[test], returns[test], NLL_BLOCK) for name, total in totals.items()}
-
-
-def discriminator_figures(told: Mapping[str, Told]) -> Figures:
-    """Return the discriminative scores of classifiers, the test error of the LSTM, and of whole bars the AUC."""
-    figures = {f"{name}_score": distance_from_chance(each.accuracy) for name, each in told.items() if name != "lstm"}
-    mean, low, high = told["lstm"].accuracy
-    figures["lstm_error"] = Interval(1.0 - mean, 1.0 - high, 1.0 - low)
-    return figures | {f"{name}_auc": each.auc for name, each in told.items() if FORMS[name].whole_bars}
-
-
-def average(runs: Sequence[Figures]) -> Figures:
-    """Return the mean of every figure, and of its bounds, over runs with different seeds or weights.
-
-    Bounds that a figure lacks are those of its range over the runs.
-    """
-    return {name: _averaged([run[name] for run in runs]) for name in runs[0]}
-
-
-def point(value: float) -> Interval:
-    """Return a figure without an interval."""
-    return Interval(value, math.nan, math.nan)
-
-
-def apart(windows: Windows, every: int) -> Windows:
-    """Return the windows of origins whose days do not overlap."""
-    step = -(-windows.horizon // every)
-    return windows.select(torch.arange(0, len(windows.returns), step))
-
-
-def distance_from_chance(accuracy: Interval) -> Interval:
-    """Return |accuracy - 0.5|, with lower bound 0 if the interval contains 0.5."""
-    mean, low, high = (part - 0.5 for part in accuracy)
-    nearest = 0.0 if low < 0.0 < high else min(abs(low), abs(high))
-    return Interval(abs(mean), nearest, max(abs(low), abs(high)))
 
 
 def by_day(first: int, last: int) -> tuple[Criterion, ...]:
@@ -234,20 +85,9 @@ def by_day(first: int, last: int) -> tuple[Criterion, ...]:
         line("volatility_ratio", "volatility ratio", of.volatility_ratio, 3, **VOLATILITY),
         line("market_volatility_ratio", "market's", of.market_volatility_ratio, 3, **VOLATILITY),
         line("ks", "KS, 1-day returns", ks),
-        line("return_acf_error", "ACF of r, error", _error_by_lag(_acf, lags)),
-        line("magnitude_acf_error", "ACF of |r|, error", _error_by_lag(_magnitude_acf, lags)),
+        line("return_acf_error", "ACF of r, error", _error(_acf, lags)),
+        line("magnitude_acf_error", "ACF of |r|, error", _error(_magnitude_acf, lags)),
     )
-
-
-def _selected(statistic: Statistic, windows: Windows, origins: Tensor) -> float:
-    return statistic(windows.select(origins))
-
-
-def _averaged(figures: Sequence[Interval]) -> Interval:
-    mean, low, high = torch.tensor(figures, dtype=torch.float64).mean(0).tolist()
-    if len(figures) > 1 and math.isnan(low):
-        low, high = min(figure.mean for figure in figures), max(figure.mean for figure in figures)
-    return Interval(mean, low, high)
 
 
 def _real(key: str, label: str, digits: int, of_side: Statistic, bar: Bar | None = None, **more: Any) -> Criterion:  # noqa: ANN401
@@ -260,17 +100,23 @@ def _lower(key: str, label: str, digits: int, of_both: Comparison, bar: Bar | No
     return Criterion(key, label, Aim.LOWER, digits, bar, lambda each: of_both(each.real, each.synthetic))
 
 
-def _mean_of(scores: Callable[[ForecastScores], Tensor]) -> Measure:
+def _ratio(key: str, label: str, of_both: Comparison) -> Criterion:
+    return replace(_lower(key, label, 3, of_both), **VOLATILITY)
+
+
+def _mean(part: str, unit: float = 1.0) -> Measure:
     """Return the mean of a score of one-day forecasts over days and stocks."""
 
     def measure(evidence: Evidence) -> Interval:
-        by = scores(evidence.forecasts)
+        by = getattr(evidence.forecasts, part) / unit
         return ratio_interval(by.nansum(-1), (~by.isnan()).sum(-1), evidence.block)
 
     return measure
 
 
-def _mean_of_origins(score: Callable[[Windows, Windows], Tensor]) -> Measure:
+def _score(score: Callable[[Windows, Windows], Tensor]) -> Measure:
+    """Return the mean of a score over origins."""
+
     def measure(evidence: Evidence) -> Interval:
         scores = score(evidence.real, evidence.synthetic)
         return ratio_interval(scores, torch.ones_like(scores))
@@ -278,19 +124,23 @@ def _mean_of_origins(score: Callable[[Windows, Windows], Tensor]) -> Measure:
     return measure
 
 
-def _acf(windows: Windows, lags: int = of.ACF_LAGS) -> Tensor:
+def _acf(windows: Windows, lags: int) -> Tensor:
     return of.autocorrelation(windows.returns, lags)
 
 
-def _magnitude_acf(windows: Windows, lags: int = of.ACF_LAGS) -> Tensor:
+def _magnitude_acf(windows: Windows, lags: int) -> Tensor:
     return of.autocorrelation(windows.returns.abs(), lags)
 
 
-def _leverage(windows: Windows, lags: int = of.LEVERAGE_LAGS) -> Tensor:
+def _leverage(windows: Windows, lags: int) -> Tensor:
     return of.leverage(windows.returns, lags)
 
 
-def _error_by_lag(curve: Callable[[Windows, int], Tensor], lags: int) -> Comparison:
+def _mean_lag(curve: Callable[[Windows, int], Tensor], lags: int) -> Statistic:
+    return lambda side: float(curve(side, lags).mean())
+
+
+def _error(curve: Callable[[Windows, int], Tensor], lags: int) -> Comparison:
     """Return the mean absolute difference of a statistic by lag."""
     return lambda real, synthetic: float((curve(synthetic, lags) - curve(real, lags)).abs().mean())
 
@@ -303,7 +153,16 @@ def _drawdown_distance(real: Windows, synthetic: Windows) -> float:
     return of.sample_distances(of.max_drawdowns(real), of.max_drawdowns(synthetic)).wasserstein
 
 
+def _invalid(evidence: Evidence) -> float:
+    return bars.invalid_share(evidence.synthetic)
+
+
+def _volume_persistence(side: Windows) -> float:
+    return float(of.autocorrelation(bars.log_volume_ratio(side), 1))
+
+
 def _stock_volatility(evidence: Evidence) -> Interval:
+    """Return the median stock's ratio; the range over stocks is reported as the interval."""
     return of.stock_volatility_ratios(evidence.real, evidence.synthetic)
 
 
@@ -344,40 +203,29 @@ LOWER, HIGHER, REAL = Aim
 VOLATILITY: dict[str, Any] = {"aim": REAL, "bar": within(0.92, 1.08), "perfect": 1.0}
 FHS = FilteredHistoricalSimulation.name
 BEST = (FHS, LAST_YEAR_BOOTSTRAP)
+_NEAREST, _NEARER = _by("memory", "distance_ratio"), _by("memory", "share_below")
 
 _FORECASTS = (
     Criterion("nll", "NLL, nats per stock-day", LOWER, 4, below(GarchT.name, margin=0.02)),
     Criterion("joint_nll", "joint NLL / N, nats per stock-day", LOWER, 4, below(RUNNING_MEAN_CHAIN, margin=0.03)),
+    Criterion("crps", "CRPS, 1 day, 1e-4", LOWER, 2, surely_below(FHS), _mean("crps", CRPS_UNIT), former=below(FHS)),
+    Criterion("mae", "MAE of the median, 1 day", LOWER, 5, None, _mean("median_error")),
+    Criterion("sampled_mae", "MAE of a draw, 1 day", LOWER, 5, None, _mean("sampled_error")),
     Criterion(
-        "crps",
-        "CRPS, 1 day, 1e-4",
-        LOWER,
-        2,
-        surely_below(FHS),
-        _mean_of(lambda each: each.crps / CRPS_UNIT),
-        former=below(FHS),
+        "direction_accuracy", "direction accuracy", REAL, 3, within(0.48, 0.52), _mean("direction_hit"), perfect=0.5
     ),
-    Criterion("mae", "MAE of the median, 1 day", LOWER, 5, None, _mean_of(lambda each: each.median_error)),
-    Criterion("sampled_mae", "MAE of a draw, 1 day", LOWER, 5, None, _mean_of(lambda each: each.sampled_error)),
-    Criterion(
-        "direction_accuracy",
-        "direction accuracy",
-        REAL,
-        3,
-        within(0.48, 0.52),
-        _mean_of(lambda each: each.direction_hit),
-        perfect=0.5,
-    ),
-    Criterion("pit_distance", "PIT, KS distance from uniform", measure=_by("summary", "pit_distance")),
+    Criterion("pit_distance", "PIT, KS distance from uniform", LOWER, 3, None, _by("summary", "pit_distance")),
     *(
         Criterion(
-            f"coverage_{percent}",
-            f"coverage of the {percent}% interval",
+            f"coverage_{p}",
+            f"coverage of the {p}% interval",
             REAL,
-            measure=_by("summary", "coverage", place),
-            perfect=percent / 100,
+            3,
+            None,
+            _by("summary", "coverage", i),
+            perfect=p / 100,
         )
-        for place, percent in enumerate(COVERAGES)
+        for i, p in enumerate(COVERAGES)
     ),
     Criterion(
         "energy_score",
@@ -385,27 +233,21 @@ _FORECASTS = (
         LOWER,
         4,
         surely_below(*BEST),
-        _mean_of_origins(energy_score),
+        _score(energy_score),
         former=below(*BEST),
     ),
-    Criterion("variogram_score", "variogram score, 20 days", LOWER, 4, None, _mean_of_origins(variogram_score)),
+    Criterion("variogram_score", "variogram score, 20 days", LOWER, 4, None, _score(variogram_score)),
 )
 _DISTRIBUTIONS = (
-    replace(_lower("volatility_ratio", "volatility ratio", 3, of.volatility_ratio), **VOLATILITY),
-    replace(
-        _lower("market_volatility_ratio", "volatility ratio of the market", 3, of.market_volatility_ratio), **VOLATILITY
+    _ratio("volatility_ratio", "volatility ratio", of.volatility_ratio),
+    _ratio("market_volatility_ratio", "volatility ratio of the market", of.market_volatility_ratio),
+    Criterion(
+        "stock_volatility_ratio", "volatility ratio, median stock", REAL, 3, None, _stock_volatility, perfect=1.0
     ),
-    # The range over stocks is reported as the interval.
-    Criterion("stock_volatility_ratio", "volatility ratio, median stock", REAL, measure=_stock_volatility, perfect=1.0),
+    *(Criterion(f"ks_{d}", f"KS, {d}-day returns", LOWER, 4, least(), _by("distances", d, "ks")) for d in HORIZONS),
     *(
-        Criterion(f"ks_{days}", f"KS, {days}-day returns", LOWER, 4, least(), _by("distances", days, "ks"))
-        for days in HORIZONS
-    ),
-    *(
-        Criterion(
-            f"w1_{days}", f"W1, {days}-day returns, real std", LOWER, 4, least(), _by("distances", days, "wasserstein")
-        )
-        for days in HORIZONS
+        Criterion(f"w1_{d}", f"W1, {d}-day returns, real std", LOWER, 4, least(), _by("distances", d, "wasserstein"))
+        for d in HORIZONS
     ),
     _real("excess_kurtosis", "excess kurtosis", 2, of.excess_kurtosis, in_interval()),
     _real("skew", "skew", 2, of.skew),
@@ -414,24 +256,16 @@ _DISTRIBUTIONS = (
     _real("hill_left", "Hill index, left 1%", 2, _tail(of.TAIL_SHARE, left=True)),
 )
 _DEPENDENCE = (
-    _lower("return_acf_error", "ACF of r, lags 1–20, mean error", 4, _error_by_lag(_acf, of.ACF_LAGS)),
-    _real("magnitude_acf", "ACF of |r|, lags 1–20, mean", 4, lambda side: float(_magnitude_acf(side).mean())),
+    _lower("return_acf_error", "ACF of r, lags 1–20, mean error", 4, _error(_acf, of.ACF_LAGS)),
+    _real("magnitude_acf", "ACF of |r|, lags 1–20, mean", 4, _mean_lag(_magnitude_acf, of.ACF_LAGS)),
     _lower(
-        "magnitude_acf_error",
-        "ACF of |r|, lags 1–20, mean error",
-        4,
-        _error_by_lag(_magnitude_acf, of.ACF_LAGS),
-        small(0.010),
+        "magnitude_acf_error", "ACF of |r|, lags 1–20, mean error", 4, _error(_magnitude_acf, of.ACF_LAGS), small(0.01)
     ),
-    _real(
-        "leverage",
-        "leverage, lags 1–5, mean",
-        4,
-        lambda side: float(_leverage(side, of.LEVERAGE_MEAN_LAGS).mean()),
-        near_leverage(),
+    replace(
+        _real("leverage", "leverage, lags 1–5, mean", 4, _mean_lag(_leverage, of.LEVERAGE_MEAN_LAGS), near_leverage()),
         former=half_leverage(),
     ),
-    _lower("leverage_error", "leverage, lags 1–10, mean error", 4, _error_by_lag(_leverage, of.LEVERAGE_LAGS)),
+    _lower("leverage_error", "leverage, lags 1–10, mean error", 4, _error(_leverage, of.LEVERAGE_LAGS)),
     _real("mean_correlation", "mean correlation of stocks", 3, _correlation("mean"), near(0.03)),
     _lower("correlation_rmse", "RMSE of correlations", 3, _correlation_error, at_most(0.06)),
     _real("first_eigenvalue", "first eigenvalue, share", 3, _correlation("first_eigenvalue"), near(0.03)),
@@ -439,43 +273,15 @@ _DEPENDENCE = (
 )
 _BARS = (
     _real("volume_correlation", "correlation of |r| and volume", 3, bars.volume_correlation, near(0.03)),
-    _real(
-        "volume_persistence",
-        "ACF of volume, lag 1",
-        3,
-        lambda side: float(of.autocorrelation(bars.log_volume_ratio(side), 1)),
-    ),
+    _real("volume_persistence", "ACF of volume, lag 1", 3, _volume_persistence),
     _lower("gap_ks", "KS, overnight gap", 4, partial(bars.bar_distance, numerator=OPEN)),
     _lower("body_ks", "KS, open to close", 4, partial(bars.bar_distance, numerator=CLOSE, denominator=OPEN)),
     _lower("range_ks", "KS, high to low", 4, partial(bars.bar_distance, numerator=HIGH, denominator=LOW)),
-    Criterion(
-        "invalid_bars",
-        "invalid bars, share",
-        LOWER,
-        4,
-        at_most(0.0),
-        lambda each: bars.invalid_share(each.synthetic),
-        perfect=0.0,
-    ),
+    Criterion("invalid_bars", "invalid bars, share", LOWER, 4, at_most(0.0), _invalid, perfect=0.0),
     _real("drawdown_mean", "40-day drawdown, mean, points", 2, _drawdown),
     _lower("drawdown_w1", "40-day drawdown, W1, points", 2, _drawdown_distance, small(0.5)),
-    Criterion(
-        "memory_ratio",
-        "nearest training window, over real",
-        HIGHER,
-        3,
-        at_least(1.0),
-        _by("memory", "distance_ratio"),
-        perfect=1.0,
-    ),
-    Criterion(
-        "memory_share",
-        "nearer than the nearest 1% of real",
-        REAL,
-        4,
-        measure=_by("memory", "share_below"),
-        perfect=0.01,
-    ),
+    Criterion("memory_ratio", "nearest training window, over real", HIGHER, 3, at_least(1.0), _NEAREST, perfect=1.0),
+    Criterion("memory_share", "nearer than the nearest 1% of real", REAL, 4, None, _NEARER, perfect=0.01),
 )
 _DISCRIMINATORS = (
     Criterion("boosting_score", "discriminator, boosting, |acc − 0.5|", bar=at_most(0.02)),

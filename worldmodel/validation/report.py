@@ -18,7 +18,8 @@ from rich.table import Table
 import vecenv
 from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.validation.acceptance import Bar, Case, Verdict
-from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, Criterion, Figures, criteria
+from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, criteria
+from vecenv.worldmodel.validation.figures import Criterion, Figures
 from vecenv.worldmodel.validation.trial import HORIZON, Trial
 
 SEES_TEST = "†"

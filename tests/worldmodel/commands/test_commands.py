@@ -33,7 +33,8 @@ from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 from vecenv.worldmodel.validation import classifiers
-from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, criteria, real_figures
+from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, criteria
+from vecenv.worldmodel.validation.figures import real_figures
 
 SETTINGS = NetworkSettings(TINY.trunk, TINY.head, ("m",))
 TRAINING = TrainingSettings(steps=4, days=32, evaluate_every=2)

@@ -9,7 +9,8 @@ from scipy import stats
 
 from tests.worldmodel.validation.simulated_windows import NAN, correlated, normal, windows_of, with_gaps
 from vecenv.worldmodel.validation import returns as of
-from vecenv.worldmodel.validation.criteria import CRITERIA, Evidence, by_day, figures_of
+from vecenv.worldmodel.validation.criteria import CRITERIA, by_day
+from vecenv.worldmodel.validation.figures import Evidence, figures_of
 from vecenv.worldmodel.validation.forecast import energy_score, forecast_scores, summarise, variogram_score
 from vecenv.worldmodel.validation.returns import (
     autocorrelation,

@@ -16,10 +16,11 @@ from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.commands.validate import sweep_temperatures
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.validation import criteria as of
+from vecenv.worldmodel.validation import figures as of
 from vecenv.worldmodel.validation.bar_statistics import gap_kurtosis
-from vecenv.worldmodel.validation.criteria import Evidence, average, criteria, point, real_figures
+from vecenv.worldmodel.validation.criteria import CRITERIA, criteria
 from vecenv.worldmodel.validation.discriminator import FORMS, Told
+from vecenv.worldmodel.validation.figures import Evidence, average, point, real_figures
 from vecenv.worldmodel.validation.forecast import forecast_scores
 from vecenv.worldmodel.validation.picture import COLOURS, CURVES, OTHER_COLOURS, bands, cluster_order, colours, sketch
 from vecenv.worldmodel.validation.trial import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
@@ -66,7 +67,7 @@ def test_who_draws_what_happens_is_perfect(trial):
     for name in ("ks_1", "ks_20", "gap_ks", "range_ks", "ks_days_11_20"):
         assert figures[name].mean < 0.02
     assert figures["direction_accuracy"].mean == 1.0
-    known = real_figures(real, trial.every, draws=20)
+    known = real_figures(CRITERIA, real, trial.every, draws=20)
     assert known["hill"].low < known["hill"].mean < known["hill"].high
     for row in criteria():
         if row.statistic is not None:

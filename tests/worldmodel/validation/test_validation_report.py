@@ -11,7 +11,8 @@ from tests.worldmodel.validation.simulated_windows import NAN, normal
 from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.validation.acceptance import Bar, Verdict, half_leverage, surely_below
-from vecenv.worldmodel.validation.criteria import criteria, point
+from vecenv.worldmodel.validation.criteria import criteria
+from vecenv.worldmodel.validation.figures import point
 from vecenv.worldmodel.validation.forecast import (
     CRPS_UNIT,
     DailyScores,
