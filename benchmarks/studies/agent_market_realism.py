@@ -68,7 +68,12 @@ def main(config: RealismConfig) -> dict[str, Any]:
     nearness = {name: nearer(rows, name) for name in ("default", "calibrated")}
     print(f"rows nearer to the range than zero intelligence, and farther: {nearness}")
     ranges = {item.name: [item.low, item.high, item.source] for item in STATISTICS}
-    found = {"preset": asdict(calibrated), "rows": rows, "ranges": ranges, "nearer_than_zero_intelligence": nearness}
+    found: dict[str, Any] = {
+        "preset": asdict(calibrated),
+        "rows": rows,
+        "ranges": ranges,
+        "nearer_than_zero_intelligence": nearness,
+    }
     return config.written("agent-market-realism", **found)
 
 

@@ -102,7 +102,11 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
     earned = {name: figures(torch.cat([returns[name] for _, returns in traded]), year) for name in traded[0][1]}
     for name, told in earned.items():
         print(name, {key: round(value, 3) for key, value in told.items()})
-    found = {"market": Path(tape.source).name, "agents": earned, "quarters": [told for told, _ in traded]}
+    found: dict[str, Any] = {
+        "market": Path(tape.source).name,
+        "agents": earned,
+        "quarters": [told for told, _ in traded],
+    }
     return config.written("quarterly-selection", **found)
 
 

@@ -210,8 +210,8 @@ def _told(sides: Callable[[bool], Sides], fit: int, seeds: int, forms: Sequence[
             panels = draw_panels(classes[0].shape[-2], generator)
             ask = _ask_apart if bars else _ask_side_by_side
             for name in names:
-                seen = [FORMS[name].see(side, panels) for side in classes]
-                answers[name].append(ask(*seen, fit, FORMS[name].classify, seed))
+                real, generated = (FORMS[name].see(side, panels) for side in classes)
+                answers[name].append(ask(real, generated, fit, FORMS[name].classify, seed))
     return {
         name: Told(*(over_seeds(torch.stack(parts)) for parts in zip(*given, strict=True)))
         for name, given in answers.items()
