@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import vecenv
+from vecenv.system.settings import Settings
 
 RESULTS = Path("benchmarks") / "results"
 """Default folder of results, within a checkout."""
@@ -44,6 +45,27 @@ def _plain(value: object) -> object:
     if isinstance(value, Path):
         return value.name if value.is_absolute() else str(value)
     return value if isinstance(value, dict | list | tuple | str | int | float | bool | None) else str(value)
+
+
+Page = Callable[[Mapping[str, Any]], str]
+"""The page of a result, in Markdown."""
+
+
+@dataclass(frozen=True)
+class StudyConfig(Settings):
+    """Settings of a study."""
+
+    output: Path | None = field(default=RESULTS, kw_only=True)
+    """Folder for the JSON, and for a page or picture; none are written without it."""
+
+    def written(self, stem: str, page: Page | None = None, **found: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Write what was found as JSON, and the page of it, which is printed too; return the JSON."""
+        result = result_of(self, **found)
+        text = None if page is None else page(result)
+        if text is not None:
+            print(text)
+        write_result(self.output, stem, result, text)
+        return result
 
 
 def write_result(folder: Path | None, stem: str, result: Mapping[str, Any], page: str | None = None) -> None:

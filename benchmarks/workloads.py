@@ -17,8 +17,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.crypto_lob.tape import BookTape
-from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.config import CurriculumConfig, TierConfig
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUMBER_BYTES = 4

@@ -25,7 +25,8 @@ from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.simulated import FIRST, VALIDATION, split_environment
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from vecenv.testing import check_task
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.tensor_interaction import TensorInteraction
 
 SMALL = {"episode_length": 5, "features": ("macd",), "market_options": {"num_paths": 2, "num_days": 120}}
 LOADED = """
@@ -173,7 +174,7 @@ def test_openenv_serves_it(walking):
     from vecenv.adapters.openenv.session import MarketSession
 
     async def played():
-        rows = TextRows(walking(2), TextRules(format_penalty=-0.5, steps=1.0))
+        rows = Dialogue(TensorInteraction(walking(2)), TextRules(format_penalty=-0.5, steps=1.0))
         session = MarketSession(MarketService("reach_zero", {"test": RowPool(rows)}, 10, 0))
         shown = await session.reset_async(seed=1, split="test", index=3)
         assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]

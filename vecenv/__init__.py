@@ -10,25 +10,33 @@ if TYPE_CHECKING:
     from vecenv.core.scenario import Drawing, Scenario
     from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm
     from vecenv.market.tape import MarketTape
-    from vecenv.registry import Task, make, register, task_names
+    from vecenv.registry import Task, make, make_interaction, register, task_names
+    from vecenv.text.dialogue import Dialogue
     from vecenv.text.door import TextDoor
+    from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
     from vecenv.text.interface import TextInterface
 
 __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
+    "AsyncInteraction",
+    "Dialogue",
     "Drawing",
+    "Episode",
     "FusedCollector",
+    "Interaction",
     "MarketTape",
     "Masked",
     "Scenario",
     "Task",
     "TextDoor",
     "TextInterface",
+    "Turn",
     "VecEnv",
     "algorithm_named",
     "algorithm_names",
     "make",
+    "make_interaction",
     "register",
     "register_algorithm",
     "task_names",
@@ -36,6 +44,12 @@ __all__ = [
 
 _HOMES = {
     "Algorithm": "vecenv.learn",
+    "AsyncInteraction": "vecenv.text.interaction",
+    "Dialogue": "vecenv.text.dialogue",
+    "Episode": "vecenv.text.interaction",
+    "Interaction": "vecenv.text.interaction",
+    "Turn": "vecenv.text.interaction",
+    "make_interaction": "vecenv.registry",
     "Drawing": "vecenv.core.scenario",
     "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",

@@ -20,9 +20,11 @@ from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import refuse_unknown
+from vecenv.text.interaction import Interaction
 from vecenv.text.interface import TextInterface
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
+from vecenv.text.tensor_interaction import TensorInteraction
 
 GROUP = "vecenv.tasks"
 
@@ -47,6 +49,8 @@ class Task:
         name: identifier in `make` and in the metadata of results.
         version: changes when, and only when, behaviour does.
         scenario: makes the scenario from the config or, if the task has a market, from the tape and the config.
+        interaction: in place of a scenario, makes the `Interaction` of a conversation without tensors from a number of
+            rows and the config.
         config: returns the default config, a frozen dataclass of the task's settings.
         agents: factories of untrained (baseline) agents, without arguments, by name.
         outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
@@ -62,7 +66,8 @@ class Task:
 
     name: str
     version: str
-    scenario: Callable[..., Scenario]
+    scenario: Callable[..., Scenario] | None = None
+    interaction: Callable[[int, Any], Interaction] | None = None
     config: Callable[[], Any] = NoConfig
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     outcomes: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +77,10 @@ class Task:
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
     recording: Recording[Any, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.scenario is None) == (self.interaction is None):
+            raise ValueError(f"task {self.name!r} must have either a scenario or an interaction")
 
     @property
     def market(self) -> Callable[[Any], MarketOptions] | None:
@@ -97,6 +106,11 @@ class Task:
         if self.text is None:
             raise ValueError(f"task {self.name!r} has no text")
 
+    def check_talks(self) -> None:
+        """Raise ValueError unless agents can act by text, with or without tensors."""
+        if self.interaction is None:
+            self.check_text()
+
     def default_text_config(self) -> Any:  # noqa: ANN401
         return (self.text_config or self.config)()
 
@@ -104,8 +118,11 @@ class Task:
         """Return the scenario for a config, the default if None.
 
         Raises:
-            ValueError: a required market is missing, the task takes none, or the config does not fit it.
+            ValueError: a required market is missing, the task takes none, the config does not fit it, or the task is a
+                conversation without tensors.
         """
+        if self.scenario is None:
+            raise ValueError(f"task {self.name!r} is a conversation and has no tensors: see make_interaction")
         if (tape is None) != (self.market is None):
             raise ValueError(f"task {self.name!r} has no market" if tape else f"task {self.name!r} needs a market")
         config = self.config() if config is None else config
@@ -205,13 +222,11 @@ def make(
         **overrides: fields of the task's config.
 
     Raises:
-        ValueError: unknown task, unknown setting or market option, or invalid market data.
+        ValueError: unknown task, unknown setting or market option, invalid market data, or a task without tensors.
     """
     record = task_named(task)
     own = config is None
-    config = record.config() if own else config
-    refuse_unknown(f"settings of task {record.name!r}:", sorted(overrides), [item.name for item in fields(config)])
-    config = replace(config, **overrides)
+    config = _with_overrides(record, record.config() if own else config, overrides)
     tape = None
     if isinstance(record.domain, Trading):
         source = record.domain.generator if market is None else market
@@ -219,6 +234,11 @@ def make(
             config = with_fitting_symbols(config, source)
         tape = load_market(source, record.domain.market(config).updated(market_options or {}), device)
     return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
+
+
+def _with_overrides(record: Task, config: Config, overrides: Mapping[str, Any]) -> Config:
+    refuse_unknown(f"settings of task {record.name!r}:", sorted(overrides), [item.name for item in fields(config)])
+    return replace(config, **overrides)
 
 
 def with_fitting_symbols(config: Config, market: object) -> Config:
@@ -234,3 +254,30 @@ def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv: 
     given = options.pop("config", None)
     config = record.spoken(record.default_text_config() if given is None else given)
     return make(record, num_envs, **{"compile": False, "config": config} | options)
+
+
+def make_interaction(
+    task: str | Task,
+    num_rows: int = 1,
+    *,
+    config: Any = None,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> Interaction:
+    """Make the world of agents that act by text: of a conversation by its own interaction, else by `make_spoken`.
+
+    Args:
+        task: name of an installed or registered task, or its record.
+        num_rows: number of conversations at a time, N.
+        config: of the task, its default for texts if None.
+        **options: fields of the config, and for a task of tensors further arguments of `make`.
+
+    Raises:
+        ValueError: as `make_spoken`.
+    """
+    record = task_named(task)
+    if record.interaction is None:
+        return TensorInteraction(make_spoken(record, num_rows, config=config, **options))
+    config = _with_overrides(record, record.default_text_config() if config is None else config, options)
+    world = record.interaction(num_rows, config)
+    world.task, world.config = record, config
+    return world

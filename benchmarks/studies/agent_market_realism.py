@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig, markdown
 from vecenv.benchmarks.studies.book_sessions import Recorded, lobster_events, simulated_sessions, standx_sessions
 from vecenv.benchmarks.studies.book_statistics import STATISTICS, Statistic
 from vecenv.benchmarks.studies.zero_intelligence import zero_intelligence_sessions
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.system.settings import Settings, Within
+from vecenv.system.settings import Within
 from vecenv.tasks.agent_market.trading import TradingConfig
 
 GROUPS, STUDENT = 8, 2.365
@@ -30,15 +30,13 @@ SPEED = 10.0
 
 
 @dataclass(frozen=True)
-class RealismConfig(Settings):
+class RealismConfig(StudyConfig):
     """Settings of the realism table."""
 
     sessions: Annotated[int, Within(8)] = 64
     """Sessions of each simulated market; at least 8."""
     data: Path = Path(os.environ.get("VECENV_DATA", "data"))
     """Folder of real books, which are shown if they are there."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 def main(config: RealismConfig) -> dict[str, Any]:
@@ -70,11 +68,13 @@ def main(config: RealismConfig) -> dict[str, Any]:
     nearness = {name: nearer(rows, name) for name in ("default", "calibrated")}
     print(f"rows nearer to the range than zero intelligence, and farther: {nearness}")
     ranges = {item.name: [item.low, item.high, item.source] for item in STATISTICS}
-    result = result_of(
-        config, preset=asdict(calibrated), rows=rows, ranges=ranges, nearer_than_zero_intelligence=nearness
-    )
-    write_result(config.output, "agent-market-realism", result)
-    return result
+    found: dict[str, Any] = {
+        "preset": asdict(calibrated),
+        "rows": rows,
+        "ranges": ranges,
+        "nearer_than_zero_intelligence": nearness,
+    }
+    return config.written("agent-market-realism", **found)
 
 
 def estimated(statistic: Statistic, sessions: Recorded) -> tuple[float, float]:

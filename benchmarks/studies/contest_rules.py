@@ -17,19 +17,18 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
+from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.learn.agents import Agent
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count
 from vecenv.tasks.crypto_lob.agents import Imbalance
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.forecasts.command import rows_of
-from vecenv.tasks.crypto_lob.forecasts.fit import forecasts
+from vecenv.tasks.crypto_lob.forecasts.fit import ForecastModel, forecasts
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
-from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
 from vecenv.tasks.crypto_lob.forecasts.quality import quality_by_horizon
 from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
@@ -63,7 +62,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ContestRulesConfig(Settings):
+class ContestRulesConfig(StudyConfig):
     """Settings of the comparison of rules."""
 
     book: str = str(Path(os.environ.get("VECENV_DATA", "data")) / "standx_btcusd_500ms.parquet")
@@ -72,8 +71,6 @@ class ContestRulesConfig(Settings):
     """Folder of ``vecenv factors train`` on the book, to tell what forecasts lose that are paired as the contest's."""
     episode_steps: Count = 1770
     """Steps of an episode, of 2 s."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 def main(config: ContestRulesConfig) -> dict[str, Any]:
@@ -81,20 +78,19 @@ def main(config: ContestRulesConfig) -> dict[str, Any]:
     rules = replace(preset, book=config.book, episode_steps=config.episode_steps, random_start=False)
     tape = tape_of_options(rules.options)
     windows = vecenv.make(TASK, 1, compile=False, config=rules).scenario.metadata()["part"]["windows"]
-    result = result_of(config, market=tape.metadata(), windows=windows, actions={})
+    found: dict[str, Any] = {"market": tape.metadata(), "windows": windows, "actions": {}}
     for name, agent in {"random": None, "imbalance": Imbalance(0.5)}.items():
         env = vecenv.make(TASK, windows, compile=False, config=rules)
         actions = recorded(env, agent)
         told = compared(rules, tape, actions)
-        result["actions"][name] = told
+        found["actions"][name] = told
         headings = ["rules", *told[CONTEST]]
         rows = [[rule, *(spelled(entry.get(key)) for key in headings[1:])] for rule, entry in told.items()]
         print(f"Actions: {name}, {windows} windows, {tape.source}\n{markdown(headings, rows)}", flush=True)
     if config.factors is not None:
-        result["forecasts"] = pairings(config.factors, BookSource(book=config.book))
-        print(f"information coefficients over {HORIZONS[0]} s: {result['forecasts']}")
-    write_result(config.output, "contest-rules", result)
-    return result
+        found["forecasts"] = pairings(config.factors, BookSource(book=config.book))
+        print(f"information coefficients over {HORIZONS[0]} s: {found['forecasts']}")
+    return config.written("contest-rules", **found)
 
 
 def recorded(env: VecEnv, agent: Agent | None) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.matrix import run_vecenv
 from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import TradingEvaluation
@@ -25,11 +25,11 @@ from vecenv.finance.trading import tape_of
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.registry import task_of
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count
 from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.language_training import loaded_model
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
 from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
@@ -40,7 +40,7 @@ MARKET = ("--num-paths", "32", "--num-days", "1500", "--device", "cpu")
 
 
 @dataclass(frozen=True)
-class LanguageLearningConfig(Settings):
+class LanguageLearningConfig(StudyConfig):
     """Measure the gain of GRPO over supervised fine-tuning on the market with a planted signal."""
 
     num_seeds: Count = 3
@@ -49,8 +49,6 @@ class LanguageLearningConfig(Settings):
     """Updates of GRPO, of 64 episodes of 20 days each."""
     episodes: Count = 256
     """Test episodes, and of each of the two imitated baselines."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 class FollowSignal:
@@ -91,9 +89,7 @@ def main(config: LanguageLearningConfig) -> dict[str, Any]:
         print(
             {name: {key: round(value, 2) for key, value in told.items()} for name, told in runs[-1]["grades"].items()}
         )
-    result = result_of(config, runs=runs)
-    write_result(config.output, "language-learning", result)
-    return result
+    return config.written("language-learning", runs=runs)
 
 
 def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, Any]:

@@ -33,21 +33,19 @@ from typing import Any
 
 import yaml
 
-from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
+from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 
 Command = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
-class MatrixConfig:
+class MatrixConfig(StudyConfig):
     """Settings of a matrix."""
 
     folder: Path = Path("runs") / "studies"
     """Folder of what the commands write; a command that has written its result there is not run again."""
     data: Path = Path(os.environ.get("VECENV_DATA", "data"))
     """Folder of market files."""
-    output: Path | None = RESULTS
-    """Folder for the JSON and the table; none are written without it."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +137,8 @@ def run_matrix(path: Path, config: MatrixConfig, command: Command = run_vecenv) 
         found.append({**cell, "error": error} if error else {**cell, **values})
         told = error or ", ".join(f"{column} {own.text(values[column])}" for column, own in study.columns.items())
         print(f"{' '.join(cell.values())}: {told}", flush=True)
-    page = table(study, found)
-    print(page)
-    result = result_of(config, benchmark=name, title=study.title, cells=found)
-    write_result(config.output, f"study-{name.replace('_', '-')}", result, page)
+    stem = f"study-{name.replace('_', '-')}"
+    config.written(stem, lambda _: table(study, found), benchmark=name, title=study.title, cells=found)
     return int(any("error" in cell for cell in found))
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.language_learning import answer_options, run_all
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_of
-from vecenv.system.settings import Count, Seed, Settings
+from vecenv.system.settings import Count, Seed
 from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.language_training import loaded_model
-from vecenv.tasks.experiment.plan import splits_of
+from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
 from vecenv.tasks.signals.rating.information import information
@@ -42,7 +42,7 @@ PATHS = ("--num-paths", "40", "--num-days", "1000", "--device", "cpu")
 
 
 @dataclass(frozen=True)
-class NewsLanguageConfig(Settings):
+class NewsLanguageConfig(StudyConfig):
     """Measure how much of the attainable information coefficient a tiny language model reaches."""
 
     num_seeds: Count = 3
@@ -53,8 +53,6 @@ class NewsLanguageConfig(Settings):
     """Updates of GRPO."""
     episodes: Count = 256
     """Test episodes."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 def main(config: NewsLanguageConfig) -> dict[str, Any]:
@@ -65,23 +63,14 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
                 runs.append(_run(config, config.first_seed + place, news == SHUFFLED, Path(folder)))
             means = {name: round(told["rank_ic"]["mean"], 3) for name, told in runs[-1]["information"].items()}
             print(f"seed {config.first_seed + place}, {news}: {means}")
-    result = result_of(config, runs=runs)
-    write_result(config.output, "news-language", result)
-    return result
+    return config.written("news-language", runs=runs)
 
 
 def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) -> dict[str, Any]:
     settings = default_settings({"preset": PRESET, "model": "tiny"})
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
-    market = [
-        "--market",
-        settings.source.market,
-        "--symbols",
-        *settings.source.symbols,
-        "--market-seed",
-        str(seed),
-        *PATHS,
-    ]
+    source = settings.source
+    market = ["--market", source.market, "--symbols", *source.symbols, "--market-seed", str(seed), *PATHS]
     for name in ("planted_strength", "news_coverage", "news_accuracy"):
         market += [f"--{name.replace('_', '-')}", str(getattr(source, name))]
     control = "--env.shuffled" if shuffled else "--env.no-shuffled"

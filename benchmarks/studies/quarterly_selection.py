@@ -16,22 +16,22 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.finance.trading import play_account
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.ensemble import MeanPolicy, best_of
-from vecenv.learn.learner import NetworkLearner, Trained
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
+from vecenv.learn.td3 import DDPG, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count
 from vecenv.tasks.experiment.splits import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -42,7 +42,7 @@ SELECTED, MEAN, HELD = "selected", "mean", "buy_and_hold"
 
 
 @dataclass(frozen=True)
-class QuarterlySelectionConfig(Settings):
+class QuarterlySelectionConfig(StudyConfig):
     """Train, validate and trade quarter by quarter."""
 
     market: str = "synthetic"
@@ -59,8 +59,6 @@ class QuarterlySelectionConfig(Settings):
     """Compile steps and updates."""
     quarter: QuarterConfig = field(default_factory=QuarterConfig)
     """Windows."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
 
 
 RULES = StockTradingConfig(
@@ -77,7 +75,7 @@ RULES = StockTradingConfig(
 """Of the training; validation and trading have the gate too."""
 
 LEARNING = PPOConfig(num_steps=16, policy="symbol", hidden=(32,), epochs=1, initial_std=1.0, learning_rate=3e-3)
-CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], NetworkLearner[Any]], NetworkConfig]] = {
+CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], Learner[Any]], NetworkConfig]] = {
     "ppo": (PPO, replace(LEARNING, gamma=0.0, gae_lambda=0.0)),
     "ppo_far_sighted": (PPO, LEARNING),
     "ppo_flat": (PPO, replace(LEARNING, policy="flat", gamma=0.0, gae_lambda=0.0)),
@@ -105,9 +103,12 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
     earned = {name: figures(torch.cat([returns[name] for _, returns in traded]), year) for name in traded[0][1]}
     for name, told in earned.items():
         print(name, {key: round(value, 3) for key, value in told.items()})
-    result = result_of(config, market=Path(tape.source).name, agents=earned, quarters=[told for told, _ in traded])
-    write_result(config.output, "quarterly-selection", result)
-    return result
+    found: dict[str, Any] = {
+        "market": Path(tape.source).name,
+        "agents": earned,
+        "quarters": [told for told, _ in traded],
+    }
+    return config.written("quarterly-selection", **found)
 
 
 def trade_quarter(

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
+from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.benchmarks.studies.train_on_synthetic import complete_symbols
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
-from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.sampling.generator import CANDIDATES, REGIMES, PathOptions, draw_paths
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.stress_paths import market_drawdowns
@@ -42,7 +41,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class RegimesConfig:
+class RegimesConfig(StudyConfig):
     """Compare the regimes of a neural market with the most typical windows of its history."""
 
     history: Path
@@ -53,8 +52,6 @@ class RegimesConfig:
     """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train`` or ``fit``."""
     end: str | None = None
     """Last date of the real windows, by default the file's."""
-    output: Path | None = RESULTS
-    """Folder for JSON and Markdown; none are written without it."""
 
 
 def main(config: RegimesConfig) -> dict[str, Any]:
@@ -102,10 +99,8 @@ Brackets: 95% interval, bootstrap over stretches of {2 * DAYS} days and over the
 
 {markdown(("regime", "", "real", "generated"), rows)}
 """
-    print(page)
-    result = result_of(config, symbols=list(bars.symbols), dates=dates, regimes=regimes)
-    write_result(config.output, f"regimes-{machine.file_stem(config.market)}", result, page)
-    return result
+    found = {"symbols": list(bars.symbols), "dates": dates, "regimes": regimes}
+    return config.written(f"regimes-{machine.file_stem(config.market)}", lambda _: page, **found)
 
 
 def real_windows(bars: Bars) -> tuple[Tensor, Tensor]:

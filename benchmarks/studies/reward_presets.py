@@ -8,22 +8,21 @@ is the same for every agent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.reward import COMPONENTS
 
 TASK = "multi_stock_3"
 PRESETS = ("counterfactual", "multi_component", "aligned", "signal")
@@ -32,13 +31,11 @@ NUM_ENVS, UPDATES = 512, 50
 
 
 @dataclass(frozen=True)
-class RewardPresetsConfig(Settings):
+class RewardPresetsConfig(StudyConfig):
     """Compare presets of the reward on the synthetic market, at one order a day."""
 
     num_seeds: Count = 2
     """Runs per preset, with different episodes and initial weights."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none are written without it."""
 
 
 def main(config: RewardPresetsConfig) -> dict[str, Any]:
@@ -51,9 +48,7 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
         for history in runs[preset]:
             ends = [{name: history[place][name] for name in ("hold", "grades")} for place in (0, -1)]
             print(f"{preset}: {ends[0]} → {ends[1]}", flush=True)
-    result = result_of(config, runs=runs)
-    write_result(config.output, "reward-presets", result)
-    return result
+    return config.written("reward-presets", runs=runs)
 
 
 def _trained(rules: TierConfig, tape: MarketTape, preset: str, seed: int) -> list[dict[str, Any]]:

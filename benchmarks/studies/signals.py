@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.signal_figures import study_page, told
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
@@ -32,7 +32,7 @@ from vecenv.learn.runs import run
 from vecenv.market.bars import CLOSE
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
 from vecenv.market.tape import MarketTape
-from vecenv.system.settings import NotNegative, Settings
+from vecenv.system.settings import NotNegative
 from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings
 from vecenv.tasks.experiment.splits import TapeSplits
@@ -109,7 +109,7 @@ FOLLOWERS: Mapping[Score, str] = {"sentiment": "follow_sentiment", "risk": "avoi
 
 
 @dataclass(frozen=True)
-class StudyConfig(Settings):
+class SignalsStudyConfig(StudyConfig):
     """Train and compare with and without scores of news."""
 
     market: Path
@@ -124,8 +124,6 @@ class StudyConfig(Settings):
     before or ahead."""
     benchmark_kl: NotNegative = 0.0
     """Weight of the divergence from the benchmark's portfolio; 0 lets policies go."""
-    output: Path | None = RESULTS
-    """Folder for the JSON and the page; none are written without it."""
 
 
 class MeanOfMembers:
@@ -144,7 +142,7 @@ class MeanOfMembers:
         return action.clamp(spec.space.low, spec.space.high).unflatten(0, (-1, count)).mean(1)
 
 
-def main(config: StudyConfig) -> dict[str, Any]:
+def main(config: SignalsStudyConfig) -> dict[str, Any]:
     settings = _settings(config)
     # Stock trading needs no scores in the market's file.
     needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
@@ -158,8 +156,9 @@ def main(config: StudyConfig) -> dict[str, Any]:
         returns |= _trained_and_traded(config, settings, training, test, batch)
         print(f"{time.perf_counter() - started:.0f} s for {'; '.join(batch.variants())}", flush=True)
     equal, held = (returns[name.replace("_", " ")][0] for name in BLIND)
-    result = result_of(
-        config,
+    return config.written(
+        f"signals-study-{config.score}-{config.scores_of}",
+        study_page,
         market={
             "source": Path(tape.source).name,
             "symbols": tape.num_symbols,
@@ -170,10 +169,6 @@ def main(config: StudyConfig) -> dict[str, Any]:
         learning=f"{SEEDS} seeds each, {FRAMES:,} steps of {NUM_ENVS} sub-environments",
         variants={name: told(own, equal, held, tape.periods_per_year) for name, own in returns.items()},
     )
-    page = study_page(result)
-    print(page)
-    write_result(config.output, f"signals-study-{config.score}-{config.scores_of}", result, page)
-    return result
 
 
 def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str, list[Tensor]]:
@@ -191,7 +186,7 @@ def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str
     return returns
 
 
-def _settings(config: StudyConfig) -> TrainSettings:
+def _settings(config: SignalsStudyConfig) -> TrainSettings:
     # All days up to the split train: nothing is chosen by a validation.
     chosen = {"preset": PRESET, "market": str(config.market), "validation_fraction": 0.0}
     settings = default_settings(chosen)
@@ -201,7 +196,7 @@ def _settings(config: StudyConfig) -> TrainSettings:
 
 
 def _trained_and_traded(
-    config: StudyConfig, settings: TrainSettings, training: MarketTape, test: MarketTape, batch: Batch
+    config: SignalsStudyConfig, settings: TrainSettings, training: MarketTape, test: MarketTape, batch: Batch
 ) -> dict[str, list[Tensor]]:
     """Train the seeds of all strengths of a batch, and return what they and their means earn, by variant."""
     count, seeds = SEEDS, list(range(SEEDS)) * len(batch.strengths)

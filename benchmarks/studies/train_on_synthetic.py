@@ -23,7 +23,7 @@ from torch import Tensor
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
+from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
 from vecenv.finance.metrics import Summary, episode_metrics, independent_groups, summarise
 from vecenv.finance.trading import play_account
@@ -39,8 +39,7 @@ from vecenv.tasks.stock_trading.task import STOCK_TRADING
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation
 from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.sampling.judged import judged_model
-from vecenv.worldmodel.validation.judge import SEED_STRIDE, Trial, choose_trial
+from vecenv.worldmodel.validation.trial import SEED_STRIDE, Trial, choose_trial, judged_model
 
 RULES = StockTradingConfig(
     action="weights",
@@ -71,7 +70,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class TrainOnSyntheticConfig:
+class TrainOnSyntheticConfig(StudyConfig):
     """Compare simulators as markets to train on."""
 
     history: Path
@@ -82,8 +81,6 @@ class TrainOnSyntheticConfig:
     """Name of one of the model's markets, by default the only one."""
     test_end: str | None = None
     """Last date of the test, by default the file's."""
-    output: Path | None = RESULTS
-    """Folder for JSON and Markdown; none are written without it."""
 
 
 def main(config: TrainOnSyntheticConfig) -> dict[str, Any]:
@@ -115,8 +112,9 @@ def main(config: TrainOnSyntheticConfig) -> dict[str, Any]:
         other: {metric: _over_seeds(tested[judged], tested[other], metric) for metric in METRICS} for other in others
     }
     dates = trial.bars.dates
-    result = result_of(
-        config,
+    return config.written(
+        f"train-on-synthetic-{machine.file_stem(config.history.stem)}",
+        to_markdown,
         symbols=list(trial.bars.symbols),
         train=[str(dates[0]), str(dates[trial.train_stop - 1])],
         test=[str(dates[trial.first]), str(dates[-1])],
@@ -124,9 +122,6 @@ def main(config: TrainOnSyntheticConfig) -> dict[str, Any]:
         differences=differences,
         policies=policies,
     )
-    stem = f"train-on-synthetic-{machine.file_stem(config.history.stem)}"
-    write_result(config.output, stem, result, to_markdown(result))
-    return result
 
 
 def _markets(trial: Trial, model: MarketModel | None) -> tuple[MarketTape, MarketTape]:

@@ -20,17 +20,17 @@ from vecenv.system.settings import Count, Settings, Within
 Size = TypeVar("Size")
 
 CASES: Mapping[str, str] = {
-    "auction": "orders of call auctions",
-    "ensemble": "an ensemble in one batch beside one learner",
-    "grpo_rollouts": "turns of groups of language agents, and of a tiny language model",
-    "neural_sampling": "paths of a neural market, and sampling on them",
-    "news_scoring": "texts scored by a list of words",
-    "scores": "trading on scores beside stock trading",
-    "served_sessions": "answers of the server beside one that does nothing",
-    "texts": "observations of a tier as text, and answers parsed",
-    "worldmodel_rollouts": "days drawn by a neural market, and its training",
+    "auction": "trading",
+    "ensemble": "trading",
+    "grpo_rollouts": "language",
+    "neural_sampling": "worldmodel",
+    "news_scoring": "language",
+    "scores": "trading",
+    "served_sessions": "served_sessions",
+    "texts": "language",
+    "worldmodel_rollouts": "worldmodel",
 }
-"""What each case measures; its module has a function ``points`` of a `CaseConfig`."""
+"""Module of each case, which has a function ``points_of_NAME`` of a `CaseConfig`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,8 @@ class CaseConfig(Settings):
 
 
 def points_of(config: CaseConfig) -> Sequence[Point]:
-    points: Callable[[CaseConfig], Sequence[Point]] = import_module(
-        f"vecenv.benchmarks.throughput.{config.name}"
-    ).points
+    module = import_module(f"vecenv.benchmarks.throughput.{CASES[config.name]}")
+    points: Callable[[CaseConfig], Sequence[Point]] = getattr(module, f"points_of_{config.name}")
     return points(config)
 
 

@@ -21,7 +21,7 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, Workload, run
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
-from vecenv.benchmarks.throughput.texts import text_points
+from vecenv.benchmarks.throughput.language import text_points
 from vecenv.benchmarks.workloads import (
     buffer_bytes,
     fill_given_actions,

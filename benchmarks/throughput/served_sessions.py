@@ -27,7 +27,7 @@ DAYS, CHARACTERS = 20, 700
 """Days of an episode, and characters of a day's text, of the single-stock tier."""
 
 
-def points(config: CaseConfig) -> Sequence[Point]:
+def points_of_served_sessions(config: CaseConfig) -> Sequence[Point]:
     return [
         Point(f"{count} session{'s' * (count > 1)}", partial(_served, config, count))
         for count in config.sized((2,), (1, 16, 64))

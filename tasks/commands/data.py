@@ -166,7 +166,7 @@ def _check_target(out: Path) -> None:
 
 
 def _convert(settings: ConvertSettings) -> dict[str, Any]:
-    from vecenv.market.convert import convert
+    from vecenv.market.sources import convert
 
     rows = convert(settings.source, settings.target, settings.form())
     Console().print(f"{settings.target}: {rows:,} bars", soft_wrap=True)

@@ -12,13 +12,15 @@ from rich.table import Table
 from tyro import conf
 
 from vecenv.core.env import VecEnv
-from vecenv.registry import Task, task_named, task_names, task_of
+from vecenv.registry import Task, make_interaction, task_named, task_names, task_of
 from vecenv.system.settings import Seed, Settings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
+from vecenv.text.dialogue import Dialogue
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode, Turn
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord, write_jsonl
 
@@ -60,7 +62,7 @@ class PlaySettings(Settings):
 
 
 def _playable(task: Task) -> bool:
-    return task.text is not None and task.recording is not None
+    return task.interaction is not None or (task.text is not None and task.recording is not None)
 
 
 def main(settings: PlaySettings) -> dict[str, Any]:
@@ -68,6 +70,13 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     record, console = task_named(settings.task), wide_console()
+    if record.interaction is not None:
+        if settings.record is not None:
+            raise ValueError(f"{settings.task} is a conversation, whose episodes are not recorded: leave out --record")
+        return {
+            "task": settings.task,
+            **talk(Dialogue(make_interaction(record, config=settings.env)), console, settings.seed),
+        }
     recording = record.check_recording()
     config = record.spoken(settings.source.fitted(record, settings.env))
     splits = splits_of(record, settings.source, config, settings.device, console)
@@ -115,15 +124,44 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     return record
 
 
+def talk(dialogue: Dialogue, console: Console, seed: int) -> dict[str, Any]:
+    """Let a person talk to the first row's world until its episode or the input ends; return what it came to."""
+    (turn,), reward = dialogue.begin([0], [Episode(seed, 0)]), 0.0
+    help_text = f"{dialogue.instructions([0])[0]}\n{HELP_LINE}"
+    while not turn.done:
+        console.rule(style="dim")
+        _show(console, turn)
+        while (text := _input(console)) == HELP:
+            _show(console, Turn(help_text))
+        if text is None:
+            break
+        (turn,) = dialogue.answer([0], [text])
+        reward += turn.reward
+    if turn.done:
+        _show(console, turn)
+    outcomes = dict(turn.outcomes or {})
+    return {"seed": seed, "finished": turn.done, "reward": reward, "grade": turn.grade, "outcomes": outcomes}
+
+
+def _show(console: Console, turn: Turn) -> None:
+    console.print(turn.message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _input(console: Console) -> str | None:
+    """Return a text from the input, None at its end."""
+    try:
+        text = console.input("[bold]> [/]").strip()
+    except EOFError:
+        console.print()
+        return None
+    return None if text.lower() in QUIT else text
+
+
 def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
     """Return a valid text from the input, None at its end."""
     while True:
-        try:
-            text = console.input("[bold]> [/]").strip()
-        except EOFError:
-            console.print()
-            return None
-        if text.lower() in QUIT:
+        text = _input(console)
+        if text is None:
             return None
         if text != HELP:
             _, valid = door.parse([text], [0])

@@ -12,15 +12,16 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.adapters.guard import Limits
-from vecenv.registry import Split, task_named
+from vecenv.registry import Split, make_interaction, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
-from vecenv.tasks.experiment.splits import VALIDATION
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.tasks.experiment.splits import FIRST, VALIDATION
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
     from vecenv.adapters.openenv.pool import RowPool
@@ -107,7 +108,7 @@ class ServeSettings(Settings):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    task_named(settings.task).check_text()
+    task_named(settings.task).check_talks()
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService
@@ -135,6 +136,8 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     from vecenv.adapters.openenv.pool import RowPool
 
     record = task_named(settings.task)
+    if record.interaction is not None:
+        return conversation_pools(settings)
     config = settings.source.fitted(record, settings.env)
     fraction = settings.validation.validation_fraction
     splits = splits_of(record, settings.source, config, settings.device, console, validation_fraction=fraction)
@@ -143,10 +146,21 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     splits.show(console, served, settings.seed)
     pools: dict[str, RowPool] = {}
     for name, env in served.items():
-        text_rows = TextRows(env, settings.text)
+        dialogue = Dialogue(TensorInteraction(env), settings.text)
         with working(console, f"Preparing the step of {name} …"):
-            # The first step and the first outlook compile; sessions reset their rows later.
+            # The first step and the first look at the rows compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-            text_rows.begin([0])
-        pools[name] = RowPool(text_rows, splits.first[name])
+            dialogue.begin([0])
+        pools[name] = RowPool(dialogue, splits.first[name])
+    return pools
+
+
+def conversation_pools(settings: ServeSettings) -> dict[str, RowPool]:
+    """Return a row pool per split of a task without tensors, whose splits are different episodes."""
+    from vecenv.adapters.openenv.pool import RowPool
+
+    rows, pools = settings.limits.sessions + SPARE_ROWS, {}
+    for name in settings.splits:
+        world = make_interaction(settings.task, rows, config=settings.env)
+        pools[name] = RowPool(Dialogue(world, settings.text), FIRST[name])
     return pools

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vecenv.tasks.crypto_lob.market_orders import walked
+from vecenv.tasks.crypto_lob.law import walked
 from vecenv.tasks.crypto_lob.rates import part_up
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 

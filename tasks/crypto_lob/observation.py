@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
-from vecenv.tasks.crypto_lob.resting_orders import ASK, BID
-from vecenv.tasks.crypto_lob.state import LobState
+from vecenv.tasks.crypto_lob.law import ASK, BID, LobState
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 ACCOUNT_FEATURES = ("position", "age", "profit", "time_left")

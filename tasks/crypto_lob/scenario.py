@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
@@ -14,28 +14,52 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec, Unb
 
 from vecenv.core.capabilities import AlternativeActions, Scheduled
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
+from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
-from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
-from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
+from vecenv.tasks.crypto_lob.law import LobState, Tensors, Terms, opened, stepped
 from vecenv.tasks.crypto_lob.observation import feature_names, observed, outcomes
-from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
+from vecenv.tasks.crypto_lob.orders import Choice, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
-from vecenv.tasks.crypto_lob.rates import (
-    MARGIN_UNITS,
-    RATE_UNITS,
-    check_fits,
-    part_up,
-    rate_tensors,
-    warn_of_rounding,
-    whole_money,
-)
-from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
+from vecenv.tasks.crypto_lob.rates import check_fits, rate_tensors, warn_of_rounding, whole_money
 from vecenv.tasks.crypto_lob.sources.lobster import messages_of
-from vecenv.tasks.crypto_lob.state import Account, LobState, after_fill
-from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_options
+from vecenv.tasks.crypto_lob.tape import BookTape, depth_table, funding_times, tape_of_options
 
-Tensors = Mapping[str, Tensor]
+COSTS = ("taker_fee", "slippage")
+"""Parameters that rise."""
+
+
+class CostRamp:
+    """Schedule of fee and slippage in proportion to the episodes that have ended, the same for all sub-environments.
+
+    They reach ``full``, the costs of the rules by name, after so many ``episodes`` of each sub-environment. Whoever
+    pays for every exploring trade from the start learns to hold, and no more: a curriculum in the sense of Bengio,
+    Louradour, Collobert and Weston, "Curriculum learning", ICML 2009.
+    """
+
+    def __init__(self, full: Mapping[str, Tensor], num_envs: int, episodes: int) -> None:
+        self.full, self.num_envs, self.episodes = dict(full), num_envs, episodes
+        self.ended = 0
+
+    @property
+    def share(self) -> float:
+        return min(self.ended / (self.num_envs * self.episodes), 1.0)
+
+    def params(self) -> Mapping[str, Tensor]:
+        return {
+            name: (cost.double() * self.share).round().to(cost.dtype).expand(self.num_envs).clone()
+            for name, cost in self.full.items()
+        }
+
+    def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
+        self.ended += len(ids)
+        return {"cost_share": self.share}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"ended": torch.tensor(self.ended)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        self.ended = int(state_dict["ended"])
 
 
 class CryptoLob(Scheduled, AlternativeActions, Scenario[LobState]):
@@ -128,87 +152,16 @@ class CryptoLob(Scheduled, AlternativeActions, Scenario[LobState]):
             number = (random_bits(key, EpisodeStream.RESET)[0] * len(starts)) >> 32
         else:
             number = key.env_id % len(starts)
-        row = starts[number].to(torch.int32)
-        none = row * 0
-        money, real = none.to(torch.int64), none.double()
-        waiting = max(self.config.latency - 1, 0)
-        quoted = waiting if self.config.action == "limit" else 0
-        return LobState(
-            row=row,
-            start_row=row,
-            position=none,
-            cash=money,
-            equity=money,
-            trade_cost=money,
-            entry=none,
-            best=none,
-            age=none,
-            pending=none.expand(waiting, 2).clone(),
-            pending_quotes=(none + KEEP).expand(quoted, 2, 2).clone(),
-            resting=none.expand(2 if self.config.action == "limit" else 0, 3).clone(),
-            bought=none,
-            sold=none,
-            peak=money,
-            drawdown=real,
-            squares=real,
-            won=none,
-            lost=none,
-            traded=money,
-            costs=money,
-            exposed=none,
-            unfilled=money,
-            invalid=none,
-            liquidated=none,
-            batch_size=[],
-        )
+        return opened(starts[number].to(torch.int32), self.config)
 
     def step(self, state: LobState, action: Tensor, params: Tensors, shared: Tensors) -> LobState:
-        config = self.config
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         row = state.row.to(torch.int64).clamp(max=self.tape.num_rows - 2)
-        choice = self._choice(state, action, shared)
-        invalid = choice.kind == Order.INVALID
-        heard, pending, pending_quotes = self._heard(state, choice)
-        account = Account(*(getattr(state, name).to(torch.int64) for name in Account._fields))
-        resting = state.resting.to(torch.int64)
-        signed_mid = shared["mid"][row + 1].to(torch.int64)
-        after = signed_mid.abs()
-        last = row + 1 - state.start_row >= config.episode_steps
-        if config.latency > 0:
-            account, resting, passive = self._time(account, resting, row, after, params, shared)
-            account, resting, ordered = self._orders(account, resting, heard, row + 1, signed_mid, last, params, shared)
-        else:
-            here = shared["mid"][row].to(torch.int64)
-            account, resting, ordered = self._orders(account, resting, heard, row, here, last, params, shared)
-            account, resting, passive = self._time(account, resting, row, after, params, shared)
-        trade, liquidated = ordered
-        equity = account.cash + account.position * after
-        peak = torch.maximum(state.peak, equity)
-        change = (equity - state.equity).double() * self.tape.money_size
-        small = {
-            name: getattr(account, name).to(torch.int32) for name in ("position", "entry", "best", "age", "won", "lost")
-        }
-        return state.replace(
-            **small,
-            row=(row + 1).to(torch.int32),
-            cash=account.cash,
-            equity=equity,
-            trade_cost=account.trade_cost,
-            pending=pending.to(torch.int32),
-            pending_quotes=pending_quotes.to(torch.int32),
-            resting=resting.to(torch.int32),
-            bought=(trade.filled.clamp(min=0) + passive[BID]).to(torch.int32),
-            sold=((-trade.filled).clamp(min=0) + passive[ASK]).to(torch.int32),
-            peak=peak,
-            drawdown=torch.maximum(state.drawdown, (peak - equity).double() / (peak + self.initial).double()),
-            squares=state.squares + change * change,
-            traded=account.traded,
-            costs=account.costs,
-            exposed=state.exposed + (account.position != 0),
-            unfilled=state.unfilled + trade.uncovered,
-            invalid=state.invalid + invalid,
-            liquidated=liquidated.to(torch.int32),
-        )
+        # A zero that all sub-environments share has no effect.
+        optional = ("stop_loss", "max_holding", "slippage")
+        used = frozenset(name for name in optional if name in self.varied or getattr(self.config, name) != 0)
+        terms = Terms(self.config, self.most, self.initial, self.tape.money_size, used)
+        return stepped(state, self._choice(state, action, shared), row, terms, params, shared)
 
     def _choice(self, state: LobState, action: Tensor, shared: Tensors) -> Choice:
         if action.ndim == 2:
@@ -217,93 +170,6 @@ class CryptoLob(Scheduled, AlternativeActions, Scenario[LobState]):
         if self.config.action == "limit":
             best = shared["price"][state.row.to(torch.int64), :, 0].to(torch.int64)
         return choice_of_action(action, self.config, self.tape.unit, best)
-
-    def _heard(self, state: LobState, choice: Choice) -> tuple[Choice, Tensor, Tensor]:
-        """Return the choice that is heard now, and those that are not yet."""
-        if self.config.latency <= 1:
-            return choice, state.pending, state.pending_quotes
-        chosen = torch.stack([choice.kind, choice.lots]).unsqueeze(0)
-        pending = torch.cat([state.pending.to(torch.int64), chosen])
-        if self.config.action != "limit":
-            return Choice(pending[0, 0], pending[0, 1], choice.quotes), pending[1:], state.pending_quotes
-        quotes = torch.cat([state.pending_quotes.to(torch.int64), choice.quotes.unsqueeze(0)])
-        return Choice(pending[0, 0], pending[0, 1], quotes[0]), pending[1:], quotes[1:]
-
-    def _time(
-        self, account: Account, resting: Tensor, row: Tensor, doubled_mid: Tensor, params: Tensors, shared: Tensors
-    ) -> tuple[Account, Tensor, Sequence[Tensor]]:
-        """Fill resting orders on the way to the next row, and pay funding there; returns also the lots traded."""
-        nothing = account.position * 0
-        passive: Sequence[Tensor] = (nothing, nothing)
-        if self.config.action == "limit":
-            prices = resting[:, 0]
-            resting, fills = filled_on_the_way(
-                resting, row, shared["price"], shared["size"], shared["taken"], shared["open"]
-            )
-            passive = fills.unbind()
-            for side, sign in ((BID, 1), (ASK, -1)):
-                value = 2 * prices[side] * passive[side]
-                cost = part_up(value, params["maker_fee"])
-                account = after_fill(account, sign * passive[side], value, cost, doubled_mid)
-        if self.config.funding_rate:
-            times = shared["funding"][row + 1].to(torch.int64)
-            paid = times * part_up(account.position * doubled_mid, params["funding_rate"])
-            account = account._replace(cash=account.cash - paid, trade_cost=account.trade_cost + paid)
-        return account, resting, passive
-
-    def _orders(
-        self,
-        account: Account,
-        resting: Tensor,
-        heard: Choice,
-        row: Tensor,
-        signed_mid: Tensor,
-        last: Tensor,
-        params: Tensors,
-        shared: Tensors,
-    ) -> tuple[Account, Tensor, tuple[Walked, Tensor]]:
-        """Close, liquidate or trade at a row of the tape, and place resting orders.
-
-        Returns also what was traded at the market, with whether the account was liquidated.
-        """
-        config, mid, is_open = self.config, signed_mid.abs(), signed_mid > 0
-        position = account.position
-        holds = position != 0
-        best = torch.where(position > 0, torch.maximum(account.best, mid), torch.minimum(account.best, mid))
-        account = account._replace(
-            age=torch.where(holds, account.age + 1, account.age), best=torch.where(holds, best, account.best)
-        )
-        closes = last
-        if self._uses("stop_loss"):
-            left = (account.best - mid).abs() * RATE_UNITS > params["stop_loss"] * account.entry
-            closes = closes | ((params["stop_loss"] > 0) & holds & left)
-        if self._uses("max_holding"):
-            closes = closes | ((params["max_holding"] > 0) & (account.age > params["max_holding"]))
-        worth = account.cash + self.initial + position * mid
-        needed = params["maintenance_margin"] * position.abs() * mid
-        liquidated = is_open & holds & (worth * MARGIN_UNITS < needed)
-        traded = torch.where(heard.kind == Order.TRADE, position + heard.lots, position)
-        target = torch.where(heard.kind == Order.TARGET, heard.lots, traded)
-        stops = closes | liquidated
-        order = torch.where(stops, 0, target.clamp(-self.most, self.most)) - position
-        if config.fill == "mid":
-            whole = torch.where(is_open, order, 0)
-            trade = Walked(whole, whole.abs() * mid, (order - whole).abs())
-        else:
-            trade = walked(order, row, shared["depth"], last | liquidated)
-        cost = part_up(trade.value, params["taker_fee"])
-        if self._uses("slippage"):
-            cost = cost + part_up(trade.value, params["slippage"])
-        account = after_fill(account, trade.filled, trade.value, cost, mid)
-        if config.action == "limit":
-            room = torch.stack([self.most - account.position, self.most + account.position])
-            after = placed(resting, heard.quotes, room, row, shared["price"], shared["size"], shared["open"])
-            resting = torch.where(stops, 0, after)
-        return account, resting, (trade, liquidated)
-
-    def _uses(self, name: str) -> bool:
-        """Whether a parameter has an effect: not if it is a zero shared by all sub-environments."""
-        return name in self.varied or getattr(self.config, name) != 0
 
     def observation(self, state: LobState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         return observed(state, self.config, self.tape, shared)

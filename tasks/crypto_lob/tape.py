@@ -17,12 +17,14 @@ from torch import Tensor
 from vecenv.market.validation import MarketDataError
 from vecenv.system.files import file_state
 from vecenv.tasks.crypto_lob.clock import clocked, moment
-from vecenv.tasks.crypto_lob.config import BookOptions
+from vecenv.tasks.crypto_lob.config import SYNTHETIC, BookOptions, BookSource
 from vecenv.tasks.crypto_lob.factors.table import factor_table
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
-from vecenv.tasks.crypto_lob.snapshots import snapshots_of
-from vecenv.tasks.crypto_lob.sources.lobster import messages_of
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots, is_contest_table
+from vecenv.tasks.crypto_lob.sources.lobster import is_lobster_file, lobster_snapshots, messages_of
+from vecenv.tasks.crypto_lob.sources.parquet_snapshots import read_table, snapshots_of_table
+from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows, Snapshots
+from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 
 LARGEST = 2**30
 """Ticks of a price and lots of a side are below this, so that doubled mids fit into 32 bits."""
@@ -114,6 +116,44 @@ class BookTape:
         return digest.hexdigest()[:16]
 
 
+def snapshots_of(source: BookSource) -> Snapshots:
+    """Read or generate the snapshots of one coin; raises MarketDataError if the file is missing or invalid."""
+    if source.book == SYNTHETIC:
+        return synthetic_snapshots(
+            source.synthetic_hours,
+            source.step_gap,
+            source.levels,
+            source.synthetic_strength,
+            source.synthetic_seed,
+        )
+    return read_snapshots(source.book, source.symbol, source.tick_size, source.levels, source.faulty_rows)
+
+
+def read_snapshots(
+    book: str,
+    symbol: str = "",
+    tick: float | None = None,
+    levels: int | None = None,
+    faulty_rows: FaultyRows = "refuse",
+) -> Snapshots:
+    """Read the snapshots of one coin from a file; raises MarketDataError if it is missing or invalid.
+
+    ``book`` is a Parquet or CSV file of snapshots, a CSV file of the contests, or LOBSTER's file of order books. In a
+    file of several coins ``symbol`` says which; ``tick`` is for files that hide it, ``faulty_rows`` as of `Snapshots`.
+    """
+    path = Path(book)
+    if is_lobster_file(path):
+        if symbol:
+            raise MarketDataError(f"{book}: one symbol only, so {symbol!r} cannot be chosen")
+        return lobster_snapshots(path, levels, faulty_rows)
+    table = read_table(path)
+    if is_contest_table(table):
+        if symbol:
+            raise MarketDataError(f"{book}: one coin only, so {symbol!r} cannot be chosen")
+        return contest_snapshots(table, book, tick, levels, faulty_rows)
+    return snapshots_of_table(table, book, symbol, levels, faulty_rows)
+
+
 def tape_of_options(options: BookOptions) -> BookTape:
     """Read or generate the books of some options, and make their tape; the last four are kept while files last.
 
@@ -169,6 +209,30 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
         step_gap=options.step_gap,
         faults=snapshots.faults,
     )
+
+
+def depth_table(tape: BookTape, largest: int) -> Tensor:
+    """Return the table by which orders walk the book without a loop over prices: lots up to each level, and weights.
+
+    The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a
+    level that is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the
+    last one. Levels that no order reaches in any row are left out: the table has M of the L levels. Shape: (2 T, M, 2),
+    int32, of side 0 (asks) and 1 (bids) of each row.
+    """
+    there = tape.price > 0
+    # Levels that do not exist repeat the last one that does.
+    last = torch.where(there, torch.arange(tape.levels), -1).amax(-1, keepdim=True)
+    deepest = tape.price.gather(-1, last)
+    price = torch.where(there, tape.price, deepest)
+    lots = tape.size.to(torch.int64).cumsum(-1)
+    reached = 1 + torch.where(lots[..., -1] < largest, last[..., 0], (lots < largest).sum(-1))
+    # In a hole nothing is filled, so that the deepest price may stand at any level.
+    hole = lots[..., -1] == 0
+    levels = int(torch.where(hole, 1, reached).max())
+    price = price[..., :levels].clone()
+    price[..., -1] = torch.where(hole, deepest[..., 0], price[..., -1])
+    following = torch.cat([price[..., 1:], torch.zeros_like(deepest)], -1)
+    return torch.stack([lots[..., :levels].to(torch.int32), price - following], -1).flatten(0, 1).contiguous()
 
 
 def funding_times(tape: BookTape, hours: float) -> Tensor:

@@ -11,8 +11,8 @@ from vecenv.registry import Actions, Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.figures import lob_figures
+from vecenv.tasks.crypto_lob.law import LobState
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.state import LobState
 from vecenv.tasks.crypto_lob.text.lob_text import LobText
 
 TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5

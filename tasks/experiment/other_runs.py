@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.domain import BEST_RULE
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.policies import check_policy_of, check_same_network, start_from
 from vecenv.learn.runs import Runnable, telling_what_is_kept
 from vecenv.tasks.experiment.checkpoints import check_same_inputs, checkpoint_path, read_checkpoint
@@ -48,7 +48,7 @@ def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path,
         if not kept.is_file():
             raise ValueError(f"{kept}: the policy that the run started from is missing")
         return
-    assert isinstance(learner, NetworkLearner)
+    assert isinstance(learner, Learner)
     start_from(learner, checkpoint_path(settings.runs.initial) if folder == first else initial_path(first))
     with telling_what_is_kept(checkpoint_path(folder), None):
         save_checkpoint(learner.state_dict(), kept)

@@ -12,7 +12,7 @@ from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.figures import dependence_figure
 from vecenv.learn.intervals import Interval
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder
 from vecenv.learn.runs import telling_what_is_kept
@@ -65,7 +65,7 @@ def write_report(
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         histories = [read_progress(run.folder) for run in runs]
         document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent, SHOWN_BESIDE)
-        if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
+        if isinstance(learner, Learner) and learner.network.num_items > 1:
             loaded = {name: load_policy(path, env) for name, path in policies.items()}
             figure = dependence_figure(loaded, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)

@@ -13,7 +13,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, ensemble_of, metrics_of_member, row_seeds
 from vecenv.learn.policies import make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics, telling_what_is_kept
@@ -93,7 +93,7 @@ class PolicyTrainer:
             return {"seed": settings.seed}
         return row_seeds(range(settings.seed, settings.seed + settings.runs.ensemble), settings.batch.rows)
 
-    def learner(self, env: VecEnv, run: SeedRun, first: Path) -> NetworkLearner[Any]:
+    def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Learner[Any]:
         settings = run.settings
         config = replace(settings.learner, seed=settings.learner.seed + settings.seed)
         if settings.runs.ensemble is not None:
@@ -104,7 +104,7 @@ class PolicyTrainer:
         start_from_initial(settings, learner, run.folder, first)
         return learner
 
-    def validated(self, learner: NetworkLearner[Any], splits: Splits) -> Runnable:
+    def validated(self, learner: Learner[Any], splits: Splits) -> Runnable:
         given = self.settings.validation
         if not given.validation_fraction:
             return learner
@@ -118,7 +118,7 @@ class PolicyTrainer:
         kind: Any = ValidatedEnsemble if isinstance(learner, Members) else ValidatedLearner
         return kind(learner, validation, given.evaluations, given.patience)
 
-    def write_trained(self, trained: Runnable, learner: NetworkLearner[Any], run: SeedRun) -> None:
+    def write_trained(self, trained: Runnable, learner: Learner[Any], run: SeedRun) -> None:
         if isinstance(trained, Members | ValidatedEnsemble):
             write_members(trained, runs_of_seeds(run.settings, run.folder), run.folder)
         else:
@@ -130,7 +130,7 @@ class PolicyTrainer:
         for path in paths:
             trained_agent(path, env)
 
-    def agents(self, learner: NetworkLearner[Any], runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:
+    def agents(self, learner: Learner[Any], runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:
         agents = trained_agents(_trained(runs), env, self.settings.runs.combining.asked())
         return agents | {name: trained_agent(path, env) for name, path in self._shown(runs).items()}
 
@@ -187,7 +187,7 @@ class ModelTrainer:
         return {}
 
 
-def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], folder: Path) -> None:
+def write_untrained(learner: Learner[Any], state: Mapping[str, Any], folder: Path) -> None:
     """Write a state with the actor that its seed determines, as the checkpoint of the untrained policy.
 
     The state is without what a validation keeps of it.

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from vecenv.core.random import Block, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
-from vecenv.market.planted_draws import bars_of_returns, normal_numbers, switching_sign
-from vecenv.market.planted_law import LARGEST_NORMAL
+from vecenv.market.planted_law import LARGEST_NORMAL, bars_of_returns, normal_numbers, switching_sign
 from vecenv.market.streams import NewsStream
 from vecenv.market.synthetic import CURRENCY, business_days, path_blocks, symbol_names
 from vecenv.system.settings import Fraction, NotNegative, Positive, Settings, Share

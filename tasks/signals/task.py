@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vecenv.core.env import VecEnv
-from vecenv.market.load import MarketOptions
 from vecenv.tasks.signals.agents import AGENTS, Unmoved
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.figures import figures
 from vecenv.tasks.signals.scenario import SignalTrading
 from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING, best
-
-
-def market_options(config: SignalsConfig) -> MarketOptions:
-    """Return the market requirements of a config."""
-    return MarketOptions(features=config.features, context=config.context, scores=True)
 
 
 def best_rule(env: VecEnv) -> Unmoved | None:
@@ -31,6 +25,6 @@ SIGNALS = replace(
     scenario=SignalTrading,
     config=SignalsConfig,
     agents=AGENTS,
-    domain=replace(ACCOUNTS, market=market_options, generator="news", best=best_rule, pictures=figures),
+    domain=replace(ACCOUNTS, generator="news", best=best_rule, pictures=figures),
 )
 """The record of stock trading, with scores."""

@@ -15,7 +15,6 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
-from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import Fills, Prices, execute_long_only, wanted_shares
@@ -157,8 +156,8 @@ def settled(
     if rules.uses("stop_loss"):
         average_price = _average_price(money, state, fills.bought, holdings, prices)
     if config.reward == "differential_sharpe":
-        step_return = rewards.simple_return(state.portfolio_value, value, money.dtype)
-        moments = rewards.updated_moments(step_return, moments, params["sharpe_decay"])
+        step_return = simple_return(state.portfolio_value, value, money.dtype)
+        moments = updated_moments(step_return, moments, params["sharpe_decay"])
     return StockState(
         cash=cash,
         holdings=holdings,
@@ -246,6 +245,43 @@ def held_growth(close: Tensor, next_close: Tensor, start_close: Tensor, start_tr
     return torch.where(value > 0, next_value / torch.where(value > 0, value, 1.0), 1.0)
 
 
+VARIANCE_FLOOR = 1e-12
+
+
+def simple_return(value: Tensor, next_value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return v'/v - 1, 0 for a worthless account. Shape: ()."""
+    gain = (next_value - value).to(dtype)
+    return torch.where(value > 0, gain / value.to(dtype).clamp(min=1e-30), 0.0)
+
+
+def log_return(value: Tensor, next_value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return log(v'/v); a ruined account counts as one with a millionth of its value left. Shape: ()."""
+    return torch.log1p(simple_return(value, next_value, dtype).clamp(min=-1.0 + 1e-6))
+
+
+def differential_sharpe(step_return: Tensor, moments: Tensor) -> Tensor:
+    """Return the derivative of the exponential Sharpe ratio (Moody and Saffell 1998, eq. 12).
+
+    ``moments`` are exponential means A of the returns and B of their squares before the step. Shapes: (), (2,) -> ().
+    """
+    mean, square = moments[0], moments[1]
+    variance = square - mean * mean
+    numerator = square * (step_return - mean) - 0.5 * mean * (step_return * step_return - square)
+    known = variance > VARIANCE_FLOOR
+    return torch.where(known, numerator / torch.where(known, variance, 1.0) ** 1.5, 0.0)
+
+
+def updated_moments(step_return: Tensor, moments: Tensor, decay: Tensor) -> Tensor:
+    """Return the exponential means after a step. Shape: (2,)."""
+    sample = torch.stack([step_return, step_return * step_return], dim=-1)
+    return moments + decay.to(moments.dtype) * (sample - moments)
+
+
+def risk_penalised(step_return: Tensor, risk_aversion: Tensor) -> Tensor:
+    """Return r - λ r², the mean-variance utility of one step. Shape: ()."""
+    return step_return - risk_aversion.to(step_return.dtype) * step_return * step_return
+
+
 def step_reward(
     rules: Rules,
     state: StockState,
@@ -271,15 +307,15 @@ def step_reward(
     if config.reward == "delta_value":
         reward = money(next_value - value)
     elif config.reward == "log_return":
-        reward = rewards.log_return(value, next_value, dtype)
+        reward = log_return(value, next_value, dtype)
     elif growth is not None:
-        reward = (rewards.log_return(value, next_value, torch.float64) - torch.log(growth)).to(dtype)
+        reward = (log_return(value, next_value, torch.float64) - torch.log(growth)).to(dtype)
     else:
-        step_return = rewards.simple_return(value, next_value, dtype)
+        step_return = simple_return(value, next_value, dtype)
         if config.reward == "differential_sharpe":
-            reward = rewards.differential_sharpe(step_return, state.moments)
+            reward = differential_sharpe(step_return, state.moments)
         else:
-            reward = rewards.risk_penalised(step_return, params["risk_aversion"])
+            reward = risk_penalised(step_return, params["risk_aversion"])
     reward = shaped(reward)
     if rules.uses("min_cash_fraction"):
         lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
@@ -289,6 +325,6 @@ def step_reward(
         reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
     reward = reward * params["reward_scale"].to(dtype)
     if rules.uses("terminal_bonus"):
-        total = rewards.simple_return(next_state.start_value, next_value, dtype)
+        total = simple_return(next_state.start_value, next_value, dtype)
         reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
     return reward

@@ -18,7 +18,6 @@ from torchrl.data import Bounded, TensorSpec
 from vecenv.core.capabilities import AlternativeActions, Differentiable, Itemised, Items, Referencing, TargetWeights
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
-from vecenv.kernels import rewards
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import fill_prices
 from vecenv.kernels.weights import chosen_weights
@@ -32,6 +31,7 @@ from vecenv.tasks.stock_trading.law import (
     executed,
     held_growth,
     held_portfolio,
+    log_return,
     overruled,
     restored_growth,
     settled,
@@ -341,7 +341,7 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         change = now.double() / start.double().clamp(min=1.0)
         growth = torch.where(held, change, 0.0).sum(-1) / count.clamp(min=1)
         growth = torch.where(count > 0, growth, 1.0)
-        own = rewards.log_return(state.start_value, state.portfolio_value, torch.float64)
+        own = log_return(state.start_value, state.portfolio_value, torch.float64)
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
 
     def items(self, observation: Tensor) -> Items:

@@ -10,16 +10,10 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import Trading, tape_of
-from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.stock_trading.agents import BASELINES, BestRule, config_of_env, cost_rate, return_bound
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.scenario import StockTrading
-
-
-def market_options(config: StockTradingConfig) -> MarketOptions:
-    """Return the market requirements of a config."""
-    return MarketOptions(features=config.features, context=config.context)
 
 
 def shortened(config: StockTradingConfig, days: int) -> StockTradingConfig:
@@ -60,7 +54,6 @@ def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> Non
 
 
 ACCOUNTS = Trading(
-    market=market_options,
     scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
     bound=bound,
     best=best,

@@ -15,9 +15,9 @@ from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
-from vecenv.tasks.tiers.order_list import Kind, Limits, affordable, capacity
+from vecenv.tasks.tiers.law import Kind, Limits, affordable, capacity
+from vecenv.tasks.tiers.orders import Balance, Wanted, sized_order
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.sized_orders import Balance, Wanted, sized_order
 
 RSI_ENTRY, RSI_EXIT = 35.0, 70.0
 """Relative strength below which the rule-based agent buys, and above which it sells."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from vecenv.market.state_indicators import TIER_FEATURES
-from vecenv.system.settings import Count, Fraction, Items, Positive, Settings, Within
+from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, Within
 from vecenv.tasks.tiers.graders import GRADERS
-from vecenv.tasks.tiers.limit_weights import MAX_GAIN
-from vecenv.tasks.tiers.order_list import MAX_ORDERS
-from vecenv.tasks.tiers.reward_components import component_weights
+from vecenv.tasks.tiers.law import MAX_ORDERS
+from vecenv.tasks.tiers.orders import MAX_GAIN
+from vecenv.tasks.tiers.reward import component_weights
 
 THREE = ("RELIANCE", "INFY", "TCS")
 TEN = (*THREE, "HDFCBANK", "SBIN", "ICICIBANK", "BHARTIARTL", "ITC", "KOTAKBANK", "LT")
@@ -146,3 +148,155 @@ def tier_config(name: str) -> TierConfig:
     if name not in TIERS:
         raise ValueError(f"unknown tier {name!r}; there are {', '.join(TIERS)}")
     return replace(TIERS[name])
+
+
+SUCCESS: dict[str, dict[str, float]] = {
+    "grade": dict.fromkeys(TIERS, 0.4),
+    "regret": dict.fromkeys(TIERS, -0.15) | {"full_autonomous": -0.4},
+}
+"""Score above which an episode of a tier is a success: slightly below buy-and-hold's typical score.
+
+Its calibrated grade is 0.5 and its mean regret 0.1, in the last tier 0.3 of the account, on NSE and synthetic markets;
+one in ten episodes of random orders is graded above 0.4.
+"""
+
+_SHARED = (
+    *("action", "max_orders", "tilt_gain", "reward", "reward_weights", "grader"),
+    *("context", "currency", "text_style", "observation", "dtype"),
+)
+"""Settings shared by all rules of a batch."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig(Settings):
+    """Settings of a curriculum that mixes tiers in one batch."""
+
+    tiers: Annotated[tuple[str, ...], Items(1, distinct=True)] = tuple(TIERS)
+    """Tiers, easiest first."""
+    symbols: Annotated[tuple[str, ...], Items(1, distinct=True)] = TWENTY_FIVE
+    """Symbols of the market; each tier trades the first of them, as many as the tier's number of symbols."""
+    scheduler: Literal["promotion", "adaptive"] = "promotion"
+    """Promote and demote each sub-environment between tiers, or move one target over a continuous difficulty."""
+    score: Literal["grade", "regret"] = "grade"
+    """Score of an episode: its grade, or minus its regret, which is hindsight's return less the agent's."""
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """Success thresholds by tier that override the default."""
+    window: Annotated[int, Within(1, 10_000)] = 8
+    """Window: number of a sub-environment's latest episodes in its tier that decide on promotion or demotion."""
+    promote_above: Fraction = 0.8
+    """Success rate above which a sub-environment is promoted."""
+    demote_below: Fraction = 0.2
+    """Success rate below which it is demoted."""
+    num_levels: Annotated[int, Within(2, 1_000)] = 21
+    """Number of levels of a continuous difficulty. Each has a separate hindsight table."""
+    nearest: Count = 3
+    """Number of levels nearest to the target over which the sub-environments are spread."""
+    step_size: Positive = 0.5
+    """Step size: largest change of the target after a rollout."""
+    sensitivity: Positive = 2.0
+    """Sensitivity of the change to the mean score's distance from the target score."""
+    target_score: float | None = None
+    """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
+    path_share: PositiveShare = 0.5
+    """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
+    action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
+    """Action space; text is parsed into orders in each."""
+    max_orders: int = TierConfig.max_orders
+    """Maximum orders per day, M."""
+    tilt_gain: float = TierConfig.tilt_gain
+    """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
+    reward: str = TierConfig.reward
+    """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
+    reward_weights: dict[str, float] = field(default_factory=dict)
+    """Component weights that override the preset's."""
+    grader: str = TierConfig.grader
+    """Grader of the episodes: calibrated or seed."""
+    context: tuple[str, ...] = TierConfig.context
+    """Observed context series, such as vix."""
+    currency: str | None = TierConfig.currency
+    """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
+    text_style: Literal["full", "compact"] = TierConfig.text_style
+    """Style of the text."""
+    observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
+    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
+    dtype: Literal["float32", "float64"] = TierConfig.dtype
+    """Precision of rewards and average prices; cash and shares are exact in both."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [tier for tier in self.thresholds if tier not in self.tiers]
+        if unknown:
+            raise ValueError(f"thresholds of {', '.join(unknown)}, but the tiers are {', '.join(self.tiers)}")
+        if self.nearest > self.num_levels:
+            raise ValueError(f"nearest must be at most num_levels {self.num_levels}, got {self.nearest}")
+        if not self.demote_below < self.promote_above:
+            raise ValueError(
+                f"demote_below {self.demote_below} and promote_above {self.promote_above} must be in this order"
+            )
+        # Rejects unknown tiers and invalid shared settings.
+        _ = self.rules
+
+    def inapplicable(self) -> dict[str, str]:
+        shared = self.shared.inapplicable()
+        if self.scheduler == "adaptive":
+            return shared | dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
+        own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
+        return shared | dict.fromkeys(own, "scheduler adaptive")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return self.shared.features
+
+    @property
+    def market_symbols(self) -> tuple[str, ...]:
+        return self.symbols
+
+    @property
+    def shared(self) -> TierConfig:
+        """Settings shared by the whole batch, on all symbols."""
+        return replace(self._tier(self.tiers[-1]), symbols=self.symbols)
+
+    def _tier(self, name: str) -> TierConfig:
+        tier = tier_config(name)
+        common: dict[str, Any] = {shared: getattr(self, shared) for shared in _SHARED}
+        return replace(tier, symbols=self.symbols[: len(tier.symbols)], **common)
+
+    @property
+    def rules(self) -> tuple[TierConfig, ...]:
+        """Rows of the rule table, easiest first: the tiers, or the levels of a continuous difficulty."""
+        tiers = [self._tier(name) for name in self.tiers]
+        if self.scheduler == "promotion":
+            return tuple(tiers)
+        return tuple(interpolated_rules(tiers, difficulty) for difficulty in self.difficulties)
+
+    @property
+    def difficulties(self) -> tuple[float, ...]:
+        """Difficulty of each level, from 0 to 1."""
+        return tuple(level / (self.num_levels - 1) for level in range(self.num_levels))
+
+    @property
+    def success_scores(self) -> tuple[float, ...]:
+        """Score above which an episode is a success, by tier."""
+        return tuple(self.thresholds.get(tier, SUCCESS[self.score][tier]) for tier in self.tiers)
+
+
+_NUMBERS = ("initial_cash", "commission", "slippage", "max_position", "max_exposure")
+_COUNTS = ("days", "max_trades")
+
+
+def interpolated_rules(tiers: Sequence[TierConfig], difficulty: float) -> TierConfig:
+    """Return the rules at a difficulty: those of tier i of n at i / (n - 1), and linear between two tiers.
+
+    Days, trades a day and the number of symbols are rounded. Gate and kind of grader are the nearest tier's.
+    """
+    place = difficulty * (len(tiers) - 1)
+    easier, harder = tiers[math.floor(place)], tiers[math.ceil(place)]
+    nearest, share = tiers[math.floor(place + 0.5)], place - math.floor(place)
+
+    def between(low: float, high: float) -> float:
+        return (1.0 - share) * low + share * high
+
+    values: dict[str, Any] = {name: between(getattr(easier, name), getattr(harder, name)) for name in _NUMBERS}
+    values |= {name: round(between(getattr(easier, name), getattr(harder, name))) for name in _COUNTS}
+    num_symbols = round(between(len(easier.symbols), len(harder.symbols)))
+    return replace(nearest, symbols=max(easier.symbols, harder.symbols, key=len)[:num_symbols], **values)

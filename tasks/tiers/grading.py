@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -9,11 +11,12 @@ from vecenv.kernels.orders import fill_prices
 from vecenv.market.hindsight import hindsight_tables, sleeves
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord, grade_function
+from vecenv.tasks.tiers.law import Tensors, TierState, affordable
 from vecenv.tasks.tiers.market import purchases_a_day
-from vecenv.tasks.tiers.order_list import affordable
-from vecenv.tasks.tiers.reward_components import MISTAKES, RULE_BREAKS, picked
-from vecenv.tasks.tiers.rules import Tensors, TierRules
-from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.reward import MISTAKES, RULE_BREAKS, picked
+
+if TYPE_CHECKING:
+    from vecenv.tasks.tiers.scenario import TierTrading
 
 
 def hindsight_cost(tier: TierConfig) -> float:
@@ -21,7 +24,7 @@ def hindsight_cost(tier: TierConfig) -> float:
     return max(STANDARD_COST, tier.commission + tier.slippage)
 
 
-def references(scenario: TierRules) -> dict[str, Tensor]:
+def references(scenario: TierTrading) -> dict[str, Tensor]:
     """Compute the hindsight references of all episodes of a market.
 
     Returns:
@@ -49,7 +52,7 @@ def references(scenario: TierRules) -> dict[str, Tensor]:
     return {name: torch.stack(parts) for name, parts in tables.items()}
 
 
-def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
+def buying_days(scenario: TierTrading, tier: TierConfig) -> Tensor:
     """Return the days of each path on which the gate of a tier, if it has one, is open. Shape: (P, T), bool."""
     closed = scenario.shared["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
     return ~closed if tier.gate else torch.ones_like(closed)
@@ -70,7 +73,7 @@ def purchase_days(buyable: Tensor, per_day: int, longest: int) -> Tensor:
 
 
 def benchmark(
-    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, bought_on: Tensor
+    scenario: TierTrading, state: TierState, params: Tensors, shared: Tensors, bought_on: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return value and traded value, in ticks, of equal-weight buy-and-hold. Shape of each: (), float64.
 
@@ -94,7 +97,7 @@ def benchmark(
 
 
 def episode_record(
-    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, reference: Tensors
+    scenario: TierTrading, state: TierState, params: Tensors, shared: Tensors, reference: Tensors
 ) -> EpisodeRecord:
     """Return the summary statistics of an episode so far, with its ``reference`` returns, from `references`."""
     days = (state.day - state.start_day).double()
@@ -135,7 +138,7 @@ def episode_record(
     )
 
 
-def first_grades(scenario: TierRules) -> Tensor:
+def first_grades(scenario: TierTrading) -> Tensor:
     """Return each tier's grade before an episode's first day, under the configured grader. Shape: (R,), float32."""
     zero = torch.zeros((), dtype=torch.float64, device=scenario.tape.device)
     grades = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -10,12 +9,11 @@ from torch import Tensor
 
 from vecenv.kernels.money import single_rounded_down
 from vecenv.market.bars import CLOSE
-from vecenv.market.indicators import INDICATORS
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.layout import ACCOUNT_SCALES, POSITION_SCALES, PRICE_UNIT, VALUE_UNIT, Account
-from vecenv.tasks.tiers.reward_components import component_weights
+from vecenv.tasks.tiers.observation import PRICE_UNIT
+from vecenv.tasks.tiers.reward import component_weights
 
 RSI = TIER_FEATURES.index("rsi_14")
 
@@ -30,26 +28,6 @@ _RULES = (
     *("max_trades", "max_position", "max_exposure", "gate"),
 )
 """Columns of the rule table."""
-
-
-def column_scale(tape: MarketTape, config: TierConfig, initial_cash: float) -> Tensor:
-    """Return the factors of a scaled observation's columns. Shape: (16 + C + 17 K,), float32.
-
-    Powers of two, so that numbers are read back exactly. The close's is that of the symbol's first closes; a series of
-    the whole market is as given.
-    """
-    close = tape.price_ticks(CLOSE).double()
-    first = close.gather(1, (close > 0).to(torch.int8).argmax(1, keepdim=True)).clamp(min=1.0).squeeze(1)
-    price = torch.exp2(-torch.log2(first * (tape.tick_size / PRICE_UNIT)).mean(0).round())
-    known = ACCOUNT_SCALES | {"start_value": 2.0 ** -round(math.log2(initial_cash / VALUE_UNIT))}
-    account = torch.tensor([known.get(name, 1.0) for name in Account._fields])
-    own = torch.tensor([1.0, *(INDICATORS[name].scale for name in config.features)], device=tape.device)
-    quotes = torch.cat([price.unsqueeze(-1), own.expand(tape.num_symbols, -1)], dim=-1)
-    of_weight = 2.0 ** math.floor(math.log2(tape.num_symbols))
-    positions = torch.tensor(POSITION_SCALES._replace(weight=of_weight)).repeat_interleave(tape.num_symbols)
-    series = torch.ones(len(config.context))
-    parts = (account, series, quotes.flatten(), positions)
-    return torch.cat([part.to(tape.device, torch.float32) for part in parts])
 
 
 def market_tensors(tape: MarketTape, config: TierConfig, longest: int) -> dict[str, Tensor]:

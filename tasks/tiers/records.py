@@ -18,9 +18,9 @@ from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.finance.recorded_markets import TapeRecording, calendar_date, step_dates, value_figure
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
-from vecenv.tasks.tiers.report import candle_charts, reward_section
-from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+from vecenv.tasks.tiers.figures import candle_charts, reward_section
+from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, decode_orders
+from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
 from vecenv.text.money import exact_money, sign_of

@@ -3,51 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
+from torchrl.data import TensorSpec, Unbounded
 
-from vecenv.core.capabilities import Graded, Masked
+from vecenv.core.capabilities import AlternativeActions, ColumnScaled, Graded, Itemised, Items, Masked
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
+from vecenv.core.scenario import Scenario
+from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.tape import MarketTape
+from vecenv.market.ticks import fewer_ticks
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, PARTS, grade_function, in_double
 from vecenv.tasks.tiers.grading import episode_record, first_grades, references
-from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
-from vecenv.tasks.tiers.order_list import (
-    CAPACITY_STEPS,
-    Execution,
+from vecenv.tasks.tiers.law import (
     Limits,
-    OrderList,
     Positions,
     Quotes,
+    Tensors,
+    TierState,
+    capacity,
     decode_orders,
     execute_orders,
 )
-from vecenv.tasks.tiers.order_spaces import choice_mask
-from vecenv.tasks.tiers.reward_components import (
+from vecenv.tasks.tiers.market import market_tensors, rule_table
+from vecenv.tasks.tiers.observation import OWN_FEATURES, account_numbers, column_scale, effective_choices, split_symbols
+from vecenv.tasks.tiers.orders import (
+    Market,
+    WeightLimits,
+    action_spec,
+    choices_to_orders,
+    limit_weights_to_orders,
+    weights_to_orders,
+)
+from vecenv.tasks.tiers.reward import (
     COMPONENTS,
     EPISODE,
     GRADE_CHANGE,
     LONG_HOLDING_DAYS,
     component_weights,
+    counterfactual,
+    hold_components,
     stacked,
     summed,
 )
-from vecenv.tasks.tiers.rules import Tensors, TierRules
-from vecenv.tasks.tiers.state import TierState
 
-LOSS = 0.05
-"""Loss of a position above which holding it is a mistake."""
-
-TRADES_SCALE = 0.01
-"""Scale of the daily trade limit in the observation."""
+MAX_CASH_TICKS = 2**36
+"""Upper bound of the starting cash in ticks, so that fractions of it stay exact while the account doubles."""
 
 
-class TierTrading(Masked, Graded, TierRules):
-    """Scenario of the trading tiers on a `MarketTape`, with the arguments of `TierRules`."""
+class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Scenario[TierState]):
+    """Scenario of the trading tiers on a `MarketTape`.
+
+    Args:
+        tape: a market with `TIER_FEATURES` and the tier's symbols.
+        config: the rules, and the settings shared by a mixed batch: spaces, reward and grader.
+        tiers: rules of the tiers of a mixed batch, whose symbols are among those of ``config``; parameter ``rule``
+            selects the row of a sub-environment's next episode.
+
+    Raises:
+        ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
+    """
 
     name = "tiers"
     version = "1"
@@ -64,13 +85,117 @@ class TierTrading(Masked, Graded, TierRules):
     def __init__(
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
     ) -> None:
-        super().__init__(tape, config, tiers)
-        weights = component_weights(self.config.reward, self.config.reward_weights).tolist()
+        config = config or TierConfig()
+        self.config, self.tiers = config, tuple(tiers or (config,))
+        self.drawn_symbols = tape.symbols
+        self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)
+        if self.tape.feature_names != config.features:
+            raise ValueError(f"{tape.source}: the tiers need the features {', '.join(config.features)}")
+        lacking = [name for name in config.context if name not in self.tape.context_names]
+        if lacking:
+            raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
+        richest = max(tier.initial_cash for tier in self.tiers)
+        if (poorest := min(tier.initial_cash for tier in self.tiers)) < self.tape.tick_size:
+            raise ValueError(f"initial_cash must be at least a tick of {self.tape.tick_size:g}, got {poorest:g}")
+        if richest / self.tape.tick_size >= MAX_CASH_TICKS:
+            raise ValueError(
+                f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
+                "exact orders need fewer than 2^36: "
+                + fewer_ticks(richest, MAX_CASH_TICKS, self.tape.tick_size, self.tape.symbols, self.tape.ohlcv)
+            )
+        self.money = Money(whole_shares=True, dtype=torch.float64)
+        self.precision = torch.float32 if config.dtype == "float32" else torch.float64
+        self.longest = max(tier.days for tier in self.tiers)
+        self.shared = market_tensors(self.tape, config, self.longest)
+        if config.observation == "scaled":
+            self.shared["column_scale"] = column_scale(self.tape, config, richest)
+        self.params = rule_table(self.tape, config, self.tiers, self.mixed)
+        self.action_spec = action_spec(config.action, self.tape.num_symbols, config.max_orders, self.tape.device)
+        self.item_features = (*config.features, *OWN_FEATURES)
+        weights = component_weights(config.reward, config.reward_weights).tolist()
         self._pays_episode, self._pays_grade_change = weights[EPISODE] != 0.0, weights[GRADE_CHANGE] != 0.0
         if self._pays_episode or self._pays_grade_change:
             self.shared = {**self.shared, **self.references}
         if self._pays_grade_change:
             self.shared = {**self.shared, "first_grade": first_grades(self)}
+
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        """Replace parameters as `Scenario.randomise` does; slippage is rounded, and ``rule`` must be in range."""
+        rule = params.get("rule")
+        if rule is not None and bool(((rule < 0) | (rule >= len(self.tiers))).any()):
+            raise ValueError(f"parameter 'rule' must be in [0, {len(self.tiers)}), got {rule.unique().tolist()}")
+        super().randomise(params, num_envs)
+        if "slippage" in self.varied:
+            self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}
+
+    @property
+    def task_config(self) -> Any:  # noqa: ANN401
+        """Config of the task, from which the scenario is made; a curriculum's is another than `config`."""
+        return self.config
+
+    @property
+    def mixed(self) -> bool:
+        return len(self.tiers) > 1
+
+    def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
+        return params[name][state.rule] if self.mixed else params[name][0]
+
+    def owned(self, state: TierState, params: Tensors) -> Tensor | None:
+        """Return 1 for symbols of the tier, else 0; None if all are. Shape: (K,), float32."""
+        return params["owned"][state.rule] if self.mixed else None
+
+    def row(self, state: TierState) -> Tensor:
+        """Return the row of the market's tensors. Shape: (), int64."""
+        # Ended rows are stepped too and their results ignored; the index must stay on the tape.
+        return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+
+    def orders(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> Tensor:
+        """Return an action of the space, or an order list in any, as kind, symbol, fraction. Shape: (M, 3), float32."""
+        if action.ndim == 2 and action.shape[-1] == 3:
+            return action
+        config, row, owned = self.config, self.row(state), self.owned(state, params)
+        if config.action == "discrete":
+            return choices_to_orders(action, self.tape.num_symbols)
+        if config.action == "limit_weights":
+            tradable = shared["shown"][row].unflatten(-1, (-1, 2 + len(config.features)))[:, 1]
+            tradable = tradable if owned is None else tradable * owned
+            return limit_weights_to_orders(
+                self.money,
+                action,
+                Market(shared["close"][row].double(), tradable.double(), state.holdings.double()),
+                state.cash,
+                state.portfolio_value,
+                WeightLimits(*(self.rule(name, state, params) for name in WeightLimits._fields)),
+                self.limits(state, row, params, shared),
+                config.tilt_gain,
+                config.max_orders,
+            )
+        value = state.portfolio_value
+        weight = state.holdings * shared["close"][row] / value.to(torch.float32)
+        # A product keeps NaN.
+        action = action if owned is None else action * owned
+        return weights_to_orders(action, weight, (state.cash / value).to(torch.float32), config.max_orders)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        shape = (self.config.max_orders, 3)
+        return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
+
+    def limits(self, state: TierState, row: Tensor, params: Tensors, shared: Tensors) -> Limits:
+        number = partial(self.rule, state=state, params=params)
+        value = state.portfolio_value
+        return Limits(
+            commission=number("commission"),
+            slippage=number("slippage"),
+            closed=(number("gate") > 0) & (shared["breadth"][row, 0] > 0),
+            capacity=capacity(value, state.peak_value),
+            max_trades=number("max_trades"),
+            position_value=torch.floor(number("max_position") * value),
+            exposure_value=torch.floor(number("max_exposure") * value),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        versions = {name: grader.version for name, grader in GRADERS.items()}
+        return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
         tape, num_symbols = self.tape, self.tape.num_symbols
@@ -137,16 +262,18 @@ class TierTrading(Masked, Graded, TierRules):
         next_value = after.cash + self.money.total(after.holdings.double(), shared["close"][row + 1].double())
         peak = torch.maximum(state.peak_value, next_value)
         profit = (next_value - value) / value
+        day = {name: shared[name][row] for name in ("close", "oversold", "overbought")}
+        now, later = (shared["close"][place, orders.symbols].to(self.precision) for place in (row, row + 1))
         components = stacked(
             {
                 "profit": profit,
-                **self._hold_components(state, orders, done, limits, row, shared, owned),
+                **hold_components(state, orders, done, limits, day, owned),
                 **done.counts,
                 "long_holding": torch.where(days_held > LONG_HOLDING_DAYS, 1.0, 0.0).sum(-1),
                 "within_limits": (done.exposure > 0) & (done.exposure <= limits.exposure_value),
                 "invalid": 1.0 - orders.valid,
                 "valid": orders.valid,
-                "counterfactual": self._counterfactual(done, orders, row, shared),
+                "counterfactual": counterfactual(done.fills, now, later),
             },
             self.precision,
         )
@@ -191,94 +318,28 @@ class TierTrading(Masked, Graded, TierRules):
         change = torch.where(place, grade - before, 0.0)
         return state.replace(components=state.components + change, totals=state.totals + change)
 
-    def _hold_components(
-        self,
-        state: TierState,
-        orders: OrderList,
-        done: Execution,
-        limits: Limits,
-        row: Tensor,
-        shared: Tensors,
-        owned: Tensor | None,
-    ) -> dict[str, Tensor]:
-        close, held = shared["close"][row], state.holdings
-        tempting, warning = shared["oversold"][row], shared["overbought"][row]
-        if owned is not None:
-            tempting = tempting * owned
-        idle = done.num_trades == 0
-        # As float32 numbers, because booleans are not vectorised on a CPU.
-        single = torch.float32
-        floor = (1.0 - LOSS) * state.average_price
-        losing = torch.where(close.to(self.precision) < floor, held, 0.0).sum(-1) > 0
-        slip = torch.ceil(close * limits.slippage.to(single))
-        payable = (close + slip) * (1.0 + limits.commission.to(single))
-        cash = (state.cash * limits.capacity / CAPACITY_STEPS).to(single)
-        invested = (state.portfolio_value - state.cash).to(single)
-        buyable = torch.where(payable <= cash, tempting, 0.0)
-        buyable = torch.where((held + 1.0) * close <= limits.position_value.to(single), buyable, 0.0)
-        buyable = torch.where(invested + close <= limits.exposure_value.to(single), buyable, 0.0)
-        missed = (torch.where(limits.closed, 0.0, buyable.sum(-1)) + (held * warning).sum(-1)) > 0
-        loss, missed = idle & losing, idle & missed & ~losing
-        passive = (orders.valid > 0) & ((orders.buys + orders.sells).sum(-1) == 0)
-        return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
-
-    def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, shared: Tensors) -> Tensor:
-        """Return the sum of the next-day changes of bought symbols less those of sold ones. Shape: ()."""
-        now = shared["close"][row, orders.symbols].to(self.precision)
-        later = shared["close"][row + 1, orders.symbols].to(self.precision)
-        return summed(torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0))
-
     def observation(self, state: TierState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
-        number = partial(self.rule, state=state, params=params)
         row = state.path * self.tape.num_days + state.day
-        value = state.portfolio_value
-        breadth = shared["breadth"][row].double()
-        account = {
-            "days_gone": (state.day - state.start_day).double(),
-            "num_days": number("days"),
-            "start_value": state.start_value * (self.tape.tick_size / VALUE_UNIT),
-            "total_return": value / state.start_value - 1.0,
-            "cash": state.cash / value,
-            "exposure": (value - state.cash) / value,
-            "drawdown": 1.0 - value / state.peak_value,
-            "losing_sells": state.losing_sells.double(),
-            "gate_closed": torch.where(number("gate") > 0, breadth[0], 0.0),
-            "share_down": breadth[1],
-            "mean_change": breadth[2],
-            "max_position": number("max_position"),
-            "max_exposure": number("max_exposure"),
-            "max_trades": number("max_trades") * TRADES_SCALE,
-            "commission": number("commission"),
-            "slippage": number("slippage"),
-        }
-        close = shared["close"][row]
-        weight = state.holdings * close / value.to(torch.float32)
+        rule = partial(self.rule, state=state, params=params)
+        account = account_numbers(state, shared["breadth"][row].double(), rule, self.tape.tick_size)
+        close, shown, owned = shared["close"][row], shared["shown"][row], self.owned(state, params)
+        weight = state.holdings * close / state.portfolio_value.to(torch.float32)
         average = state.average_price.to(torch.float32)
         gain = torch.where(state.holdings > 0, close / average.clamp(min=1e-9) - 1.0, 0.0)
-        shown = shared["shown"][row]
-        owned = self.owned(state, params)
         if owned is not None:
-            mask = owned.repeat_interleave(2 + len(self.config.features))
-            shown = shown * mask
+            shown = shown * owned.repeat_interleave(2 + len(self.config.features))
         series = (shared["context"][row],) if self.config.context else ()
-        numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
-        return self.scaled([numbers.to(torch.float32), *series, shown, weight, gain, state.days_held], shared)
+        return self.scaled([account, *series, shown, weight, gain, state.days_held], shared)
+
+    def items(self, observation: Tensor) -> Items:
+        return split_symbols(self.unscaled(observation), self.config, self.tape.num_symbols)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return which discrete choices can have an effect, shape (B, sum of the choices); None for other spaces."""
         if self.config.action != "discrete":
             return None
-        num_symbols, observation = self.tape.num_symbols, self.unscaled(observation)
-        start = ACCOUNT_SIZE + len(self.config.context)
-        width = 2 + len(self.config.features)
-        shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))
-        weight = observation[:, start + num_symbols * width :][:, :num_symbols]
-        number = {name: observation[:, index : index + 1] for index, name in enumerate(Account._fields)}
-        value = number["start_value"] * (1.0 + number["total_return"])
-        cash = number["cash"] * value * (VALUE_UNIT / PRICE_UNIT)
-        unit_cost = 1.0 + number["commission"] + number["slippage"]
-        return choice_mask(shown[..., 1], shown[..., 0], weight, cash, unit_cost, self.config.max_orders)
+        return effective_choices(self.unscaled(observation), self.config, self.tape.num_symbols)
 
     def reward(
         self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, shared: Tensors

@@ -16,21 +16,14 @@ from vecenv.core.scenario import Scenario
 from vecenv.finance.trading import Trading
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
-from vecenv.market.load import MarketOptions
 from vecenv.registry import Task, make
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
+from vecenv.tasks.tiers.config import TIERS, CurriculumConfig, tier_config
 from vecenv.tasks.tiers.curriculum import Curriculum
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.order_list import MAX_ORDERS
+from vecenv.tasks.tiers.law import MAX_ORDERS
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tools import TierTextWithTools
-
-
-def market_options(config: TierConfig | CurriculumConfig) -> MarketOptions:
-    """Return the market requirements of a config: context series and symbols."""
-    return MarketOptions(symbols=config.market_symbols or None, features=config.features, context=config.context)
 
 
 def compared(config: Any) -> Any:  # noqa: ANN401
@@ -99,7 +92,6 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
         actions=lambda config: "numbers" if config.action in ("weights", "limit_weights") else "other",
         domain=Trading(
-            market=market_options,
             scale="calibrated is participation × position × discipline; a position is 1 at hindsight's net return, 0.5 "
             "at buy and hold's, and 0 at half of hindsight's lead (at least a point) below that, which may be a gain",
             compared=compared,

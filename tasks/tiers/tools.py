@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
-from vecenv.tasks.tiers.rules import TierRules
-from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.law import TierState
+from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
-from vecenv.tasks.tiers.text.rows import TierText
+from vecenv.tasks.tiers.text.tier_text import TierText
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.money import money
 from vecenv.text.tool_calls import Step, ToolCall
@@ -86,7 +86,7 @@ class TierTools(ToolSet[_Row]):
     example = "position"
     turn = "day"
 
-    def __init__(self, scenario: TierRules, text: TierText, offered: Sequence[str]) -> None:
+    def __init__(self, scenario: TierTrading, text: TierText, offered: Sequence[str]) -> None:
         super().__init__(offered)
         self.scenario, self.text = scenario, text
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import torch
 from websockets.sync.client import ClientConnection, connect
 
 import vecenv
@@ -24,7 +23,9 @@ from vecenv.adapters.openenv.server import bound_socket, build_app, served_url, 
 from vecenv.adapters.openenv.service import MarketService
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
-from vecenv.text.turns import TextRows, TextRules, TextTurn
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.interaction import Episode, Turn
+from vecenv.text.tensor_interaction import TensorInteraction
 
 TASK = "single_stock_costs"
 DAYS = 4
@@ -45,11 +46,11 @@ class Lone:
 
     def __init__(self, tape: MarketTape, seed: int, index: int) -> None:
         self.env = small_env(1, tape)
-        self.rows = TextRows(self.env, TextRules())
-        self.env.begin_rows([0], torch.tensor([seed]), torch.tensor([index]))
-        ((self.shown, self.account),) = self.rows.begin([0])
+        self.rows = Dialogue(TensorInteraction(self.env), TextRules())
+        (begun,) = self.rows.begin([0], [Episode(seed, index)])
+        self.shown, self.account = begun.message, begun.outcomes
 
-    def answer(self, text: object) -> TextTurn:
+    def answer(self, text: object) -> Turn:
         return self.rows.answer([0], [text])[0]
 
 
@@ -73,7 +74,7 @@ class Served:
 
 
 def service_of(tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None) -> MarketService:
-    pools = {name: RowPool(TextRows(small_env(rows, tape), rules or TextRules())) for name, tape in tapes.items()}
+    pools = {name: RowPool(Dialogue(TensorInteraction(small_env(rows, tape)), rules)) for name, tape in tapes.items()}
     return MarketService(TASK, pools, 50, 7)
 
 

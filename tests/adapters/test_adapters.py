@@ -16,7 +16,8 @@ from tests.adapters.served_market import Lone, service_of, small_env, tape_of
 from tests.reach_zero import REACH_ZERO
 from vecenv.testing import TaskFault, check_adapter
 from vecenv.testing.adapters import NumberPlay, TextPlay, Turn
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.tensor_interaction import TensorInteraction
 
 pytest.importorskip("gymnasium")
 gem = pytest.importorskip("gem")
@@ -84,7 +85,7 @@ def numbers_alone(rows: int, seed: int) -> NumberPlay:
 def gem_alone(seed: int) -> TextPlay:
     env = small_env(1, TAPE)
     env.set_seed(seed, static_seed=True)
-    return TextPlay(TextRows(env, TextRules(format_penalty=-0.1)))
+    return TextPlay(Dialogue(TensorInteraction(env), TextRules(format_penalty=-0.1)))
 
 
 ONE = partial(Played, partial(GymnasiumEnv, "stock_trading", **SHORT), 1)

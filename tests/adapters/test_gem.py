@@ -17,8 +17,8 @@ import gem
 
 import vecenv.adapters.gem as door
 from vecenv.adapters.gem_env import FORMAT_PENALTY, GemMarketEnv, shared_scenario
+from vecenv.text.dialogue import TextRules
 from vecenv.text.door import TextDoor
-from vecenv.text.turns import TextRules
 
 SMALL = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"], "days": 4}
 ROLL = Path(__file__).parents[2] / "configs" / "roll"
@@ -71,8 +71,8 @@ def test_an_episode_through_its_registry():
 
 def test_keywords_random_answers_and_the_configurations_for_roll(tmp_path):
     env = made(grade=0.5, tools=["all"], turns=1)
-    assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 1)
-    assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
+    assert env.dialogue.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 1)
+    assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).dialogue.rules.format_penalty == -0.3
     # Groups of one seed share their market, until its file is another one.
     assert made(seed=7).env.scenario is made(seed=8).env.scenario
     stock, index = (str(tmp_path / name) for name in ("stock.csv", "index.csv"))

@@ -27,7 +27,8 @@ from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import build_app
 from vecenv.adapters.openenv.service import MarketService
 from vecenv.registry import make_spoken
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.text.dialogue import Dialogue
+from vecenv.text.tensor_interaction import TensorInteraction
 
 SMALL = 4096
 DEEP = '{"type": "step", "data": {"text": "HOLD", "more": ' + "[" * 900 + "]" * 900 + "}}"
@@ -86,7 +87,7 @@ def test_the_session_lives_on_whatever_is_sent(market: Served):
         assert said(connection, {"type": "state"}) == before
         for answer in ("BUY", "HOLD", "HOLD", "SELL"):
             told, turn = step(connection, answer)["data"], alone.answer(answer)
-            assert (told["observation"]["text"], told["reward"]) == (turn.shown, turn.reward)
+            assert (told["observation"]["text"], told["reward"]) == (turn.message, turn.reward)
         assert told["done"]
         assert code(step(connection, "BUY")) == "EXECUTION_ERROR"
         assert reset(connection, index=4)["type"] == "observation"
@@ -262,7 +263,7 @@ FAMILIES = {
 @pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
 @pytest.mark.parametrize("task", FAMILIES)
 def test_clients_that_vanish_or_never_end_a_message_hold_no_row(task):
-    pool = RowPool(TextRows(make_spoken(task, 2, **FAMILIES[task]), TextRules()))
+    pool = RowPool(Dialogue(TensorInteraction(make_spoken(task, 2, **FAMILIES[task]))))
     service, limits = MarketService(task, {"train": pool}), Limits(sessions=2, idle_seconds=0.5, request_seconds=0.5)
     with running(lambda url: build_app(service, limits, url), limits) as url:
         market = Served(url, service, {})

@@ -24,7 +24,7 @@ from vecenv.adapters.openenv.server import check_exposure
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
 from vecenv.tasks.commands.serve import ServeSettings
-from vecenv.text.turns import TextRules
+from vecenv.text.dialogue import TextRules
 
 FOLDER = Path(vecenv.__file__).parent / "adapters" / "openenv"
 TAPE, OTHER = served_market.tape_of(0), served_market.tape_of(1)
@@ -73,7 +73,7 @@ def test_whole_episodes_through_the_typed_client(market: Served):
             for day, answer in enumerate(("BUY 0.5", "nonsense", "SELL 0.3", "HOLD"), 1):
                 result, expected = env.step(MarketAction(text=answer)), alone.answer(answer)
                 seen, state, paid = result.observation, env.state(), paid + result.reward
-                assert (seen.text, result.reward, result.done) == (expected.shown, expected.reward, expected.done)
+                assert (seen.text, result.reward, result.done) == (expected.message, expected.reward, expected.done)
                 assert (seen.day, seen.valid, seen.acted) == (day, expected.valid, expected.acted)
                 assert (seen.grade, seen.outcomes, seen.instructions) == (expected.grade, expected.outcomes, "")
                 assert (state.day, state.step_count, state.done) == (day, day, expected.done)
@@ -202,7 +202,7 @@ def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leav
         await cancelled(gone)
         assert await staying == Lone(TAPE, 7, 1).answer("BUY 0.5")
         assert [request.row for request in batches[-1]] == [1]
-        assert pool._rows.env.rows.elapsed.tolist() == [0, 1]
+        assert pool.dialogue.interaction.env.rows.elapsed.tolist() == [0, 1]
         await cancelled(asyncio.create_task(pool.open(0, 7, 1)))
         await asyncio.sleep(0.01)
         assert len(batches) == 3
@@ -223,13 +223,14 @@ def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.M
         reset(connection, index=1)
         pool = market.service.pools["train"]
         with monkeypatch.context() as patch:
-            patch.setattr(pool._rows, "answer", lambda *_: 1 / 0)
+            patch.setattr(pool.dialogue.interaction, "answer", lambda *_: 1 / 0)
             told = step(connection, "BUY")
             assert told["type"] == "error" and told["data"]["code"] == "EXECUTION_ERROR"
             assert not re.search(r"zero|Traceback|File|\.py", json.dumps(told))
         with monkeypatch.context() as patch:
-            turns, name = pool._rows.answer, "answer"
-            patch.setattr(pool._rows, name, lambda *given: [one._replace(reward=math.nan) for one in turns(*given)])
+            world, name = pool.dialogue.interaction, "answer"
+            turns = world.answer
+            patch.setattr(world, name, lambda *given: [one._replace(reward=math.nan) for one in turns(*given)])
             assert step(connection, "BUY")["type"] == "error"
         assert step(connection, "HOLD")["type"] == "observation"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 
@@ -19,7 +18,9 @@ from websockets.exceptions import ConnectionClosed
 
 import vecenv
 from tests.tasks.commands.test_serve_command import serving, settings
-from vecenv.text.turns import TextRows, TextTurn
+from vecenv.text.dialogue import Dialogue
+from vecenv.text.interaction import Episode, Turn
+from vecenv.text.tensor_interaction import TensorInteraction
 
 CLIENTS, SECONDS, SPLITS, EPISODES = 64, 120, ("train", "test"), 24
 ANSWERS = ("BUY 0.5", "nonsense", "SELL 0.4", "HOLD")
@@ -27,7 +28,7 @@ WRONG = ("{", "[]", '{"type": "fly"}', '{"type": "step", "data": {"text": NaN}}'
 FREED_SECONDS = 10
 
 
-def transcripts() -> dict[tuple[str, int, int], tuple[str, list[TextTurn]]]:
+def transcripts() -> dict[tuple[str, int, int], tuple[str, list[Turn]]]:
     """Return what every episode shows and pays whoever plays it by the fixed answers, turned by a number."""
     given = settings("--task", "single_stock_costs")
     parts = given.parts(given.tape(given.env))
@@ -35,9 +36,8 @@ def transcripts() -> dict[tuple[str, int, int], tuple[str, list[TextTurn]]]:
     for split in SPLITS:
         for turned in range(len(ANSWERS)):
             env = vecenv.make("single_stock_costs", EPISODES, market=parts[split], config=given.env, compile=False)
-            rows, ids = TextRows(env, given.text), list(range(EPISODES))
-            env.begin_rows(ids, torch.zeros(EPISODES, dtype=torch.int64), torch.arange(EPISODES))
-            first = [shown for shown, _ in rows.begin(ids)]
+            rows, ids = Dialogue(TensorInteraction(env), given.text), list(range(EPISODES))
+            first = [turn.message for turn in rows.begin(ids, [Episode(0, index) for index in ids])]
             days = [rows.answer(ids, [answer] * EPISODES) for answer in rotated(turned)]
             for index in ids:
                 known[split, index, turned] = (first[index], [day[index] for day in days])
@@ -88,7 +88,7 @@ class Client:
                 told = (await self.asked(connection, message))["data"]
                 self.counts["steps"] += 1
                 seen = (told["observation"]["text"], told["reward"], told["done"])
-                assert seen == (turn.shown, turn.reward, turn.done)
+                assert seen == (turn.message, turn.reward, turn.done)
             assert (await self.asked(connection, message))["type"] == "error"
 
     async def misbehave(self, connection: Any) -> None:

@@ -100,7 +100,7 @@ def test_whole_episodes_and_their_rewards(market: Served, model: Model, tmp_path
         expected = [("system", alone.rows.instructions([0])[0]), ("user", alone.shown)]
         turns = [alone.answer(reply) for reply in REPLIES]
         for reply, turn in zip(REPLIES, turns, strict=True):
-            expected += [("assistant", reply), ("user", turn.shown)]
+            expected += [("assistant", reply), ("user", turn.message)]
         assert [(node["message"]["role"], node["message"]["content"]) for node in trace["nodes"]] == expected[:-1]
         # One straight conversation, of which the answers were sampled.
         assert [node.get("parent") for node in trace["nodes"]] == [None, *range(2 * DAYS)]

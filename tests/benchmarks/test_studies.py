@@ -43,7 +43,7 @@ def made_up(folder: Path, fails: str = "") -> tuple[int, list[list[str]], str, d
         return 0
 
     (folder / "made_up.yaml").write_text(STUDY)
-    code = run_matrix(folder / "made_up.yaml", MatrixConfig(folder / "runs", Path("data"), results), command)
+    code = run_matrix(folder / "made_up.yaml", MatrixConfig(folder / "runs", Path("data"), output=results), command)
     result = json.loads((results / "study-made-up.json").read_text())
     return code, ran, (results / "study-made-up.md").read_text(), result
 

@@ -16,12 +16,11 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks import harness
 from vecenv.benchmarks.harness import Point, Times, Workload, figures_of, measured, run, timed
 from vecenv.benchmarks.result_files import result_of, summary_text, write_result
-from vecenv.benchmarks.throughput import comparisons, served_sessions, worldmodel_rollouts
+from vecenv.benchmarks.throughput import comparisons, served_sessions, worldmodel
 from vecenv.benchmarks.throughput import curve as throughput
 from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
 from vecenv.benchmarks.throughput.curve import BenchConfig
-from vecenv.benchmarks.throughput.news_scoring import news_texts
-from vecenv.benchmarks.throughput.texts import text_points, typical_texts
+from vecenv.benchmarks.throughput.language import news_texts, text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
 from vecenv.core.checks import TooLittleMemoryError
 from vecenv.core.collector import FusedCollector
@@ -29,7 +28,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import make
-from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.text.door import TextDoor
 from vecenv.worldmodel.network import market_network, transformer
 
@@ -154,14 +153,14 @@ def test_operations_and_bytes_of_a_stock_day(monkeypatch):
     weights = features * 8 + 8 * (8 + 2 * 4) + 8 * 8 + 8 * 16 + 16 * 8
     # Each of two heads multiplies its query with ten keys, and ten weights with values, of four numbers.
     operations = 2 * (weights + 2 * (10 * 4 + 10 * 4))
-    assert worldmodel_rollouts.operations_per_stock_day(network) == operations
-    assert worldmodel_rollouts.bytes_per_stock_day(network) == 10 * (4 + 4) * 4
+    assert worldmodel.operations_per_stock_day(network) == operations
+    assert worldmodel.bytes_per_stock_day(network) == 10 * (4 + 4) * 4
     rates = {"product": float(operations), "copy": 2 * 320 * 4.0}
     monkeypatch.setattr(machine, "product_rate", lambda *size: rates["product"])
     monkeypatch.setattr(machine, "copy_bandwidth", lambda device: rates["copy"])
-    assert worldmodel_rollouts.rollout_limit(network, 2, CPU) == 1.0
+    assert worldmodel.rollout_limit(network, 2, CPU) == 1.0
     rates["copy"] = 320.0
-    assert worldmodel_rollouts.rollout_limit(network, 2, CPU) == 0.5
+    assert worldmodel.rollout_limit(network, 2, CPU) == 0.5
 
 
 def test_figures_of_made_up_timings(monkeypatch):

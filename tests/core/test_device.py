@@ -19,7 +19,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network
 from vecenv.tasks.stock_trading.agents import Hold
-from vecenv.worldmodel.data.quantity_correlations import matrices_over
+from vecenv.worldmodel.data.correlation import matrices_over
 
 
 def market_of_one_bar_a_day(count: int) -> pd.DataFrame:

@@ -106,7 +106,7 @@ def test_a_copy_to_the_host_in_every_update(monkeypatch):
 
     monkeypatch.setattr(Learner, "update_moments", faulty)
     (said,) = said_of("PPO stock_trading")
-    assert said.startswith("update: 9 meetings, 7 allowed: ") and said.count(line_of(faulty, 2)) == 2
+    assert said.startswith("update: 8 meetings, 6 allowed: ") and said.count(line_of(faulty, 2)) == 2
 
 
 def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):

@@ -10,7 +10,7 @@ from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
 from vecenv.learn import algorithm_named, evaluation, group_objective, members, ppo
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.registry import task_of
 from vecenv.tasks.commands import train_settings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -100,7 +100,7 @@ def _grpo(trial: Trial, variant: Any) -> None:
     _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
 
 
-def _updates(trial: Trial, learner: NetworkLearner[Any]) -> None:
+def _updates(trial: Trial, learner: Learner[Any]) -> None:
     """Make two updates, the second of which is watched, and go on from a state."""
     first = learner.update()
     with trial.part("update"):

@@ -13,7 +13,7 @@ from tests.device.trial import Path, Trial
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.network import return_draw
+from vecenv.worldmodel.network import return_chain
 from vecenv.worldmodel.network.market_network import NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -48,7 +48,7 @@ def alike(trial: Trial) -> Iterator[None]:
     are of PyTorch's own class.
     """
     separately = patch.object(clip_grad, "_has_foreach_support", lambda *_: False)
-    without_numpy = patch.object(return_draw, "_light", lambda tensor: tensor)
+    without_numpy = patch.object(return_chain, "_light", lambda tensor: tensor)
     in_parts = _InParts() if trial.device == "cpu" else nullcontext()
     with separately, without_numpy, sdpa_kernel(SDPBackend.MATH), in_parts:
         yield

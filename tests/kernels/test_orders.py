@@ -1,4 +1,4 @@
-"""Orders, long or short, target weights and rewards: plain Python beside them, and small examples worked by hand."""
+"""Orders, long or short, and target weights: plain Python beside them, and small examples worked by hand."""
 
 import math
 
@@ -8,7 +8,6 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vecenv.kernels import rewards
 from vecenv.kernels.exponential import single_exp
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call, short_value
 from vecenv.kernels.money import RATIO_STEPS, Money
@@ -24,7 +23,6 @@ from vecenv.kernels.orders import (
     wanted_shares,
 )
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
-from vecenv.learn.cppo import risk_weighed
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
 QUICK = settings(deadline=None, max_examples=100, derandomize=True)
@@ -243,20 +241,3 @@ def test_the_single_precision_exponential_is_exact_to_five_millionths():
         error = single_exp(exponent, largest).double() / exponent.double().exp() - 1
         assert float(error.abs().max()) < 5e-6
         assert single_exp(torch.zeros(1), largest).item() == 1.0
-
-
-def test_rewards_of_a_step():
-    """A = 1 and B = 3: (B (r - A) - A (r^2 - B) / 2) / (B - A^2)^1.5 for r = 2; nothing without a variance."""
-    # Of a value of 10 to one of 8, of nothing to something, and to ruin.
-    before, after = torch.tensor([10, 0, 10]), torch.tensor([8, 5, -3])
-    assert rewards.simple_return(before, after, torch.float64).tolist() == [-0.2, 0.0, -1.3]
-    assert rewards.log_return(before, after, torch.float64).tolist() == pytest.approx(
-        [math.log(0.8), 0.0, math.log(1e-6)]
-    )
-    moments, step = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
-    assert float(rewards.differential_sharpe(step, moments)) == pytest.approx((3 * 1 - 0.5 * (4 - 3)) / 2**1.5)
-    assert float(rewards.differential_sharpe(step, torch.tensor([2.0, 4.0], dtype=torch.float64))) == 0.0
-    assert rewards.updated_moments(step, moments, torch.tensor(0.25)).tolist() == [1.25, 3.25]
-    step = torch.tensor([0.5, -0.5], dtype=torch.float64)
-    assert rewards.risk_penalised(step, torch.tensor(0.5)).tolist() == [0.375, -0.625]
-    assert risk_weighed(step, torch.tensor([2.0, 2.0], dtype=torch.float64)).tolist() == [0.25, -1.0]

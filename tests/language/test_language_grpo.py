@@ -165,7 +165,7 @@ def test_language_agents_among_rows_of_a_policy():
     with pytest.raises(ValueError, match="an agent for the other groups is needed exactly"):
         learner(few, rows=64)
     with pytest.raises(ValueError, match="cannot play 20 of 16 groups"):
-        learner(replace(few, groups=20), rows=64, others=among.others)
+        learner(replace(few, groups=20), rows=64, others=among.groups.others)
 
 
 @pytest.mark.parametrize("rank", [0, 2])

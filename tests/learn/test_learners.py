@@ -14,7 +14,6 @@ from vecenv.finance.quarters import QuarterConfig
 from vecenv.learn import runs
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPOConfig
-from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy
 from vecenv.learn.ensemble import Combination
 from vecenv.learn.exact import Exact, ExactConfig
@@ -22,7 +21,7 @@ from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GRPOConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
-from vecenv.learn.td3 import TD3Config
+from vecenv.learn.td3 import DDPGConfig, TD3Config
 from vecenv.testing import LearnerFault, check_learner, learner_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:No target network updater", "ignore:The method <bound method")

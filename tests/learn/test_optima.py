@@ -10,13 +10,12 @@ from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_re
 from vecenv import FusedCollector
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
-from vecenv.learn.td3 import TD3, TD3Config
+from vecenv.learn.td3 import DDPG, TD3, DDPGConfig, TD3Config
 from vecenv.market.planted import planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
 

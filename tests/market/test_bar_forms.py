@@ -10,10 +10,9 @@ import pytest
 
 from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, HIGH, LOW, Bars
-from vecenv.market.convert import convert
 from vecenv.market.inspect_bars import inspect
 from vecenv.market.load import MarketOptions, load_market
-from vecenv.market.sources import read_bars
+from vecenv.market.sources import convert, read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.commands import cli
 

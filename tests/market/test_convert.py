@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecenv.market.convert import convert
 from vecenv.market.inspect_bars import inspect
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.parquet_files import read_parquet, write_parquet
-from vecenv.market.sources import read_bars
+from vecenv.market.sources import convert, read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.commands.market_settings import MarketSettings
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.planted import planted_bars, planted_optimal_actions, planted_optimal_growth, random_walk_bars
-from vecenv.market.planted_draws import START_PRICE
-from vecenv.market.planted_law import DRIFT, Kind, planted_directions, planted_law
+from vecenv.market.planted_law import DRIFT, START_PRICE, Kind, planted_directions, planted_law
 from vecenv.market.planted_optimum import planted_attainable, planted_target_weights
 
 VOLATILITY = 0.01

@@ -10,9 +10,10 @@ from vecenv.tasks.agent_market.text.parse import OrderLanguage as MarketLanguage
 from vecenv.tasks.crypto_lob.text.language import LobLanguage
 from vecenv.tasks.signals.rating.text import SignalLanguage
 from vecenv.tasks.tiers.text.parse import OrderLanguage
+from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.door import TextDoor
+from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.tool_calls import ToolCall, read_call
-from vecenv.text.turns import TextRows, TextRules
 
 FAMILIES = {
     "tiers": (OrderLanguage({"AAA": 0, "B.B": 1}), ("BUY AAA 0.5", "SELL B.B 30%\nBUY AAA", "HOLD")),
@@ -170,7 +171,7 @@ def test_every_notation_is_the_same_call(form):
 def test_agents_are_told_what_was_dropped_and_why_an_answer_was_none():
     market = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",)}
     env = vecenv.make("single_stock_costs", 1, **market, days=6, action="orders", compile=False)
-    rows = TextRows(env, TextRules(tools=("all",), turns=2))
+    rows = Dialogue(TensorInteraction(env), TextRules(tools=("all",), turns=2))
     rows.begin([0])
     assert "A number is a share, from 0 to 1 or from 0% to 100%." in rows.instructions([0])[0]
     call = '<tool_call>{"name": "position", "arguments": "{}"}</tool_call>'
@@ -189,7 +190,7 @@ def test_agents_are_told_what_was_dropped_and_why_an_answer_was_none():
         ),
     ):
         (turn,) = rows.answer([0], [said])
-        assert not turn.valid and turn.shown.endswith(f"\nYour last answer was invalid and did nothing: {why}")
+        assert not turn.valid and turn.message.endswith(f"\nYour last answer was invalid and did nothing: {why}")
     assert rows.answer([0], ["```\n- **BUY** RELIANCE 50%.\n```"])[0].acted
     # Arguments in words are those that the tool declares.
     market = make_spoken("agent_market", 1)

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 import vecenv
 from tests.reach_zero import REACH_ZERO, WalkText
+from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode
 from vecenv.text.interface import TextInterface
+from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.tool_calls import ToolCall
-from vecenv.text.turns import TextRows, TextRules
 
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
 TAPE = vecenv.make("single_stock_costs", **OPTIONS).scenario.tape
@@ -21,14 +23,13 @@ ANSWERS = ("BUY 0.5", "SELL", "HOLD", "nonsense", CALL, '{"name": "what_if", "ar
 ROWS = 5
 
 
-def text_rows(count: int, rules: TextRules) -> TextRows:
+def text_rows(count: int, rules: TextRules) -> Dialogue:
     env = vecenv.make("single_stock_costs", count, **OPTIONS | {"market": TAPE}, action="orders", compile=False)
-    return TextRows(env, rules)
+    return Dialogue(TensorInteraction(env), rules)
 
 
-def begun(rows: TextRows, ids: list[int], seeds: list[int], indices: list[int]) -> list:
-    rows.env.begin_rows(ids, torch.tensor(seeds), torch.tensor(indices))
-    return rows.begin(ids)
+def begun(rows: Dialogue, ids: list[int], seeds: list[int], indices: list[int]) -> list:
+    return rows.begin(ids, list(map(Episode, seeds, indices)))
 
 
 @pytest.mark.assembly
@@ -44,13 +45,13 @@ def test_any_rows_at_a_time_are_each_as_if_alone(batches, rules, indices):
     assert first == [begun(lone, [0], [9], [index])[0] for lone, index in zip(alone, indices, strict=True)]
     assert together.instructions(range(ROWS)) == [lone.instructions([0])[0] for lone in alone]
     for batch in batches:
-        chosen = {row: answer for row, answer in batch if not bool(together.env.rows.done[row])}
+        chosen = {row: answer for row, answer in batch if not bool(together.interaction.env.rows.done[row])}
         if not chosen:
             continue
         turns = together.answer(list(chosen), list(chosen.values()))
         for (row, answer), turn in zip(chosen.items(), turns, strict=True):
             assert alone[row].answer([0], [answer]) == [turn]
-            assert (turn.grade is not None) == turn.done == bool(together.env.rows.done[row])
+            assert (turn.grade is not None) == turn.done == bool(together.interaction.env.rows.done[row])
 
 
 def test_what_a_turn_pays_and_every_day_has_its_own():
@@ -82,7 +83,7 @@ def test_what_a_turn_pays_and_every_day_has_its_own():
 
 
 def test_doors_and_rows_that_there_are():
-    env = text_rows(4, TextRules()).env
+    env = text_rows(4, TextRules()).interaction.env
     door, every = TextDoor(env), TextDoor(env).render(range(4))
     assert len(set(every)) == 4 and door.render([2, 0]) == [every[2], every[0]] and door.render([]) == []
     actions, valid = door.parse([], [])
@@ -96,19 +97,19 @@ def test_doors_and_rows_that_there_are():
         door.tool_results(door.text.tools(["all"]), [ToolCall("position")], [0, 1])
     rows = text_rows(4, TextRules())
     rows.answer([0, 1, 2, 3], ["BUY"] * 4)
-    kept = TextDoor(rows.env).render([0, 3])
+    kept = TextDoor(rows.interaction.env).render([0, 3])
     begun(rows, [1, 2], [5, 6], [0, 0])
-    assert TextDoor(rows.env).render([0, 3]) == kept
-    assert rows.env.rows.elapsed.tolist() == [1, 0, 0, 1]
-    assert TextDoor(rows.env).render([1]) != TextDoor(rows.env).render([2])
+    assert TextDoor(rows.interaction.env).render([0, 3]) == kept
+    assert rows.interaction.env.rows.elapsed.tolist() == [1, 0, 0, 1]
+    assert TextDoor(rows.interaction.env).render([1]) != TextDoor(rows.interaction.env).render([2])
     with pytest.raises(IndexError, match="not all in"):
-        rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
+        rows.interaction.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
     silent = vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False)
     # A task that has said nothing about answers has none to offer.
     text = WalkText(REACH_ZERO.build())
     assert text.examples() == () and text.acted(None) is None and TextInterface.random_answer(text, None) == ""
     for call, words in (
-        (lambda: TextRows(silent, TextRules()), "'reach_nothing' has no text"),
+        (lambda: TensorInteraction(silent), "'reach_nothing' has no text"),
         (lambda: text_rows(1, TextRules(tools=("moon",))), "unknown tools moon"),
         (lambda: TextRules(format_penalty=0.1), "format_penalty must be at most 0, got 0"),
         (lambda: TextRules(turns=0), "turns must be at least 1, got 0"),

@@ -11,8 +11,8 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.commands.generate import _long_table
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.correlation import matrices_after
 from vecenv.worldmodel.data.features import observe_history
-from vecenv.worldmodel.data.quantity_correlations import matrices_after
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.return_chain import Joint

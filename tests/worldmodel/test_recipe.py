@@ -9,9 +9,8 @@ import torch
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.commands.training_run import bars_digest
-from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.checkpoint import SHIPPED, load_network
 from vecenv.worldmodel.network.market_network import NetworkSettings
-from vecenv.worldmodel.network.named_weights import SHIPPED
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.training.bar_stage import BarStageSettings
 from vecenv.worldmodel.training.fit import TrainingSettings
@@ -27,7 +26,6 @@ CONSTANTS = {
         "SHRINKAGES": (0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
         **{"CHOICES": 2, "FEWEST": 5, "TOLERANCE": 5e-4},
     },
-    "training.recent": {"YEAR": 252, "YEARS": 5, "FIRST_DAY": 60},
     "training.bar_stage": {
         **{"CHOICES": 8, "CHOICE_STEPS": 100, "READ_BEFORE": 60, "LEAST_DAYS": 16},
         **{"WEIGHT_DECAY": 0.02, "AVERAGE_DECAY": 0.995},
@@ -36,21 +34,25 @@ CONSTANTS = {
     "sampling.stationary": {"WARM_UP": 252, "BURN_IN": 120, "PASTS": 8, "LEAST_DAYS": 120, "PRIOR_DAYS": 60},
     "sampling.generator": {"EPISODE": 252, "RANDOM_PASTS": 16, "CANDIDATES": 8},
     "sampling.splitting": {"KEPT": 4, "LEAST_PROBABILITY": 1e-12, "NORMAL_QUANTILE": 1.96},
-    "sampling.training_market": {"OFTEN": 0.95},
+    "sampling.training_market": {"OFTEN": 0.95, "YEAR": 252, "YEARS": 5, "FIRST_DAY": 60},
     "data.features": {"SLOW_DECAY": 0.99, "MARKET_DECAY": 0.94, "LOWEST_VOLATILITY": 1e-3, "VOLUME_LIMIT": 6.0},
     "network.bar_heads": {"WICK_LOCATION": -1.0, "LEAST_OWN": 1e-3, "MATRICES": (0, 1, 1, 2)},
-    "data.quantity_correlations": {"CORRELATION_STRIDE": 10, "BAR_SHRINKAGE": 0.05},
-    "data.correlation": {"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},
-    "metrics.paths": {"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20},
-    "metrics.dependence": {"ACF_LAGS": 20, "LEVERAGE_LAGS": 10, "LEVERAGE_MEAN_LAGS": 5, "WORST_DAYS": 0.05},
-    "metrics.discriminator_classifiers": {
+    "data.correlation": {
+        **{"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},
+        **{"CORRELATION_STRIDE": 10, "BAR_SHRINKAGE": 0.05},
+    },
+    "validation.returns": {
+        **{"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20, "WORST_DAYS": 0.05, "TAIL_SHARE": 0.01, "WIDE_TAIL_SHARE": 0.025},
+        **{"ACF_LAGS": 20, "LEVERAGE_LAGS": 10, "LEVERAGE_MEAN_LAGS": 5},
+    },
+    "validation.classifiers": {
         **{"TREES": 100, "LEAF": 20, "GRU_HIDDEN": 64, "GRU_LAYERS": 2, "GRU_STEPS": 200, "WEIGHED_BATCH": 256},
         **{"LSTM_HIDDEN": 32, "LSTM_EPOCHS": 20, "BATCH": 64, "LEARNING_RATE": 2e-3},
     },
-    "metrics.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
-    "validation.judge": {"HORIZON": 40, "CONTEXT": 60},
-    "validation.figures": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
-    "validation.sketch": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
+    "validation.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
+    "validation.trial": {"HORIZON": 40, "CONTEXT": 60},
+    "validation.figures": {"HORIZONS": (1, 5, 20), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
+    "validation.picture": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
     "baselines.garch": {"FREEDOM_LIMITS": (2.05, 200.0), "FIT_STEPS": 40, "FIT_TOLERANCE": 0.01},
     "baselines.resampled": {"VOLUME_PULL": 0.1, "EIGENVALUE_FLOOR": 0.01, "MEAN_BLOCK": 20},
 }

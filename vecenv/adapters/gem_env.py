@@ -14,9 +14,11 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.registry import make_spoken
+from vecenv.registry import make_interaction, make_spoken, task_named
 from vecenv.system.files import file_state
-from vecenv.text.turns import TextRows, TextRules, TextTurn
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.tensor_interaction import TensorInteraction
 
 FORMAT_PENALTY = -0.1
 """Default reward of an invalid answer."""
@@ -76,27 +78,39 @@ class GemMarketEnv(gem.Env):
     def __init__(self, task: str, seed: int, rules: TextRules, options: dict[str, Any]) -> None:
         super().__init__()
         self.keywords = {"task": task, "seed": seed, **asdict(rules), **options}
-        scenario = shared_scenario(task, options)
-        self.env = VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
-        self.agent = TextRows(self.env, rules)
-        self._begun = False
+        self.env = _environment(task, seed, options) if task_named(task).interaction is None else None
+        world: Interaction = make_interaction(task, **options) if self.env is None else TensorInteraction(self.env)
+        self.dialogue = Dialogue(world, rules)
+        self._next = Episode(seed, 0)
+        self._outcomes: dict[str, float] = {}
+        self._begun = self._running = False
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the next episode, or the first of a seed, and return its first day and the instructions.
+        """Start the next episode, or the first of a seed, and return its first text and the instructions.
 
         Global random states are neither used nor changed.
 
         Raises:
             ValueError: the seed is not in [0, 2^63).
         """
+        begun = self._begin_world(seed) if self.env is None else self._begin_rows(self.env, seed)
+        self._begun, self._running, self._outcomes = True, not begun.done, dict(begun.outcomes or {})
+        (instructions,) = self.dialogue.instructions([0])
+        return begun.message, {"env_instruction": instructions}
+
+    def _begin_world(self, seed: int | None) -> Turn:
+        if seed is not None and not 0 <= seed < 1 << 63:
+            raise ValueError(f"seed must be in [0, 2^63), got {seed}")
+        name = self._next if seed is None else Episode(seed, 0)
+        self._next = name._replace(index=name.index + 1)
+        return self.dialogue.begin([0], [name])[0]
+
+    def _begin_rows(self, env: VecEnv, seed: int | None) -> Turn:
         if seed is not None:
-            self.env.set_seed(seed, static_seed=True)
+            env.set_seed(seed, static_seed=True)
         else:
-            self.env.restart(torch.ones(1, dtype=torch.bool, device=self.env.device), unplayed=self._begun)
-        self._begun = True
-        (instructions,) = self.agent.instructions([0])
-        ((shown, _),) = self.agent.begin([0])
-        return shown, {"env_instruction": instructions}
+            env.restart(torch.ones(1, dtype=torch.bool, device=env.device), unplayed=self._begun)
+        return self.dialogue.begin([0])[0]
 
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Answer the day, or call a tool; an unreadable answer is an invalid HOLD.
@@ -106,29 +120,33 @@ class GemMarketEnv(gem.Env):
         Raises:
             RuntimeError: `reset` was not called, or the episode is over.
         """
-        if not self._begun or bool(self.env.rows.done[0]):
+        if not self._running:
             raise RuntimeError("reset must be called before step, and after an episode is over")
-        (turn,) = self.agent.answer([0], [action])
-        return turn.shown, turn.reward, turn.terminated, turn.truncated, self._info(turn)
+        (turn,) = self.dialogue.answer([0], [action])
+        self._running = not turn.done
+        return turn.message, turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
-    def _info(self, turn: TextTurn) -> dict[str, Any]:
+    def _info(self, turn: Turn) -> dict[str, Any]:
+        self._outcomes = self._outcomes if turn.outcomes is None else dict(turn.outcomes)
         metrics = {
             "action_is_valid": turn.valid,
             "action_is_effective": turn.acted,
-            "format_penalty": 0.0 if turn.valid else self.agent.rules.format_penalty,
+            "format_penalty": 0.0 if turn.valid else self.dialogue.rules.format_penalty,
             "success": turn.grade is not None and turn.grade > SUCCESS,
         }
         if turn.grade is not None:
             metrics["grade"] = turn.grade
-        if "total_return" in self.env.scenario.outcomes:
-            metrics["total_return"] = float(self.env.info()["total_return"][0])
+        if "total_return" in self._outcomes:
+            metrics["total_return"] = self._outcomes["total_return"]
         return {"metrics": metrics, "metrics_agg_mode": {name: AGGREGATION[name] for name in metrics}}
 
     def sample_random_action(self) -> str:
         """Return a valid random answer, a function of the episode and the day."""
-        rows = self.env.rows
-        draw = Random(f"{int(self.env.seed_tensor)} {int(rows.episode[0])} {int(rows.elapsed[0])}")
-        return self.env.scenario.text.random_answer(draw)
+        place = (*self._next, self.dialogue.moves[0])
+        if self.env is not None:
+            rows = self.env.rows
+            place = (int(self.env.seed_tensor), int(rows.episode[0]), int(rows.elapsed[0]))
+        return self.dialogue.interaction.random_answer(Random(" ".join(map(str, place))))
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> GemMarketEnv:  # noqa: ANN401
         """Return another environment made from the same keywords except those given.
@@ -138,15 +156,23 @@ class GemMarketEnv(gem.Env):
             **kwargs: keywords of `gem_market_env` that differ. With ``same_state`` task and market must not differ.
 
         Raises:
-            ValueError: ``same_state`` with another task or market.
+            ValueError: ``same_state`` with another task or market, or of a conversation without tensors.
         """
         other = gem_market_env(**self.keywords | kwargs)
         if same_state:
+            if self.env is None or other.env is None:
+                raise ValueError("the state of a conversation without tensors cannot be copied")
             if other.env.scenario is not self.env.scenario:
                 raise ValueError("the same state asks for the same task and market")
             other.env.load_state_dict(self.env.state_dict())
-            other.agent.turns, other._begun = list(self.agent.turns), self._begun
+            other.dialogue.turns, other.dialogue.moves = list(self.dialogue.turns), list(self.dialogue.moves)
+            other._begun, other._running, other._outcomes = self._begun, self._running, self._outcomes
         return other
+
+
+def _environment(task: str, seed: int, options: dict[str, Any]) -> VecEnv:
+    scenario = shared_scenario(task, options)
+    return VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
 
 
 def gem_market_env(task: str = "single_stock", seed: int = 0, **options: Any) -> GemMarketEnv:  # noqa: ANN401

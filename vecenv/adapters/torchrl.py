@@ -42,6 +42,7 @@ from vecenv.learn.group_episodes import episode_outcome
 from vecenv.learn.group_objective import EpisodeReward
 from vecenv.registry import make_spoken
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Turn
 
 
 class MarketChatEnv(ChatEnv):
@@ -109,12 +110,12 @@ class MarketChatEnv(ChatEnv):
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
         orders, valid = self.door.parse(answers, self.ids)
-        faults = self.door.faults(answers, valid, self.ids)
+        faults = self.door.reasons(answers, valid, self.ids)
         self._earned += self.worth.steps * self.vec_env.advance(orders).double()
         over = bool(self.vec_env.rows.done.all())
         # Not the full history: a placeholder message would keep TorchRL from reading the next answer.
         days = zip(self.door.render(self.ids), faults, strict=True)
-        turn = _messages(("assistant", "user"), [answers, ["\n".join(filter(None, day)) for day in days]])
+        turn = _messages(("assistant", "user"), [answers, [Turn(text, fault=why).message for text, why in days]])
         told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
         if over:

@@ -22,10 +22,11 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
+from vecenv.language.groups import ConversationGroups, TensorGroups
 from vecenv.language.models import chat_format
-from vecenv.learn.group_episodes import played_accounts, rollout_seed
+from vecenv.learn.group_episodes import rollout_seed
 from vecenv.learn.group_objective import EpisodeReward
-from vecenv.registry import make_spoken
+from vecenv.registry import make_interaction, make_spoken, task_named
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -81,16 +82,16 @@ class TensorMarketRollouts:
             ValueError: a prompt identifies no episode, or an episode does not fit into the context.
         """
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), cast("Any", trainer.processing_class)
-        env = self._environment(len(prompts), trainer.accelerator.process_index, model.device)
-        starts = torch.tensor([_number(prompt) for prompt in prompts], device=env.device)
-        env.reset_starts(starts, rollout_seed(self.seed, self.rollouts))
+        groups = self._groups(len(prompts), trainer.accelerator.process_index, model.device)
+        starts = torch.tensor([_number(prompt) for prompt in prompts], device=model.device)
+        seed = rollout_seed(self.seed, self.rollouts)
         self.rollouts += 1
         chat = chat_format(model, tokenizer, self.config.thinking)
         agent = LanguageAgent(model, chat, replace(self.config, temperature=trainer.temperature))
         was_training = model.training
         model.eval()
         try:
-            accounts = played_accounts(env, lambda: agent.act(env), self.reward, range(env.num_envs))
+            accounts = groups.play(agent, starts, seed, self.reward)
         finally:
             model.train(was_training)
         told: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}
@@ -109,6 +110,13 @@ class TensorMarketRollouts:
             told["env_mask"].append([int(place in drawn) for place in places])
         parts = {name: accounts.parts[name].tolist() for name in OUTCOMES}
         return told | parts | {"episode_reward": accounts.reward.sum(0).tolist()}
+
+    def _groups(self, rows: int, process: int, device: torch.device) -> TensorGroups | ConversationGroups:
+        if task_named(self.task).interaction is None:
+            return TensorGroups(self._environment(rows, process, device), rows)
+        groups = ConversationGroups(make_interaction(self.task, rows, **self.options), self.config, device)
+        groups.env_ids += process * rows
+        return groups
 
     def _environment(self, rows: int, process: int, device: torch.device) -> VecEnv:
         """Return an environment of as many rows, seeded differently from every other process."""

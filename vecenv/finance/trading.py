@@ -27,6 +27,12 @@ def tape_of(env: VecEnv) -> MarketTape:
     return env.scenario.tape  # type: ignore[attr-defined]
 
 
+def required_market(config: Any) -> MarketOptions:  # noqa: ANN401
+    """Return what a config needs of its market: its features and series, and its symbols and scores if it has any."""
+    symbols, scores = getattr(config, "market_symbols", ()) or None, getattr(config, "reads_scores", False)
+    return MarketOptions(symbols=symbols, features=config.features, context=config.context, scores=scores)
+
+
 class _Accounts(Watch):
     """Equity, traded value and cash of every row in currency, and the first row's positions, after each step."""
 
@@ -72,7 +78,7 @@ class Trading(Domain):
         beside_account: outcomes that tables and results show beside the metrics of the account.
     """
 
-    market: Callable[[Any], MarketOptions]
+    market: Callable[[Any], MarketOptions] = required_market
     generator: str = "synthetic"
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"

@@ -1,28 +1,45 @@
-"""Language-model agents: batched generation of one action per row and environment step."""
+"""Language-model agents: batched generation of one message per row and turn, for any world that agents talk to."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeStream, episode_key, open_uniform, random_bits
-from vecenv.core.rows import Rows
-from vecenv.core.scenario import Scenario
+from vecenv.core.random import EpisodeKey, EpisodeStream, episode_key, open_uniform, random_bits
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
+from vecenv.text.dialogue import Answer, Dialogue
 from vecenv.text.door import TextDoor
-from vecenv.text.tool_calls import FAULT, ToolCall, Tools, read_answer, read_call
+from vecenv.text.interaction import Turn
+from vecenv.text.tensor_interaction import TensorInteraction
+from vecenv.text.tool_calls import FAULT
+
+
+@dataclass
+class Progress:
+    """Where the conversations of B rows are.
+
+    Attributes:
+        key: random key of each row's episode. Shape of each word: (B,).
+        days: answers that each row has given in its episode.
+        over: whether each row's episode is over.
+    """
+
+    key: EpisodeKey
+    days: list[int]
+    over: list[bool]
 
 
 class LanguageAgent:
-    """A language model that acts in several rows, with one conversation per row.
+    """A language model that talks in several rows, with one conversation per row.
 
     A row's conversation restarts with its episode. Tokens are sampled with the episode's key. With tools a day takes
     several turns: each tool call is followed by a turn that shows its result, until the model answers. A tool call in
@@ -45,7 +62,7 @@ class LanguageAgent:
         self.calls = Counter[str]()
         self._faults: list[str] = []
         self._context: GenerationContext | None = None
-        self._tools: tuple[Scenario, Tools] | None = None
+        self._rows: tuple[TensorInteraction, Dialogue] | None = None
 
     @property
     def turns(self) -> int:
@@ -59,80 +76,97 @@ class LanguageAgent:
             ValueError: a day exceeds the token budget, a tool is unknown, or the task has no text.
         """
         ids = list(range(env.num_envs)) if self.ids is None else self.ids
-        self.said = self.answer(env, ids)
-        actions, valid = TextDoor(env).parse(self.said, ids)
-        self._faults = TextDoor(env).faults(self.said, valid, ids)
+        if self._rows is None or self._rows[0].env is not env:
+            world = TensorInteraction(env)
+            self._rows = world, Dialogue(world, self.config.turn_rules)
+        door, dialogue = self._rows[0].door, self._rows[1]
+        answers = self._answers(env, ids, door, dialogue)
+        self.said = ["" if answer is None else answer.text for answer in answers]
+        actions, valid = door.parse(self.said, ids)
+        reasons = zip(answers, door.reasons(self.said, valid, ids), strict=True)
+        self._faults = [why and (answer.fault or why) if answer else "" for answer, why in reasons]
         return actions
 
-    def answer(self, env: VecEnv, ids: Sequence[int]) -> list[str]:
-        """Prompt the rows with their day and return the model's answers, empty where an episode is over."""
+    def _answers(self, env: VecEnv, ids: Sequence[int], door: TextDoor, dialogue: Dialogue) -> list[Answer | None]:
+        """Prompt the rows with their day and return the model's answers, None where an episode is over."""
         rows, numbers = env.rows_of(ids)
-        said, tools, door = [""] * len(ids), self._tools_of(env), TextDoor(env)
-        places = (~rows.done).nonzero().squeeze(-1).tolist()
+        answers: list[Answer | None] = [None] * len(ids)
+        progress = Progress(
+            episode_key(env.seed_tensor, env.env_ids[numbers], rows.episode), rows.elapsed.tolist(), rows.done.tolist()
+        )
+        places = [place for place, over in enumerate(progress.over) if not over]
         if not places:
-            return said
-        self._begin(env, ids, (rows.elapsed == 0).tolist(), tools)
-        texts = door.render([ids[place] for place in places])
-        elapsed = rows.elapsed.tolist()
-        for number, place in enumerate(places):
-            # Only where the invalid answer stays in view.
-            if elapsed[place] and self._faults and self._faults[place]:
-                told = f"{texts[number]}\n{self._faults[place]}"
-                texts[number] = told if self.conversations[place].has_room(told) else texts[number]
-        self.calls["days"] += len(places)
-        for turn in range(self.turns):
-            answers = self._say(env, rows, numbers, places, texts, turn)
-            calls: dict[int, ToolCall] = {}
-            for place, text in zip(places, answers, strict=True):
-                call = None if tools is None else read_call(text, self.config.tool_form)
-                said[place] = text if tools is None else read_answer(text, self.config.tool_form)
-                if call is not None:
-                    calls[place] = call
-            places = list(calls)
-            if tools is None or not places or turn + 1 == self.turns:
-                break
-            texts = door.tool_results(tools, list(calls.values()), [ids[place] for place in places])
-            self.calls.update(calls=len(calls), faults=sum(text.startswith(FAULT) for text in texts))
-        return said
+            return answers
+        fresh = [place for place, day in enumerate(progress.days) if day == 0 or len(self.conversations) != len(ids)]
+        self.begin(fresh, dialogue.instructions([ids[place] for place in fresh]), len(ids))
+        shown = door.render([ids[place] for place in places])
+        turns = {
+            place: Turn(text, fault=self._faults[place] if progress.days[place] and self._faults else "")
+            for place, text in zip(places, shown, strict=True)
+        }
 
-    def _tools_of(self, env: VecEnv) -> Tools | None:
-        if not self.config.tools:
-            return None
-        if self._tools is None or self._tools[0] is not env.scenario:
-            self._tools = env.scenario, TextDoor(env).text.tools(self.config.tools)
-        return self._tools[1]
+        def hear(places: Sequence[int], said: Sequence[str]) -> dict[int, Turn]:
+            going_on: dict[int, Turn] = {}
+            for place, heard in zip(places, dialogue.hear([ids[place] for place in places], said), strict=True):
+                if isinstance(heard, Turn):
+                    going_on[place] = heard
+                else:
+                    answers[place] = heard
+            return going_on
 
-    def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool], tools: Tools | None) -> None:
-        begun = [place for place, begins in enumerate(fresh) if begins or len(self.conversations) != len(ids)]
-        if len(begun) == len(ids):
+        self.converse(turns, hear, progress)
+        return answers
+
+    def begin(self, places: Sequence[int], systems: Sequence[str], rows: int) -> None:
+        """Begin the conversations of some of B rows, given their instructions."""
+        if len(places) == rows:
             self.conversations, self._context, self.calls = [], None, Counter()
-        systems = TextDoor(env).instructions([ids[place] for place in begun])
-        if tools is not None:
-            added = tools.instructions(self.config.tool_form, self.turns - 1)
-            systems = [f"{system}\n{added}" for system in systems]
-        for place, system in zip(begun, systems, strict=True):
+        for place, system in zip(places, systems, strict=True):
             self.conversations[place : place + 1] = [Conversation(self.chat, self.config, system)]
 
-    def _say(
-        self, env: VecEnv, rows: Rows, numbers: Tensor, places: Sequence[int], texts: Sequence[str], turn: int
-    ) -> list[str]:
-        days = rows.elapsed.tolist()
-        asked = [self.conversations[place] for place in places]
+    def converse(
+        self,
+        turns: Mapping[int, Turn],
+        hear: Callable[[Sequence[int], Sequence[str]], Mapping[int, Turn]],
+        progress: Progress,
+    ) -> None:
+        """Let the model answer turns by place, one batched generation for all, until ``hear`` returns no more turns.
+
+        ``hear`` is given places and the model's messages; it keeps ``progress`` up to date.
+        """
+        called = [0] * len(progress.days)
+        while turns:
+            places = list(turns)
+            self.calls["days"] += sum(not called[place] for place in places)
+            texts = [self._question(place, turns[place]) for place in places]
+            said = self._say(progress, places, texts, called)
+            turns = hear(places, said)
+            results = {place: turn.shown for place, turn in turns.items() if turn.outcomes is None}
+            self.calls.update(calls=len(results), faults=sum(text.startswith(FAULT) for text in results.values()))
+            called = [called[place] + 1 if place in results else 0 for place in range(len(called))]
+
+    def _question(self, place: int, turn: Turn) -> str:
+        # Only where the invalid answer stays in view.
+        heard = turn.valid or self.conversations[place].has_room(turn.message)
+        return turn.message if heard else turn.shown
+
+    def _say(self, progress: Progress, places: Sequence[int], texts: Sequence[str], called: Sequence[int]) -> list[str]:
+        asked, days = [self.conversations[place] for place in places], progress.days
         added = dict(zip(places, ask_all(asked, texts, [days[place] for place in places]), strict=True))
         if self._context is None or None in added.values():
             self._context = GenerationContext(self.model, len(days), self.chat.pad)
             # A new cache re-reads all running conversations, also of rows that do not generate now.
-            going_on = (~rows.done).nonzero().squeeze(-1).tolist()
+            going_on = (place for place, over in enumerate(progress.over) if not over)
             heard = [place for place in going_on if self.conversations[place].segments]
             added = {place: self.conversations[place].segments[-1].tokens for place in heard}
         self._context.read([added.get(place) or [] for place in range(len(days))])
-        active = torch.zeros_like(rows.done)
+        config, device = self.config, progress.key.episode.device
+        active = torch.zeros(len(days), dtype=torch.bool, device=device)
         active[places] = True
-        config = self.config
-        key = episode_key(env.seed_tensor, env.env_ids[numbers], rows.episode)
-        first = (rows.elapsed * self.turns + turn) * config.answer_tokens
+        turn = torch.tensor([day * self.turns + done for day, done in zip(days, called, strict=True)], device=device)
+        first = turn * config.answer_tokens
         written = self._context.write(
-            lambda token: open_uniform(random_bits(key, EpisodeStream.ACTION, first + token)[0]),
+            lambda token: open_uniform(random_bits(progress.key, EpisodeStream.ACTION, first + token)[0]),
             *(self.chat.stop, config.answer_tokens, config.temperature, active),
         )
         columns = (written.tokens[active], written.log_prob[active], written.mask[active].sum(-1))

@@ -8,6 +8,7 @@ from typing import Annotated
 from vecenv.learn.group_objective import GroupConfig
 from vecenv.learn.runs import Frames
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Within
+from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import Form
 
 
@@ -39,6 +40,11 @@ class AnswerConfig(Settings):
             raise ValueError(
                 f"answer_tokens {self.answer_tokens} must be fewer than context_tokens {self.context_tokens}"
             )
+
+    @property
+    def turn_rules(self) -> TextRules:
+        """Rules of turns for an agent that weighs rewards and grades itself."""
+        return TextRules(grade=0.0, steps=1.0, tools=self.tools, tool_form=self.tool_form, turns=self.turns)
 
     def inapplicable(self) -> dict[str, str]:
         return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")

@@ -18,11 +18,11 @@ from transformers import PreTrainedModel
 
 from vecenv.core.capabilities import schedule_of
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
 from vecenv.language.conversation import Segment
+from vecenv.language.groups import ConversationGroups, TensorGroups
 from vecenv.language.log_probs import (
     TokenTable,
     counted_tokens,
@@ -34,8 +34,7 @@ from vecenv.language.log_probs import (
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
 from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.domain import outcomes
-from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, refilled, rollout_seed, step_credit
+from vecenv.learn.group_episodes import EpisodeAccounts, audit, refilled, rollout_seed, step_credit
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo import check_groups, check_same_rules, check_whole_worlds
 from vecenv.learn.runs import (
@@ -47,6 +46,7 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
+from vecenv.text.interaction import Interaction
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
 
@@ -61,8 +61,9 @@ class LanguageEpisodes(EpisodeAccounts):
 class LanguageGRPO:
     """The learner; `vecenv.learn.runs.run` runs it.
 
-    The model is trained in place, parameters with ``requires_grad`` only. All rows of ``env``, whose actions are order
-    lists, restart at every rollout. The model plays the first ``rows``, the agent ``others`` the groups after them.
+    The model is trained in place, parameters with ``requires_grad`` only. All rows of ``env``, an environment whose
+    actions are order lists or a world without tensors, restart at every rollout. Of an environment the model plays the
+    first ``rows``, the agent ``others`` the groups after them.
 
     Raises:
         ValueError: rows are not whole groups, rules differ by episode, the task has no text or no maximum episode
@@ -71,24 +72,29 @@ class LanguageGRPO:
 
     def __init__(
         self,
-        env: VecEnv,
+        env: VecEnv | Interaction,
         model: PreTrainedModel,
         chat: ChatFormat,
         config: LanguageConfig,
         group_size: int,
         others: Agent | None = None,
     ) -> None:
-        scenario = env.scenario
-        if scenario.text is None:
-            raise ValueError(f"task {scenario.name!r} has no text")
-        self.env, self.model, self.chat, self.config, self.group_size = env, model, chat, config, group_size
-        if schedule_of(scenario, env.num_envs) is not None:
-            raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
-        self.days = check_same_rules(env)
-        self.rows = env.num_envs if config.groups is None else config.groups * group_size
-        check_groups(env.num_envs, group_size, config)
-        check_groups(self.rows, group_size, config)
-        check_whole_worlds(env, group_size)
+        self.model, self.chat, self.config, self.group_size = model, chat, config, group_size
+        self.groups: TensorGroups | ConversationGroups
+        self.env: VecEnv | ConversationGroups
+        if isinstance(env, VecEnv):
+            self.days = _checked_days(env)
+            self.rows = env.num_envs if config.groups is None else config.groups * group_size
+            self.env, self.groups = env, TensorGroups(env, self.rows, others)
+            check_groups(env.num_envs, group_size, config)
+            check_groups(self.rows, group_size, config)
+            check_whole_worlds(env, group_size)
+        else:
+            self.rows = env.num_rows
+            self.env = self.groups = ConversationGroups(env, config, model.device)
+            self.days = self.groups.longest
+            check_groups(self.rows, group_size, config)
+        env = self.env
         if self.rows > env.num_envs:
             raise ValueError(f"the model cannot play {config.groups} of {env.num_envs // group_size} groups")
         if (self.rows < env.num_envs) != (others is not None):
@@ -96,7 +102,6 @@ class LanguageGRPO:
         longest = longest_context(model)
         if longest is not None and config.context_tokens > longest:
             raise ValueError(f"context_tokens {config.context_tokens} are more than the model's {longest}")
-        self.others = others
         self.agent = LanguageAgent(model, chat, config, range(self.rows))
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, config.learning_rate, weight_decay=0.0)
@@ -152,7 +157,7 @@ class LanguageGRPO:
         started = time.perf_counter()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
-        told = outcomes(self.env, self._own_rows(), torch.arange(self.rows, device=self.env.device))
+        told = self.groups.outcomes()
         with_spread, refills = refilled(episodes, self.collect, self.config, self.group_size)
         collected = time.perf_counter() - started
         metrics = self._learn(episodes)
@@ -162,25 +167,12 @@ class LanguageGRPO:
         return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
 
     def collect(self) -> LanguageEpisodes:
-        env = self.env
-        env.reset_groups(env.num_envs // self.group_size, self.group_size, rollout_seed(self.first_seed, self.rollouts))
+        env, seed = self.env, rollout_seed(self.first_seed, self.rollouts)
+        # Members of a group, and agents of a world, share the start.
+        starts = torch.arange(env.num_envs, device=env.device) // self.group_size
         self.rollouts += 1
-        accounts = played_accounts(env, self._actions, self.config.reward, range(self.rows))
+        accounts = self.groups.play(self.agent, starts, seed, self.config.reward)
         return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
-
-    def _own_rows(self) -> Rows:
-        return self.env.rows_of(range(self.rows))[0]
-
-    def _actions(self) -> Tensor:
-        """Return the order lists of all rows. Shape: (N, M, 3)."""
-        own = self.agent.act(self.env)
-        if self.others is None:
-            return own
-        action = self.others.act(self.env).clone()
-        if action.shape[1:] != own.shape[1:]:
-            raise ValueError(f"others order {tuple(action.shape[1:])} a row, the model {tuple(own.shape[1:])}")
-        action[: self.rows] = own
-        return action
 
     def _learn(self, episodes: LanguageEpisodes) -> Metrics:
         config = self.config
@@ -262,6 +254,16 @@ class LanguageGRPO:
             told["tool_calls"] = calls["calls"] / calls["days"]
             told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
         return told
+
+
+def _checked_days(env: VecEnv) -> int:
+    """Return the steps of the longest episode of an environment whose groups can be compared."""
+    scenario = env.scenario
+    if scenario.text is None:
+        raise ValueError(f"task {scenario.name!r} has no text")
+    if schedule_of(scenario, env.num_envs) is not None:
+        raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
+    return check_same_rules(env)
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401

@@ -15,10 +15,20 @@ from typing import Any, Literal
 GROUP = "vecenv.learners"
 
 SHIPPED = tuple(
-    metadata.EntryPoint(name, f"vecenv.learn.{name}:ALGORITHM", GROUP)
-    for name in ("ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg", "exact", "grpo")
+    metadata.EntryPoint(name, f"vecenv.learn.{home}", GROUP)
+    for name, home in {
+        "ppo": "ppo:ALGORITHM",
+        "cppo": "cppo:ALGORITHM",
+        "a2c": "a2c:ALGORITHM",
+        "dqn": "dqn:ALGORITHM",
+        "sac": "sac:ALGORITHM",
+        "td3": "td3:ALGORITHM",
+        "ddpg": "td3:DDPG_ALGORITHM",
+        "exact": "exact:ALGORITHM",
+        "grpo": "grpo:ALGORITHM",
+    }.items()
 )
-"""Algorithms of the package, each in its own file."""
+"""Algorithms of the package, each in its own file, but that DDPG is in TD3's."""
 
 Learned = Literal["one choice", "numbers", "any"]
 

@@ -42,7 +42,7 @@ from vecenv.core.rows import hollow, select_rows
 from vecenv.learn import Algorithm
 from vecenv.learn.learner import Trained
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.returns import discounted_sums
+from vecenv.learn.returns import ALONE, Reduction, discounted_sums
 from vecenv.learn.runs import Metrics, run
 from vecenv.system.settings import Fraction, NotNegative, Positive
 
@@ -115,11 +115,12 @@ def trajectory_returns(so_far: Tensor, done: Tensor, following: Tensor) -> Tenso
     return returns
 
 
-def mean_return(returns: Tensor, done: Tensor) -> Tensor:
+def mean_return(returns: Tensor, done: Tensor, reduction: Reduction = ALONE) -> Tensor:
     """Return the mean over the trajectories of a rollout, those that it cuts included. Shapes: (T, ..., N) -> (...)."""
     last = done.clone()
     last[-1] = True
-    return torch.where(last, returns, 0.0).sum((0, -1)) / last.sum((0, -1))
+    together, count = reduction.total([torch.where(last, returns, 0.0).sum((0, -1)), last.sum((0, -1))])
+    return together / count
 
 
 def shortfall_penalty(
@@ -238,7 +239,7 @@ class CPPO(PPO):
         penalty = shortfall_penalty(returns, nu, multiplier, config.alpha, unit, cap)
         flags = (penalty.short.float(), penalty.capped.float())
         shares = (flag.unflatten(1, shape).mean((0, -1)) for flag in flags)
-        mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape))
+        mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape), self.reduction)
         self.told = torch.stack([mean, self.nu, self.multiplier, *shares], -1)
         return advantages - penalty.amount
 

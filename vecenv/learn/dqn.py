@@ -163,20 +163,20 @@ class DQN(OffPolicyLearner[DQNConfig]):
 
     def collect(self) -> None:
         self.epsilon.fill_(self._share_of_random())
-        self.collector.rollout()
+        super().collect()
 
     def taken(self) -> Tensor:
         return self.collector.actions.view(*self.collector.reward.shape, 1)
 
     def learn(self) -> Metrics:
-        return super().learn() | {"epsilon": self._share_of_random()}
+        return self.minimise(self.drawn()) | {"epsilon": self._share_of_random()}
 
     def _share_of_random(self) -> float:
         return self.config.epsilon(self.update_number / self.num_updates)
 
     def values(self, parameters: list[Tensor], inputs: Tensor) -> Tensor:
         """Return the values of all choices from normalised observations. Shapes: (B, inputs) -> (B, K)."""
-        actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
+        actor, critic = self.parted(parameters)
         outputs = self.network.actor_outputs(actor, inputs)
         return duelling_values(self.network.value(critic, inputs), outputs) if self.config.duelling else outputs
 

@@ -28,7 +28,7 @@ from vecenv.core.rows import Rows, leaves, owned, with_leaves
 from vecenv.learn import Algorithm
 from vecenv.learn.domain import rollout_metrics
 from vecenv.learn.heads import clamp_inward
-from vecenv.learn.learner import NetworkLearner, Trained
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.runs import Metrics, checked_losses, run
 from vecenv.system.settings import Count, PositiveShare
@@ -51,14 +51,15 @@ class ExactConfig(NetworkConfig):
 
 
 class Window(NamedTuple):
-    """Steps that were played, T of N sub-environments; each row's mean reward is differentiable in the actor."""
+    """Steps that an actor played, T of N sub-environments; each row's mean reward is differentiable in the actor."""
 
+    actor: list[Tensor]
     reward: Tensor
     observation: Tensor
     rows: Rows
 
 
-class Exact(NetworkLearner[ExactConfig]):
+class Exact(Learner[ExactConfig]):
     """Learner by the exact gradient; `train` runs it. `vecenv.registry.Task.smooth` returns the config that it needs.
 
     Raises:
@@ -118,20 +119,24 @@ class Exact(NetworkLearner[ExactConfig]):
         size = [self.config.num_steps, self.env.num_envs]
         rows = with_leaves(self.env.rows, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
         self.env.rows = owned(with_leaves(self.env.rows, played[-1]))
-        return Window(torch.stack(rewards).mean(0), torch.cat(seen), rows)
+        return Window(actor, torch.stack(rewards).mean(0), torch.cat(seen), rows)
 
     def prepare(self) -> None:
-        self.add_observations(self._window(self.actor).observation)
+        self.window = self._window(self.actor)
+        self.update_moments()
 
-    def make_update(self) -> Metrics:
+    def collect(self) -> None:
         with torch.enable_grad():
             # The same memory as leaves of a graph, so that the parameters themselves stay plain tensors.
-            actor = [parameter.detach().requires_grad_() for parameter in self.actor]
-            window = self._window(actor)
-            rewards = window.reward
-            worst = max(1, round(self.config.worst * len(rewards)))
+            self.window = self._window([parameter.detach().requires_grad_() for parameter in self.actor])
+
+    def learn(self) -> Metrics:
+        rewards = self.window.reward
+        worst = max(1, round(self.config.worst * len(rewards)))
+        with torch.enable_grad():
             objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
-            gradients = torch.autograd.grad(-objective, actor, allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(-objective, self.window.actor, allow_unused=True, materialize_grads=True)
+        gradients = self.reduction.mean(found)
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         # Read at once: each number that is read waits for the device.
         told = torch.stack([rewards.mean().detach(), objective.detach(), norm]).tolist()
@@ -141,9 +146,15 @@ class Exact(NetworkLearner[ExactConfig]):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient * factor)
         self.optimiser.step()
-        self.add_observations(window.observation)
-        metrics = dict(zip(("reward", "objective", "gradient_norm"), told, strict=True))
-        return metrics | rollout_metrics(self.env, window.rows)
+        return dict(zip(("reward", "objective", "gradient_norm"), told, strict=True))
+
+    def episode_metrics(self) -> Metrics:
+        return rollout_metrics(self.env, self.window.rows)
+
+    def update_moments(self) -> None:
+        self.add_observations(self.window.observation)
+        # Its rows are many, and the next ones take their place.
+        del self.window
 
 
 def train(

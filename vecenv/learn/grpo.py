@@ -66,7 +66,7 @@ class GRPO(Learner[GRPOConfig]):
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
         check_groups(env.num_envs, group_size, config)
         check_whole_worlds(env, group_size)
-        super().__init__(env, config, check_same_rules(env), units=env.num_envs, with_critic=False)
+        super().__init__(env, config, check_same_rules(env), with_critic=False, units=env.num_envs)
         # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)
         self.group_size = group_size
@@ -80,7 +80,7 @@ class GRPO(Learner[GRPOConfig]):
     def start_from(
         self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
     ) -> None:
-        """Extend `NetworkLearner.start_from` by the reference policy, which is the initial one."""
+        """Extend `Learner.start_from` by the reference policy, which is the initial one."""
         super().start_from(actor, critic, moments, running)
         for own, initial in zip(self.reference, actor, strict=True):
             own.copy_(initial)
@@ -99,7 +99,7 @@ class GRPO(Learner[GRPOConfig]):
 
     def collect(self) -> None:
         self.env.reset_groups(self.num_groups, self.group_size, rollout_seed(self.first_seed, self.rollouts))
-        self.collector.rollout()
+        super().collect()
         self.rollouts += 1
 
     def learn(self) -> Metrics:
@@ -142,6 +142,7 @@ class GRPO(Learner[GRPOConfig]):
         return log_prob, entropy
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return whole episodes. Shape: (T, N, ...)."""
         return tensor[:, index]
 
     def objective(

@@ -1,11 +1,11 @@
-"""Base classes of learners: actor network, optimiser and checkpoints; rollouts and minibatch optimisation."""
+"""The base class of learners: networks, optimiser, moments and state; rollouts, and optimiser steps on minibatches."""
 
 from __future__ import annotations
 
 import copy
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -20,7 +20,7 @@ from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.domain import episode_metrics
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.policies import ActorPolicy, make_network
-from vecenv.learn.returns import RunningMoments, batch_moments, table_moments
+from vecenv.learn.returns import ALONE, Reduction, RunningMoments, batch_moments, table_moments
 from vecenv.learn.runs import (
     Metrics,
     check_resumable,
@@ -45,8 +45,20 @@ class LearnerConfig(NetworkConfig):
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
-class NetworkLearner(ABC, Generic[Config]):
+class Learner(ABC, Generic[Config]):
     """A learner with an actor network, and its state; `run` runs it, which advances the rows of ``env``.
+
+    An update collects a rollout, learns from it, and adds what was seen to the running moments that scale the inputs of
+    the next one. An algorithm writes `collect`, `learn` and what it remembers beside (`state_dict`). Most make some
+    epochs of minibatch steps (`minimise`) along the gradient of an `objective`.
+
+    Args:
+        env: whose rows advance.
+        config: settings.
+        num_steps: of a rollout, T.
+        with_critic: train the network's critic too.
+        units: number of steps or episodes by which a batch is shuffled and split, a multiple of the minibatches; 0 for
+            a learner that plays by itself, without a collector.
 
     Raises:
         TypeError: there is no head for the environment's actions.
@@ -59,8 +71,14 @@ class NetworkLearner(ABC, Generic[Config]):
     adam_epsilon = 1e-5
     """Added to the root of Adam's second moments: small beside gradients of advantages, whose deviation is 1."""
 
-    def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool) -> None:
-        self.env, self.config = env, config
+    loss_metrics: Sequence[str] = ()
+    """Names of the metrics that `objective` returns with the loss; early stopping needs ``approx_kl`` among them."""
+
+    reduction: Reduction = ALONE
+    """Of gradients and moments over ranks that train one policy, each on its own rows; set before the first update."""
+
+    def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool, units: int = 0) -> None:
+        self.env, self.config, self.units = env, config, units
         self.batch_size = num_steps * env.num_envs // self.num_members
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
@@ -71,11 +89,20 @@ class NetworkLearner(ABC, Generic[Config]):
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
+        self.gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=self.adam_epsilon, fused=True)
         shape = self.moments_shape()
         self.observation_moments = RunningMoments(shape, device)
         # The moments at the start of the update, in float32 for the fused step.
         self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
+        # Before the collector, which binds the parameter tensors.
+        self.schedule = schedule_of(env.scenario, env.num_envs) if units else None
+        if self.schedule is not None:
+            env.follow(self.schedule)
+        if units:
+            self.collector = FusedCollector(env, self.collecting_policy(), num_steps)
+            self.generator = torch.Generator(device)
+            self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
     def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         return self.initial_parameters(torch.Generator().manual_seed(self.config.seed))
@@ -87,28 +114,24 @@ class NetworkLearner(ABC, Generic[Config]):
         """Return parameters of actor and critic of one policy: by default those of the network."""
         return self.network.initial_parameters(generator, self.env.device)
 
+    def parted(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return those of the actor and those of the critic of `parameters`, or of tensors like them."""
+        return [*parameters[: len(self.actor)]], [*parameters[len(self.actor) :]]
+
+    def collecting_policy(self) -> Policy:
+        return ActorPolicy(self.network, self.moments, self.actor)
+
+    def collect(self) -> None:
+        """Play what one update learns from: by default a rollout of the collector."""
+        self.collector.rollout()
+
     @abstractmethod
-    def make_update(self) -> Metrics:
-        """Make all optimiser steps of one update, and return metrics; the moments are those of earlier updates."""
-
-    def prepare(self) -> None:
-        """Add observations to the moments before the first update, so that its policy sees scaled inputs too."""
-
-    def start_from(
-        self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
-    ) -> None:
-        """Copy an initial policy, of the forms of one's own; `vecenv.learn.policies.start_from` checks them.
-
-        The first rollout is added to the running moments.
-        """
-        own, given = [*self.parameters, *self.moments], [*actor, *critic, *moments]
-        for tensor, initial in zip(own, given, strict=True):
-            tensor.copy_(initial)
-        self.observation_moments.load_state_dict(running)
+    def learn(self) -> Metrics:
+        """Make all optimiser steps of one update on what was collected, and return metrics."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
-        return {
+        state = {
             **origin(self.config, self.env),
             "update": self.update_number,
             "actor": [parameter.clone() for parameter in self.actor],
@@ -118,6 +141,9 @@ class NetworkLearner(ABC, Generic[Config]):
             "observation_moments": self.observation_moments.state_dict(),
             "environment": self.env.state_dict(),
         }
+        if self.units:
+            state["schedule"] = None if self.schedule is None else self.schedule.state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`, bit for bit.
@@ -140,6 +166,21 @@ class NetworkLearner(ABC, Generic[Config]):
         # It would go on in the memory of the state that it is given.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.observation_moments.load_state_dict(state["observation_moments"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+            self.env.write_params(self.schedule.params())
+
+    def start_from(
+        self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
+    ) -> None:
+        """Copy an initial policy, of the forms of one's own; `vecenv.learn.policies.start_from` checks them.
+
+        The first rollout is added to the running moments.
+        """
+        own, given = [*self.parameters, *self.moments], [*actor, *critic, *moments]
+        for tensor, initial in zip(own, given, strict=True):
+            tensor.copy_(initial)
+        self.observation_moments.load_state_dict(running)
 
     @torch.no_grad()
     def update(self) -> Metrics:
@@ -153,113 +194,16 @@ class NetworkLearner(ABC, Generic[Config]):
         seconds = time.perf_counter() - started
         return progress_metrics(self, self.batch_size, seconds, rate) | metrics
 
-    def add_observations(self, observation: Tensor) -> None:
-        """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
-        if self.config.normalise_observations:
-            self.observation_moments.update(self.network.samples(observation))
-            self.take_moments()
-
-    def take_moments(self) -> None:
-        """Scale the inputs of the next update by the running moments."""
-        self.moments[0].copy_(self.observation_moments.mean)
-        self.moments[1].copy_(self.observation_moments.deviation())
-
-
-AnyLearner = TypeVar("AnyLearner", bound=NetworkLearner[Any])
-
-
-@dataclass(frozen=True)
-class Trained(Generic[AnyLearner]):
-    """A learner of a tensor policy after `run`, and the metrics of every update of that call."""
-
-    learner: AnyLearner
-    metrics: list[Metrics]
-
-    def policy(self, deterministic: bool = True) -> ActorPolicy:
-        """Return the trained actor for a `FusedCollector`."""
-        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
-
-
-class Learner(NetworkLearner[Config], Generic[Config]):
-    """A learner that samples actions; `run` runs it. Errors are those of `NetworkLearner`.
-
-    An update collects T steps of N sub-environments, makes some epochs of minibatch steps on them, and adds the
-    observations to the running moments that scale those of the next one. ``units`` is the number of steps or episodes
-    by which the batch is shuffled and split; a multiple of the minibatches.
-    """
-
-    loss_metrics: Sequence[str]
-    """Names of the metrics that `objective` returns with the loss; early stopping needs ``approx_kl`` among them."""
-
-    def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
-        super().__init__(env, config, num_steps, with_critic)
-        self.units = units
-        # Before the collector, which binds the parameter tensors.
-        self.schedule = schedule_of(env.scenario, env.num_envs)
-        if self.schedule is not None:
-            env.follow(self.schedule)
-        self.collector = FusedCollector(env, self.collecting_policy(), num_steps)
-        self.generator = torch.Generator(env.device)
-        self.gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
-
-    def collecting_policy(self) -> Policy:
-        return ActorPolicy(self.network, self.moments, self.actor)
-
-    def constants(self) -> list[Tensor]:
-        """Return tensors that `objective` reads whole, beside the minibatch, as they are at each step; mostly none."""
-        return []
-
-    def clipped_together(self) -> list[int]:
-        """Return the sizes of the groups of parameters, in their order, whose gradients have one norm: mostly one."""
-        return [len(self.parameters)]
-
-    def before_step(self, number: int) -> None:
-        """Choose what an optimiser step changes, with its number in the run, from 1; mostly all.
-
-        A parameter without ``grad`` keeps its value and the optimiser's moments of it.
-        """
-
-    def after_step(self, number: int) -> None:
-        """Follow up on an optimiser step, with its number in the run, from 1; mostly nothing."""
-
-    @abstractmethod
-    def collect(self) -> None:
-        """Fill the collector's buffers with a rollout."""
-
-    @abstractmethod
-    def learn(self) -> Metrics:
-        """Make all optimiser steps of one update on the rollout, and return metrics."""
-
-    @abstractmethod
-    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the units ``index`` of one of the batch's tensors."""
-
-    @abstractmethod
-    def objective(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Return the loss to minimise and `loss_metrics` for a minibatch.
-
-        Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the action mask,
-        None to allow all; the minibatch of the tensors that follow what was seen in the batch of `minimise`; and the
-        `constants`.
-        """
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"schedule": None if self.schedule is None else self.schedule.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.schedule is not None:
-            self.schedule.load_state_dict(state["schedule"])
-            self.env.write_params(self.schedule.params())
-
     def prepare(self) -> None:
+        """Add observations to the moments before the first update, so that its policy sees scaled inputs too."""
         self.collect()
         self.update_moments()
 
     def make_update(self) -> Metrics:
+        """Collect, learn, tell of the episodes that ended, and add what was seen to the moments of the next update."""
         self.collect()
-        self.seed_shuffles()
+        if self.units:
+            self.seed_shuffles()
         metrics = self.learn()
         metrics |= self.episode_metrics()
         if self.schedule is not None:
@@ -283,17 +227,40 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             own, rows = seen
             table = references.table(self.env.engine.bound())
             parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
-            self.observation_moments.merge(len(rows), *(references.joined(*pair) for pair in parts))
+            found = len(rows), *(references.joined(*pair) for pair in parts)
+            self.observation_moments.merge(*self.reduction.moments(*found))
             self.take_moments()
 
-    def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
-        """Make the optimiser steps of one update and return the means of the loss metrics.
+    def add_observations(self, observation: Tensor) -> None:
+        """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
+        if self.config.normalise_observations:
+            self.observation_moments.update(self.network.samples(observation), self.reduction)
+            self.take_moments()
 
-        The batch is what was seen, as in the collector's `seen`, then the further tensors of `objective`. No further
-        epoch is made once the mean ``approx_kl`` of one exceeds ``largest_kl``. A loss that is not finite raises a
-        FloatingPointError.
+    def take_moments(self) -> None:
+        """Scale the inputs of the next update by the running moments."""
+        self.moments[0].copy_(self.observation_moments.mean)
+        self.moments[1].copy_(self.observation_moments.deviation())
+
+    def objective(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return the loss to minimise and `loss_metrics` for a minibatch.
+
+        Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the action mask,
+        None to allow all; the minibatch of the tensors that follow what was seen in the batch of `minimise`; and the
+        constants of `minimise`.
         """
-        return self.named(self.loss_metrics, self.optimise(batch, largest_kl), len(self.loss_metrics))
+        raise NotImplementedError(f"{type(self).__name__} has no objective to minimise")
+
+    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return the units ``index`` of one of the batch's tensors."""
+        return tensor[index]
+
+    def minimise(self, batch: list[Tensor], **how: Any) -> Metrics:  # noqa: ANN401
+        """Make the optimiser steps of one update, as `optimise`, and return the means of the loss metrics.
+
+        A loss that is not finite raises a FloatingPointError.
+        """
+        return self.named(self.loss_metrics, self.optimise(batch, **how), len(self.loss_metrics))
 
     def named(self, names: Sequence[str], values: Tensor, losses: int = 0) -> Metrics:
         """Return metrics by name, of which so many first ones are losses, which are finite. Shape: (names,)."""
@@ -301,21 +268,47 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         checked_losses(self, told[:losses])
         return dict(zip(names, told, strict=True))
 
-    def optimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Tensor:
-        """Make the optimiser steps of `minimise`, and return the means of the metrics. Shape: `losses_shape`."""
+    def optimise(
+        self,
+        batch: list[Tensor],
+        *,
+        constants: Sequence[Tensor] = (),
+        clipped: Sequence[int] = (),
+        largest_kl: float | None = None,
+        before: Callable[[int], object] | None = None,
+        after: Callable[[int], object] | None = None,
+    ) -> Tensor:
+        """Make the optimiser steps of one update, and return the means of the metrics. Shape: `losses_shape`.
+
+        Args:
+            batch: what was seen, as in the collector's `seen`, then the further tensors of `objective`.
+            constants: tensors that `objective` reads whole after those, as they are at each step.
+            clipped: sizes of the groups of parameters, in their order, whose gradients have one norm; by default one.
+            largest_kl: no further epoch is made once the mean ``approx_kl`` of one exceeds it.
+            before: called before each optimiser step, after its gradients, with its number in the run, from 1. A
+                parameter whose ``grad`` it takes away keeps its value and the optimiser's moments of it.
+            after: called after each optimiser step with that number.
+        """
         config = self.config
-        shared = [*self.parameters, *self.moments, *self._market(), *self.constants(), *batch]
+        self._counts = len(constants), [*clipped] or [len(self.parameters)]
+        shared = [*self.parameters, *self.moments, *self._market(), *constants, *batch]
         steps = torch.zeros(config.epochs, config.minibatches, *self.losses_shape(), device=self.env.device)
         first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
             for minibatch, index in enumerate(self.shuffled()):
                 number = first + epoch * config.minibatches + minibatch + 1
                 self._gradients([*shared, index], [*self.gradients, steps[epoch, minibatch]])
-                self.before_step(number)
+                if self.reduction.ranks > 1:
+                    torch._foreach_copy_(self.gradients, self.clipped(self.reduction.mean(self.gradients)))
+                if before is not None:
+                    before(number)
                 self.optimiser.step()
-                self.after_step(number)
-            if largest_kl is not None and steps[epoch, :, self.loss_metrics.index("approx_kl")].mean() > largest_kl:
-                break
+                if after is not None:
+                    after(number)
+            if largest_kl is not None:
+                (kl,) = self.reduction.mean([steps[epoch, :, self.loss_metrics.index("approx_kl")].mean()])
+                if kl > largest_kl:
+                    break
         return steps[: epoch + 1].mean((0, 1))
 
     def losses_shape(self) -> tuple[int, ...]:
@@ -334,7 +327,10 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         return [] if self.collector.references is None else self.env.engine.inputs
 
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
-        """Return clipped gradients and metrics of a minibatch; the last tensor is the index of its units."""
+        """Return gradients and metrics of a minibatch; the last tensor is the index of its units.
+
+        The gradients are clipped, unless they are reduced over ranks before.
+        """
         remaining = list(tensors)
 
         def take(count: int) -> list[Tensor]:
@@ -343,15 +339,17 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             return taken
 
         parameters, (mean, deviation), market = take(len(self.parameters)), take(2), take(len(self._market()))
-        constants = take(len(self.constants()))
+        constants = take(self._counts[0])
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
         seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
         observation = self.collector.whole(seen, market)
-        gradients, metrics = self.clipped_gradients(parameters, mean, deviation, observation, others, constants)
+        gradients, metrics = self.gradients_of(parameters, mean, deviation, observation, others, constants)
+        if self.reduction.ranks == 1:
+            gradients = self.clipped(gradients)
         return [*gradients, metrics]
 
-    def clipped_gradients(
+    def gradients_of(
         self,
         parameters: list[Tensor],
         mean: Tensor,
@@ -360,16 +358,34 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         others: list[Tensor],
         constants: list[Tensor],
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the clipped gradients and the metrics of a minibatch; ``others`` are what `objective` takes of it."""
+        """Return the gradients and the metrics of a minibatch; ``others`` are what `objective` takes of it."""
         observation = observation.flatten(0, -2)
         allowed = self.network.mask(observation)
-        gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
+        return torch.func.grad(self.objective, has_aux=True)(
             parameters, self.network.normalised(observation, mean, deviation), allowed, *others, *constants
         )
+
+    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Return gradients of the largest norm that is allowed, or less, in each group of parameters."""
         clipped: list[Tensor] = []
-        for count in self.clipped_together():
+        for count in self._counts[1]:
             group = gradients[len(clipped) : len(clipped) + count]
             norm = torch.stack([gradient.square().sum() for gradient in group]).sum().sqrt()
             factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
             clipped += [gradient * factor for gradient in group]
-        return clipped, metrics
+        return clipped
+
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner[Any])
+
+
+@dataclass(frozen=True)
+class Trained(Generic[AnyLearner]):
+    """A learner of a tensor policy after `run`, and the metrics of every update of that call."""
+
+    learner: AnyLearner
+    metrics: list[Metrics]
+
+    def policy(self, deterministic: bool = True) -> ActorPolicy:
+        """Return the trained actor for a `FusedCollector`."""
+        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)

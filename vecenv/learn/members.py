@@ -23,7 +23,7 @@ from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.runs import Metrics, origin, update_seed
+from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 
 
 def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         place = (order // each) * self.env.num_envs + first + order % each
         return place.view(self.num_members, self.config.minibatches, -1).movedim(1, 0).contiguous()
 
-    def clipped_gradients(
+    def gradients_of(
         self,
         parameters: list[Tensor],
         mean: Tensor,
@@ -125,9 +125,12 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         others: list[Tensor],
         constants: list[Tensor],
     ) -> tuple[list[Tensor], Tensor]:
-        """Return gradients and metrics as `Learner.clipped_gradients` for every member, stacked."""
-        mapped = torch.vmap(super().clipped_gradients)
+        """Return gradients and metrics as `Learner.gradients_of` for every member, stacked."""
+        mapped = torch.vmap(super().gradients_of)
         return mapped(parameters, mean, deviation, observation, others, constants)
+
+    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        return torch.vmap(super().clipped)(gradients)
 
     def explained_variance(self, values: Tensor, targets: Tensor) -> Tensor:
         errors, spread = (self._by_member(tensor).var((0, 2)) for tensor in (targets - values, targets))
@@ -136,8 +139,9 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
     def named(self, names: Sequence[str], values: Tensor, losses: int = 0) -> Metrics:
         """Return the metrics of every member. Shape: (S, names)."""
         metrics: Metrics = {}
-        for seed, own in zip(self.seeds, values.unbind(), strict=True):
-            metrics |= _of_member(super().named(names, own, losses), seed)
+        for seed, own in zip(self.seeds, values.tolist(), strict=True):
+            checked_losses(self, own[:losses])
+            metrics |= _of_member(dict(zip(names, own, strict=True)), seed)
         return metrics
 
     def episode_metrics(self) -> Metrics:
@@ -154,10 +158,10 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         if self.config.normalise_observations:
             samples = self.network.samples(self.collector.seen[0].flatten(0, 1))
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
-            self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1))
+            self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1), self.reduction)
             self.take_moments()
         if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector)
+            self.reward_scale.update(self.collector, self.reduction)
 
     def values_of_rollout(self) -> Tensor:
         """Return each member's values of what it saw, in parts of about a minibatch. Shape: (T, S N)."""
@@ -186,7 +190,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
 
     def standardised(self, advantages: Tensor) -> Tensor:
         own = self._by_member(advantages)
-        mean, deviation = (figure(dim=(0, 2), keepdim=True) for figure in (own.mean, own.std))
+        mean, deviation = self.reduction.spread(own, (0, 2))
         return ((own - mean) / (deviation + 1e-8)).flatten(1, 2)
 
     def _by_member(self, tensor: Tensor) -> Tensor:

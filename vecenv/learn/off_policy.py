@@ -1,4 +1,4 @@
-"""Base classes of learners from a replay buffer with target networks; of continuous actions, with critics of them."""
+"""The base class of learners from a replay buffer, with target networks; critics of continuous actions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from torchrl.data import ReplayBuffer, TensorStorage
 
 from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
-from vecenv.learn.heads import Bounds, clamp_inward
+from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
-from vecenv.learn.networks import FlatNetwork, NetworkConfig
+from vecenv.learn.networks import FlatNetwork, Network, NetworkConfig
 from vecenv.learn.returns import RewardScale
-from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Count, Positive, PositiveShare, Share
 
 
@@ -75,7 +74,7 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         # Twice: the state of the last update is kept for an interruption.
         check_memory(16 * config.buffer_size * sum(env.block_widths), env.device, f"{config.buffer_size:,} kept steps")
         units = config.minibatches * config.minibatch_size
-        super().__init__(env, config, config.num_steps, units, with_critic)
+        super().__init__(env, config, config.num_steps, with_critic, units)
         self.target = [parameter.clone() for parameter in self.followed()]
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
         size = config.buffer_size
@@ -91,10 +90,6 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
     def followed(self) -> list[Tensor]:
         """Return the parameters that the target networks follow: by default all."""
         return self.parameters
-
-    def noise(self) -> list[Tensor]:
-        """Return random numbers of the drawn steps, further tensors of `objective`. Shape of each: (units, ...)."""
-        return []
 
     def state_dict(self) -> dict[str, Any]:
         replay = {"storage": self.replay.storage.state_dict(), "writer": self.replay.writer.state_dict()}
@@ -114,20 +109,21 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         super().prepare()
         self._move_target(1.0)
 
-    def collect(self) -> None:
-        self.collector.rollout()
-
-    def learn(self) -> Metrics:
+    def drawn(self) -> list[Tensor]:
+        """Keep the rollout's steps, and return drawn ones: observation, action, reward, terminated, next one."""
         self.replay.extend(self._transitions())
         drawn = self.replay.sample(self.units)
         reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
-        batch = [drawn["observation"], drawn["action"], reward, drawn["terminated"], drawn["next_observation"]]
-        return self.minimise([*batch, *self.noise()])
+        return [drawn["observation"], drawn["action"], reward, drawn["terminated"], drawn["next_observation"]]
+
+    def optimise(self, batch: list[Tensor], **how: Any) -> Tensor:  # noqa: ANN401
+        """Extend `Learner.optimise`: `objective` reads moments and target networks last, which follow each step."""
+        return super().optimise(batch, constants=[*self.moments, *self.target], after=self.after_step, **how)
 
     def update_moments(self) -> None:
         super().update_moments()
         if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector)
+            self.reward_scale.update(self.collector, self.reduction)
 
     def _transitions(self) -> TensorDict:
         """Return the steps of the rollout. Batch size: [T * N]."""
@@ -154,18 +150,13 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
             "next_observation": observation,
         }
 
-    def constants(self) -> list[Tensor]:
-        return [*self.moments, *self.target]
-
     def after_step(self, number: int) -> None:
+        """Let the target networks follow, by the number of the optimiser step in the run, from 1."""
         if number % self.config.target_every == 0:
             self._move_target(self.config.target_rate)
 
     def _move_target(self, rate: float) -> None:
         torch._foreach_lerp_(self.target, self.followed(), rate)
-
-    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        return tensor[index]
 
 
 @dataclass(frozen=True)
@@ -191,9 +182,6 @@ class ContinuousConfig(OffPolicyConfig):
         return super().inapplicable() | {"head": "a learner with a choice of heads"}
 
 
-ContinuousT = TypeVar("ContinuousT", bound="ContinuousConfig")
-
-
 class CriticLosses(NamedTuple):
     """The critics' summed mean squared error; mean absolute error, value and target of all. Shape of each: ()."""
 
@@ -214,57 +202,25 @@ def critic_losses(values: Sequence[Tensor], target: Tensor) -> CriticLosses:
     )
 
 
-class ContinuousLearner(OffPolicyLearner[ContinuousT], Generic[ContinuousT]):
-    """A learner of an actor and of critics of its actions, from replay; `run` runs it.
+class ActionCritics:
+    """Critics of states and actions, of which the smaller value counts: pure functions of a list of parameters.
 
-    Critics see actions in half widths of their bounds, from the centre, as the environment takes them: clamped. Of two
-    critics the smaller value counts.
-
-    Raises:
-        ValueError: actions are no numbers within finite bounds, the buffer does not hold a rollout or does not fit into
-            memory, or the network does not fit the task.
+    They see actions in half widths of their bounds, from the centre, as the environment takes them: clamped.
     """
 
-    num_critics = 1
+    def __init__(self, network: Network, config: ContinuousConfig, bounds: Bounds, count: int) -> None:
+        self.count = count
+        self.each = FlatNetwork(
+            network.moments_size + bounds.size, network.head, config.hidden, config.bf16, network.mask
+        )
 
-    def __init__(self, env: VecEnv, config: ContinuousT) -> None:
-        self.bounds = Bounds(env.scenario.action_spec.to(env.device))
-        super().__init__(env, config, with_critic=True)
-
-    def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-        network, config = self.network, self.config
-        actor, _ = network.initial_parameters(generator, self.env.device)
-        size = network.moments_size + self.bounds.size
-        self.critics = FlatNetwork(size, network.head, config.hidden, config.bf16, network.mask)
-        made = (self.critics.initial_parameters(generator, self.env.device)[1] for _ in range(self.num_critics))
-        return actor, [parameter for critic in made for parameter in critic]
-
-    def taken(self) -> Tensor:
-        """Return the actions of the rollout in half widths. Shape: (T, N, A)."""
-        return self.bounds.units(self.collector.actions)
-
-    def clipped_together(self) -> list[int]:
-        return [len(self.actor), len(self.critic)]
-
-    def parted(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        return parameters[: len(self.actor)], parameters[len(self.actor) :]
+    def initial_parameters(self, generator: torch.Generator, device: torch.device) -> list[Tensor]:
+        """Return the parameters of all critics, one after the other."""
+        made = (self.each.initial_parameters(generator, device)[1] for _ in range(self.count))
+        return [parameter for critic in made for parameter in critic]
 
     def values(self, critics: Sequence[Tensor], inputs: Tensor, units: Tensor) -> list[Tensor]:
         """Return each critic's values of actions in half widths. Shapes: (B, D), (B, A) -> (B,) each."""
-        seen, count = torch.cat([inputs, units], dim=-1), len(critics) // self.num_critics
-        each = (critics[first : first + count] for first in range(0, count * self.num_critics, count))
-        return [self.critics.value(critic, seen) for critic in each]
-
-
-class DeterministicLearner(ContinuousLearner[ContinuousT], Generic[ContinuousT]):
-    """A learner whose actor is the means of normal distributions, which explore with a deviation that no loss changes.
-
-    Means outside of the bounds act as the bounds, and gradients lead them back. With tanh instead, actors stayed at
-    bounds to which an untrained critic had led them (see the test of the largest reward).
-    """
-
-    def acted(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        """Return the actor's actions in half widths. Shapes: (B, D) -> (B, A)."""
-        means, bounds = self.network.actor_outputs(actor, inputs), self.bounds
-        ones = torch.ones_like(bounds.half)
-        return clamp_inward((means - bounds.centre) / bounds.half, -ones, ones)
+        seen, count = torch.cat([inputs, units], dim=-1), len(critics) // self.count
+        each = (critics[first : first + count] for first in range(0, count * self.count, count))
+        return [self.each.value(critic, seen) for critic in each]

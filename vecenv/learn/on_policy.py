@@ -86,17 +86,14 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         super().load_state_dict(state)
         self.reward_scale.load_state_dict(state)
 
-    def collect(self) -> None:
-        self.collector.rollout()
-
     def update_moments(self) -> None:
         super().update_moments()
         if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector)
+            self.reward_scale.update(self.collector, self.reduction)
 
     def learn(self) -> Metrics:
         values, advantages, targets = self.advantages()
-        losses = self.optimise(self.batch_of(advantages, targets), self.largest_kl())
+        losses = self.optimise(self.batch_of(advantages, targets), largest_kl=self.largest_kl())
         explained = self.explained_variance(values, targets).unsqueeze(-1)
         names, told = (*self.loss_metrics, "explained_variance"), torch.cat([losses, explained], -1)
         return self.named(names, told, len(self.loss_metrics))
@@ -135,7 +132,8 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def standardised(self, advantages: Tensor) -> Tensor:
         """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""
-        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        mean, deviation = self.reduction.spread(advantages)
+        return (advantages - mean) / (deviation + 1e-8)
 
     def advantages(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
@@ -164,6 +162,3 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         With a gamma of 0 ``next_values`` are 0 where an episode or the rollout ends.
         """
         return advantages
-
-    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        return tensor[index]

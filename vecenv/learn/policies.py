@@ -19,7 +19,7 @@ from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
 from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, NetworkConfig, scaled, tanh
 
 if TYPE_CHECKING:
-    from vecenv.learn.learner import NetworkLearner
+    from vecenv.learn.learner import Learner
 
 
 def make_network(env: VecEnv, config: NetworkConfig) -> Network:
@@ -227,7 +227,7 @@ def _meaning(config: Mapping[str, Any]) -> str:
     return "advantages of choices" if config["duelling"] else "values of choices"
 
 
-def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
+def start_from(learner: Learner[Any], path: Path | str) -> None:
     """Start a learner from the policy of a checkpoint: the best one of a validated run, else the last.
 
     Its actor and its moments of the inputs are copied, and the critic of its last update if both runs have one of the

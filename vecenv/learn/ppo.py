@@ -122,7 +122,7 @@ class PPO(OnPolicyLearner[PPOConfig]):
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
         config, network = self.config, self.network
-        actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
+        actor, critic = self.parted(parameters)
         outputs, own = network.outputs(actor, observation, allowed)
         log_prob, entropy = network.head.evaluate(outputs, own, action)
         value = network.value(critic, observation)

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
-from vecenv.learn.heads import TanhNormalHead
+from vecenv.learn.heads import Bounds, TanhNormalHead
 from vecenv.learn.learner import Trained
-from vecenv.learn.off_policy import ContinuousConfig, ContinuousLearner, critic_losses
+from vecenv.learn.off_policy import ActionCritics, ContinuousConfig, OffPolicyLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics, run
 from vecenv.system.settings import Positive
@@ -44,31 +44,44 @@ class SACConfig(ContinuousConfig):
     """Entropy that the temperature holds, for each number of an action, in half widths of its bounds."""
 
 
-class SAC(ContinuousLearner[SACConfig]):
-    """SAC learner; `train` runs it. Its policy takes the squashed means. Errors are those of `ContinuousLearner`.
+class SAC(OffPolicyLearner[SACConfig]):
+    """SAC learner; `train` runs it. Its policy takes the squashed means.
 
     ``critic`` are the parameters of both critics, then the logarithm of the temperature.
+
+    Raises:
+        ValueError: actions are no numbers within finite bounds, or as `OffPolicyLearner`.
     """
 
     loss_metrics = LOSS_METRICS
-    num_critics = 2
+
+    def __init__(self, env: VecEnv, config: SACConfig) -> None:
+        self.bounds = Bounds(env.scenario.action_spec.to(env.device))
+        super().__init__(env, config, with_critic=True)
 
     def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-        """Extend `ContinuousLearner.initial_parameters` by the logarithm of the temperature. Shape: ()."""
-        actor, critics = super().initial_parameters(generator)
+        """Return those of the actor; of both critics, and the logarithm of the temperature, of shape ()."""
+        self.critics = ActionCritics(self.network, self.config, self.bounds, count=2)
+        actor, _ = super().initial_parameters(generator)
+        critics = self.critics.initial_parameters(generator, self.env.device)
         temperature = torch.full((), math.log(self.config.initial_temperature), device=self.env.device)
         return actor, [*critics, temperature]
 
     def followed(self) -> list[Tensor]:
         return self.critic[:-1]
 
-    def clipped_together(self) -> list[int]:
-        return [len(self.actor), len(self.critic) - 1, 1]
+    def taken(self) -> Tensor:
+        """Return the actions of the rollout in half widths. Shape: (T, N, A)."""
+        return self.bounds.units(self.collector.actions)
 
     def noise(self) -> list[Tensor]:
         """Return standard normal numbers for the actions here and after the step. Shape of each: (units, A)."""
         size, device = (self.units, self.bounds.size), self.env.device
         return [torch.randn(size, generator=self.generator, device=device) for _ in range(2)]
+
+    def learn(self) -> Metrics:
+        steps = [*self.drawn(), *self.noise()]
+        return self.minimise(steps, clipped=[len(self.actor), len(self.critic) - 1, 1])
 
     def acted(self, actor: list[Tensor], inputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions in half widths, and their log-densities. Shapes: (B, D), (B, A) -> (B, A), (B,)."""
@@ -94,11 +107,11 @@ class SAC(ContinuousLearner[SACConfig]):
         temperature = log_temperature.exp().detach()
         inputs = self.network.normalised(next_observation, mean, deviation)
         next_action, next_log_prob = self.acted([one.detach() for one in actor], inputs, next_noise)
-        following = torch.minimum(*self.values(target, inputs, next_action)) - temperature * next_log_prob
+        following = torch.minimum(*self.critics.values(target, inputs, next_action)) - temperature * next_log_prob
         targets = bootstrapped(reward, terminated, following, self.config.gamma)
-        losses = critic_losses(self.values(critics, observation, action), targets)
+        losses = critic_losses(self.critics.values(critics, observation, action), targets)
         chosen, log_prob = self.acted(actor, observation, noise)
-        value = torch.minimum(*self.values([one.detach() for one in critics], observation, chosen))
+        value = torch.minimum(*self.critics.values([one.detach() for one in critics], observation, chosen))
         policy_loss = (temperature * log_prob - value).mean()
         lacking = self.config.target_entropy * self.bounds.size + log_prob.detach().mean()
         loss = policy_loss + losses.loss - log_temperature * lacking

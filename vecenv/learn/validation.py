@@ -10,7 +10,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.domain import domain_of, reference_agents
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.learner import NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network
 from vecenv.learn.policies import ActorPolicy
@@ -73,9 +73,7 @@ class ValidatedLearner:
         ValueError: ``evaluations`` or ``patience`` is below one.
     """
 
-    def __init__(
-        self, learner: NetworkLearner[Any], validation: Validation, evaluations: int, patience: int | None
-    ) -> None:
+    def __init__(self, learner: Learner[Any], validation: Validation, evaluations: int, patience: int | None) -> None:
         for name, value in (("evaluations", evaluations), ("patience", 1 if patience is None else patience)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")

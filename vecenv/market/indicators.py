@@ -20,22 +20,20 @@ from torch import Tensor
 
 from vecenv.market.bars import EXCHANGE_DAYS
 from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
-from vecenv.market.finrl_indicators import (
+from vecenv.market.number_indicators import (
     bollinger_band,
+    bollinger_position,
     close_mean,
     commodity_channel_index,
     directional_index,
-    macd,
-    relative_strength_index,
-)
-from vecenv.market.number_indicators import (
-    bollinger_position,
     exponential_trend,
+    macd,
     macd_histogram,
     macd_signal,
     momentum,
     opening_gap,
     range_expansion,
+    relative_strength_index,
     volatility,
     volume_ratio,
 )

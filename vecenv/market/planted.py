@@ -46,8 +46,17 @@ from torch import Tensor
 
 from vecenv.core.random import Block, episode_key, random_bits
 from vecenv.market.bars import Bars
-from vecenv.market.planted_draws import bars_of_returns, normal_numbers, switching_sign
-from vecenv.market.planted_law import DRIFT, Kind, add_planted_means, check_probability, check_symbols, planted_law
+from vecenv.market.planted_law import (
+    DRIFT,
+    Kind,
+    add_planted_means,
+    bars_of_returns,
+    check_probability,
+    check_symbols,
+    normal_numbers,
+    planted_law,
+    switching_sign,
+)
 from vecenv.market.planted_optimum import planted_target_weights, rule_is_known
 from vecenv.market.streams import PlantedStream
 from vecenv.market.synthetic import CURRENCY, names_and_days, path_blocks
@@ -82,7 +91,7 @@ def planted_bars(
         kind: ``signal``, ``momentum``, ``reversal``, ``cross_section`` or ``volatility``.
 
     Returns:
-        Bars from `planted_draws.START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape
+        Bars from `planted_law.START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape
         (P, T, K), and the context series ``signal``, its mean over the symbols, shape (P, T). The others show only
         prices. With the weights of the best rule, where it is known.
 

@@ -2,6 +2,7 @@
 
 from vecenv.testing.adapters import check_adapter
 from vecenv.testing.faults import TaskFault
+from vecenv.testing.interactions import check_interaction
 from vecenv.testing.learner_cases import LearnerCase, learner_case
 from vecenv.testing.learners import LearnerFault, check_learner
 from vecenv.testing.records import check_records
@@ -13,6 +14,7 @@ __all__ = [
     "LearnerFault",
     "TaskFault",
     "check_adapter",
+    "check_interaction",
     "check_learner",
     "check_records",
     "check_task",

@@ -10,7 +10,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.testing.faults import require, run_checks
-from vecenv.text.turns import TextRows
+from vecenv.text.dialogue import Dialogue
 
 
 class Turn(NamedTuple):
@@ -52,15 +52,15 @@ class NumberPlay:
 
 
 class TextPlay:
-    """Text agents of an environment at the start of their episodes."""
+    """Agents of a dialogue at the start of their episodes; ``begun`` are its first messages, where it has begun."""
 
-    def __init__(self, rows: TextRows) -> None:
-        self._rows, self._ids = rows, range(rows.env.num_envs)
-        self.shown = [shown for shown, _ in rows.begin(self._ids)]
+    def __init__(self, dialogue: Dialogue, begun: Sequence[str] | None = None) -> None:
+        self._dialogue, self._ids = dialogue, range(dialogue.interaction.num_rows)
+        self.shown = [turn.message for turn in dialogue.begin(self._ids)] if begun is None else begun
 
     def act(self, answers: Sequence[Any]) -> Turn:
-        turns = self._rows.answer(self._ids, answers)
-        columns = zip(*((turn.shown, turn.reward, turn.done) for turn in turns), strict=True)
+        turns = self._dialogue.answer(self._ids, answers)
+        columns = zip(*((turn.message, turn.reward, turn.done) for turn in turns), strict=True)
         return Turn(*columns)
 
     def close(self) -> None:

@@ -9,16 +9,8 @@ from typing import Any
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.ddpg import DDPG, DDPGConfig
-from vecenv.learn.dqn import DQN, DQNConfig
-from vecenv.learn.exact import Exact, ExactConfig
-from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn import Algorithm, algorithm_named
 from vecenv.learn.members import ensemble_of, row_seeds
-from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.sac import SAC, SACConfig
-from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.testing.aim import LONGEST, aim_env
 from vecenv.testing.reference_losses import a2c_loss, continuous_loss, dqn_loss, exact_loss, grpo_loss, ppo_loss
 
@@ -79,59 +71,75 @@ _GROUPS: dict[str, Any] = _SHARED | {
 }
 _TAILS: dict[str, Any] = {"beta": 0.3, "nu_start": 0.2, "lam_start": 0.5, "lam_lr": 0.1, "cvar_clip_ratio": 0.5}
 
-_KINDS: dict[str, tuple[Any, Any, Callable[..., tuple[float, list[torch.Tensor]]]]] = {
-    "ppo": (PPO, PPOConfig(**_ON_POLICY), ppo_loss),
-    "cppo": (CPPO, CPPOConfig(**_ON_POLICY, **_TAILS), ppo_loss),
-    "a2c": (A2C, A2CConfig(**_ON_POLICY), a2c_loss),
-    "dqn": (DQN, DQNConfig(**_REPLAY, exploration_fraction=0.9), dqn_loss),
-    "sac": (SAC, SACConfig(**_REPLAY), continuous_loss),
-    "td3": (TD3, TD3Config(**_REPLAY, policy_every=1), continuous_loss),
-    "ddpg": (DDPG, DDPGConfig(**_REPLAY), continuous_loss),
-    "exact": (Exact, ExactConfig(**_SHARED, num_steps=STEPS), exact_loss),
-    "grpo": (lambda env, config: GRPO(env, config, ROWS // 2), GRPOConfig(**_GROUPS), grpo_loss),
+_LOSSES: dict[str, tuple[dict[str, Any], Callable[..., tuple[float, list[torch.Tensor]]]]] = {
+    "ppo": (_ON_POLICY, ppo_loss),
+    "cppo": (_ON_POLICY | _TAILS, ppo_loss),
+    "a2c": (_ON_POLICY, a2c_loss),
+    "dqn": (_REPLAY | {"exploration_fraction": 0.9}, dqn_loss),
+    "sac": (_REPLAY, continuous_loss),
+    "td3": (_REPLAY | {"policy_every": 1}, continuous_loss),
+    "ddpg": (_REPLAY, continuous_loss),
+    "exact": (_SHARED | {"num_steps": STEPS}, exact_loss),
+    "grpo": (_GROUPS, grpo_loss),
 }
+"""Settings of the package's algorithms in a run of three updates, and their losses."""
 
 _SCRATCH = frozenset({"gradients", "epsilon", "so_far", "told"})
 
 
-def _stranger(env: VecEnv, name: str) -> Any:  # noqa: ANN401
+def _config(algorithm: Algorithm, **settings: Any) -> Any:  # noqa: ANN401
+    """Return the settings of an algorithm in a run of three updates; of a registered one, as far as it has them."""
+    kind = type(algorithm.config())
+    known = _LOSSES[algorithm.name][0] if algorithm.name in _LOSSES else _ON_POLICY
+    return kind(**{name: value for name, value in known.items() if name in kind.__dataclass_fields__} | settings)
+
+
+def _stranger(env: VecEnv, name: str, own: Any) -> Any:  # noqa: ANN401
     """Return PPO, or in its place A2C, with the settings but the head that all learners share."""
-    kind, config, _ = _KINDS["a2c" if name == "ppo" else "ppo"]
-    own = vars(_KINDS[name][1])
-    return kind(
-        env, replace(config, **{key: value for key, value in own.items() if hasattr(config, key) and key != "head"})
-    )
+    other = algorithm_named("a2c" if name == "ppo" else "ppo")
+    config = _config(other)
+    shared = {key: value for key, value in vars(own).items() if hasattr(config, key) and key != "head"}
+    return other.learner(env, replace(config, **shared))
 
 
-def learner_case(name: str, actions: str | None = None, ensemble: bool = False, **settings: Any) -> LearnerCase:  # noqa: ANN401
-    """Return a learner of the package, such as ``ppo``, as a case; KeyError of an unknown name.
+def learner_case(
+    algorithm: str | Algorithm,
+    actions: str | None = None,
+    ensemble: bool = False,
+    **settings: Any,  # noqa: ANN401
+) -> LearnerCase:
+    """Return a learner of the package, such as ``ppo``, or a registered one, as a case; ValueError of an unknown name.
 
     Args:
-        name: ``ppo``, ``cppo``, ``a2c``, ``dqn``, ``sac``, ``td3``, ``ddpg``, ``exact`` or ``grpo``.
-        actions: ``numbers`` or ``choices``, of which some are masked; by default numbers, and choices for ``dqn``.
-        ensemble: two members in one batch, of ``ppo`` or ``cppo``; their loss is not compared.
+        algorithm: the name or the record. Of one that is not of the package the loss is not compared.
+        actions: ``numbers`` or ``choices``, of which some are masked; by default numbers where it learns them.
+        ensemble: two members in one batch; their loss is not compared.
         **settings: of the learner.
     """
-    kind, config, loss = _KINDS[name]
-    given = actions or ("choices" if name == "dqn" else "numbers")
+    record = algorithm_named(algorithm)
+    name = record.name
+    given = actions or ("choices" if record.actions == "one choice" else "numbers")
     told = [name, *([actions] if actions else []), *(["ensemble"] if ensemble else [])]
     told += [f"{key} {value}" for key, value in settings.items()]
+    config = _config(record)
 
     def env(seed: int, num_envs: int, compiled: bool) -> VecEnv:
         if not ensemble:
             return aim_env(given, num_envs, seed, compiled)
         return aim_env(given, MEMBERS * num_envs, compiled=compiled, **row_seeds((seed, seed + 1), num_envs))
 
-    def members(env: VecEnv, config: Any) -> Any:  # noqa: ANN401
-        return ensemble_of(kind)(env, config, range(config.seed, config.seed + MEMBERS))
+    def make(env: VecEnv, config: Any) -> Any:  # noqa: ANN401
+        if ensemble:
+            return ensemble_of(record.learner)(env, config, range(config.seed, config.seed + MEMBERS))
+        return record.learner(env, config, *([ROWS // 2] if record.groups else []))
 
     return LearnerCase(
         name=", ".join(told),
-        make=members if ensemble else kind,
+        make=make,
         config=replace(config, **settings),
         env=env,
-        stranger=lambda env: _stranger(env, name),
-        loss=None if ensemble else loss,
-        draws=name != "exact",
+        stranger=lambda env: _stranger(env, name, config),
+        loss=None if ensemble or name not in _LOSSES else _LOSSES[name][1],
+        draws=not record.smooth,
         scratch=_SCRATCH,
     )

@@ -19,7 +19,7 @@ from torchrl.data import Categorical, ReplayBuffer
 from vecenv.core.capabilities import mask_of
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.learner import Learner, NetworkLearner
+from vecenv.learn.learner import Learner
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics, run
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
@@ -205,7 +205,7 @@ class _Checks:
             updates = list(range(1, len(self.whole.metrics) + 1))
             _require(logged == updates, f"the log of a resumed run has the updates {logged}")
             _require_same(self.whole.states[-1], again.state_dict(), "state", "a run that was interrupted differs in")
-            if isinstance(again, NetworkLearner) and again.num_members == 1:
+            if isinstance(again, Learner) and again.num_members == 1:
                 self._compare_policy(again, folder / CHECKPOINT)
         for update in updates[1:-1]:
             again = self.after(update)
@@ -214,7 +214,7 @@ class _Checks:
             final = again.state_dict()
             _require_same(self.whole.states[-1], final, "state", f"resumed after update {update} it differs in")
 
-    def _compare_policy(self, learner: NetworkLearner[Any], path: Path) -> None:
+    def _compare_policy(self, learner: Learner[Any], path: Path) -> None:
         env = self.case.env(6, ROWS, False)
         loaded = load_policy(path, env)
         own = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
@@ -239,7 +239,7 @@ class _Checks:
     def masks(self) -> None:
         learner = self.case.new()
         scenario, seen = learner.env.scenario, learner.env.observations()
-        if mask_of(scenario)(seen) is None or not isinstance(learner, Learner):
+        if mask_of(scenario)(seen) is None or not learner.units:
             return
         _require(isinstance(scenario.action_spec, Categorical), "masks are checked of single choices alone")
         for _ in range(2):
@@ -258,7 +258,7 @@ class _Checks:
         learner, twin = self.case.new(**settings), self.case.new(**settings)
         with torch.no_grad():
             twin.prepare()
-        objective = getattr(learner, "objective", None)
+        objective = learner.objective if getattr(learner, "units", 0) else None
         for number, step in enumerate(_steps_of(learner, objective), 1):
             with torch.enable_grad():
                 loss, expected = self.case.loss(twin, step.parameters, *step.arguments)

@@ -198,7 +198,7 @@ def continuous_loss(
     """Return `torchrl.objectives.DDPGLoss`, `TD3Loss` or `SACLoss`; ``more`` is noise, moments and target networks."""
     noise, (mean, deviation), target = _parted(list(more), len(learner.noise()))
     following = learner.network.normalised(next_observation, mean, deviation)
-    module, copies = _continuous_module(learner, parameters), learner.num_critics
+    module, copies = _continuous_module(learner, parameters), learner.critics.count
     name = "qvalue_network_params" if copies > 1 else "value_network_params"
     own, aimed = getattr(module, name), getattr(module, f"target_{name}")
     critics = parameters[len(learner.actor) :][: -1 if isinstance(learner, SAC) else None]
@@ -227,9 +227,9 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
     head: Any = network.head
 
     def value(critic: list[Tensor], observation: Tensor, action: Tensor) -> Tensor:
-        return learner.critics.value(critic, torch.cat([observation, action], dim=-1)).unsqueeze(-1)
+        return learner.critics.each.value(critic, torch.cat([observation, action], dim=-1)).unsqueeze(-1)
 
-    one = critics[: len(critics) // learner.num_critics]
+    one = critics[: len(critics) // learner.critics.count]
     critic = TensorDictModule(_Weights(one, value), ["observation", "action"], ["state_action_value"])
     common = {"loss_function": "l2", "delay_actor": True}
     if isinstance(learner, SAC):

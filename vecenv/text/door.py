@@ -10,7 +10,6 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.tool_calls import ToolCall, Tools
 
 
@@ -76,26 +75,17 @@ class TextDoor:
             raise ValueError(f"{len(texts)} texts do not fit {len(ids)} rows")
         return self.text.parse(texts, self.state(ids))
 
-    def faults(self, texts: Sequence[object], valid: Tensor, ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what to tell agents of their invalid answers, empty for a valid one; see `parse`. Shape: (B,)."""
-        told = self.reasons(texts, valid, ids)
-        return [f"Your last answer was invalid and did nothing: {why}." if why else "" for why in told]
-
     def reasons(self, texts: Sequence[object], valid: Tensor, ids: Tensor | Sequence[int]) -> list[str]:
         """Return why answers are invalid, empty for a valid one. Shape: (B,)."""
         places = [place for place, known in enumerate(valid.tolist()) if not known]
         told = [""] * len(texts)
         languages = self.text.languages(self.state(torch.as_tensor(ids)[places])) if places else ()
         for number, place in enumerate(places):
-            given = texts[place]
-            why = str(given) if isinstance(given, AnswerFault) else languages[number].fault(given) if languages else ""
-            told[place] = why or "it cannot be read"
+            told[place] = (languages[number].fault(texts[place]) if languages else "") or "it cannot be read"
         return told
 
     def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
         """Return the results of tool calls, one for each row, whose state is unchanged.
-
-        A result also tells what else was in the message of the call, and is not carried out.
 
         Raises:
             ValueError: the numbers of calls and rows differ.
@@ -109,17 +99,4 @@ class TextDoor:
             chosen = torch.tensor(places, device=env.device)
             return env.engine.bound().of_rows(numbers[chosen]).step(rows[chosen], action).rows.state
 
-        results = tools.results(rows.state, calls, step)
-        beside = [(place, call.beside) for place, call in enumerate(calls) if call.beside]
-        _, dropped = self.parse([text for _, text in beside], numbers[[place for place, _ in beside]])
-        answered = {place for (place, _), valid in zip(beside, dropped.tolist(), strict=True) if valid}
-        return [
-            result
-            + (
-                f"\nOnly the first of {call.further + 1} calls was made: call one tool at a time."
-                if call.further
-                else ""
-            )
-            + ("\nThe answer beside the call was not carried out." if place in answered else "")
-            for place, (result, call) in enumerate(zip(results, calls, strict=True))
-        ]
+        return tools.results(rows.state, calls, step)

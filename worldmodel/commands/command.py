@@ -12,8 +12,7 @@ from vecenv.worldmodel.commands.fit import FitSettings, fit
 from vecenv.worldmodel.commands.generate import GenerateSettings, generate
 from vecenv.worldmodel.commands.train import TrainSettings, train
 from vecenv.worldmodel.commands.validate import ValidateSettings, validate
-from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
 
 UNKNOWN = "–"
 

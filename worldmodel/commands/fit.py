@@ -23,18 +23,19 @@ from vecenv.system.interrupts import first_interrupt_asks
 from vecenv.system.settings import Count, CountFromZero, Positive, Seed
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
+    Advance,
     PartsBar,
+    calibrate,
+    calibration_parts,
     check_out,
     told_scores,
     training_market,
     validation_table,
 )
-from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network, save_network
+from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network, model_file, save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings, one_market_network
-from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.stationary import LEAST_DAYS
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.calibration import Advance, calibrate, calibration_parts
 from vecenv.worldmodel.training.coupling import FEWEST
 from vecenv.worldmodel.training.fit import (
     TrainingSettings,

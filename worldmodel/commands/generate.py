@@ -20,8 +20,7 @@ from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.settings import Count, CountFromZero, Positive, Within
-from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
 from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 from vecenv.worldmodel.sampling.splitting import Level, Split

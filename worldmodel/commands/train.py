@@ -25,20 +25,20 @@ from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
     TRAINING_PART,
     PartsBar,
+    calibrate,
+    calibration_parts,
     check_out,
     running_path,
     told_scores,
     training_market,
     validation_table,
 )
-from vecenv.worldmodel.network.architectures import Architecture, network_settings
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.market_network import Architecture, MarketNetwork, network_settings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
-from vecenv.worldmodel.training.calibration import calibrate, calibration_parts
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 TRAINING, VALIDATION = 0.7, 0.1

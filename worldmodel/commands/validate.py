@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -22,33 +22,40 @@ from vecenv.system.settings import Count, CountFromZero, Positive, Seed, Within
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.metrics.bar_discriminator import discriminate_bars, discriminate_real_bars
-from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
-from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
-from vecenv.worldmodel.metrics.forecast import TAILS
-from vecenv.worldmodel.metrics.intervals import BLOCK
-from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.validation.classifiers import boosting_class
+from vecenv.worldmodel.validation.criteria import CRITERIA, LAST_YEAR, by_day, criteria
+from vecenv.worldmodel.validation.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
 from vecenv.worldmodel.validation.figures import (
+    Evidence,
     Figures,
     average,
-    bar_discriminator_figures,
-    bar_figures,
     density_figures,
     discriminator_figures,
-    drift_figures,
-    forecast_figures,
-    path_figures,
-    real_bar_figures,
+    figures_of,
     real_figures,
 )
-from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
-from vecenv.worldmodel.validation.paired import DailyScores, daily_scores, mean_scores, paired_differences
-from vecenv.worldmodel.validation.picture import draw_validation
-from vecenv.worldmodel.validation.report import Report, print_report, write_report
-from vecenv.worldmodel.validation.rows import LAST_YEAR
-from vecenv.worldmodel.validation.sketch import Sketch, bands, sketch
-from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
+from vecenv.worldmodel.validation.forecast import (
+    TAILS,
+    DailyScores,
+    daily_scores,
+    energy_score,
+    mean_scores,
+    paired_differences,
+    summarise,
+)
+from vecenv.worldmodel.validation.picture import Sketch, bands, draw_validation, sketch
+from vecenv.worldmodel.validation.report import Report, Sweep, print_report, write_report
+from vecenv.worldmodel.validation.returns import horizon_distances, market_volatility_ratio, volatility_ratio
+from vecenv.worldmodel.validation.trial import (
+    HORIZON,
+    Trial,
+    choose_trial,
+    judged_model,
+    sample_forecasts,
+    sample_paths,
+)
+from vecenv.worldmodel.validation.windows import BLOCK
 
 BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
     GeometricBrownianMotion.fit,
@@ -158,55 +165,75 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     groups: list[list[Callable[[Bars], MarketModel]]] = []
     groups += [[partial(_as_trained, model) for model in same] for same in learned]
     groups += [[fit] for fit in BASELINES]
-    number = sum(map(len, groups))
-    figures: dict[str, Figures] = {}
-    scores: dict[str, dict[str, DailyScores]] = {}
-    sketches: dict[str, Sketch] = {}
+    judged = learned[0][0] if settings.model else None
+    found: dict[str, _Judged] = {}
     seconds: dict[str, float] = {}
-    steps = len(trial.origins()) + len(trial.forecast_days) + 3
-    steps += len(trial.origins(settings.long_days)) if settings.long_days else 0
+    drawings = len(trial.origins()) + len(trial.forecast_days)
+    steps = drawings + 3 + (len(trial.origins(settings.long_days)) if settings.long_days else 0)
+    total = steps * settings.seeds * sum(map(len, groups)) + drawings * len(settings.temperatures)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(), console=console,
     ) as bar:  # fmt: skip
-        sweep_steps = len(trial.origins()) + len(trial.forecast_days)
-        total = steps * settings.seeds * number + sweep_steps * len(settings.temperatures)
         task = bar.add_task("real days", total=total)
         advance = partial(bar.advance, task)
-        real = real_figures(trial.real) | real_bar_figures(trial.real, settings.every)
+        real = real_figures(CRITERIA, trial.real, settings.every)
         if settings.discriminator_seeds:
-            origins, seeds = trial.dense_origins, settings.discriminator_seeds
-            dense = trial.real_after(origins)
-            real |= discriminator_figures(discriminate_real(dense, origins, seeds))
-            real |= bar_discriminator_figures(discriminate_real_bars(dense, origins, seeds))
+            dense = trial.real_after(trial.dense_origins)
+            told = discriminate_real(dense, trial.dense_origins, settings.discriminator_seeds)
+            real |= discriminator_figures(told)
         for fits in groups:
             began = time.monotonic()
-            runs, scored = [], []
+            runs = []
             for fit in fits:
                 model = fit(trial.train)
                 bar.update(task, description=model.name)
-                densities, name = density_figures(trial, model), model.name
+                densities = density_figures(trial, model)
                 for seed in range(settings.seed, settings.seed + settings.seeds):
-                    run, daily, sketches[name] = _run(trial, model, settings, seed, advance)
-                    runs.append(densities | run)
-                    scored.append(daily)
-            figures[name], scores[name] = average(runs), mean_scores(scored)
-            seconds[name] = time.monotonic() - began
+                    run = _run(trial, model, settings, seed, advance)
+                    runs.append(run._replace(figures=densities | run.figures))
+            figures, scores = average([run.figures for run in runs]), mean_scores([run.scores for run in runs])
+            found[model.name] = _Judged(figures, scores, runs[-1].drawn)
+            seconds[model.name] = time.monotonic() - began
         bar.update(task, description="temperatures")
-        colder_and_hotter = {each: learned[0][0].at_temperature(each) for each in settings.temperatures}
-        sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
-    judged = learned[0][0].name if settings.model else None
+        models = {each: judged.at_temperature(each) for each in settings.temperatures if judged}
+        sweep = sweep_temperatures(trial, models, settings.paths, settings.draws, settings.seed, advance)
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
     chosen |= {name: list(value) for name, value in chosen.items() if isinstance(value, tuple)}
-    differences = paired_differences(scores, judged) if judged else {}
-    report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep, differences)
+    name = judged.name if judged else None
+    differences = paired_differences({each: run.scores for each, run in found.items()}, name) if name else {}
+    by_model = {each: run.figures for each, run in found.items()}
+    report = Report(trial, chosen, left_out, real, by_model, name, seconds, sweep, differences)
     result = write_report(report, settings.out)
-    shown = judged or FilteredHistoricalSimulation.name
-    picture = settings.out / "validation.png"
-    draw_validation(trial, sketch(trial.real), bands(trial.real), sketches, shown, picture)
+    drawn, shown = {each: run.drawn for each, run in found.items()}, name or FilteredHistoricalSimulation.name
+    draw_validation(trial, sketch(trial.real), bands(trial.real), drawn, shown, settings.out / "validation.png")
     print_report(report, console)
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return result
+
+
+def sweep_temperatures(
+    trial: Trial,
+    models: Mapping[float, MarketModel],
+    num_paths: int,
+    draws: int,
+    seed: int,
+    advance: Callable[[], object] = lambda: None,
+) -> Sweep:
+    """Measure a model at several temperatures, all with the same seed."""
+    found = {}
+    for temperature, model in models.items():
+        forecasts = sample_forecasts(trial, model, draws, seed, advance)
+        real, synthetic = trial.aligned(sample_paths(trial, model, num_paths, seed, advance=advance))
+        found[temperature] = {
+            "crps": summarise(forecasts).crps,
+            "energy_score": float(energy_score(real, synthetic).nanmean()),
+            "volatility_ratio": volatility_ratio(real, synthetic),
+            "market_volatility_ratio": market_volatility_ratio(real, synthetic),
+            "ks_1": horizon_distances(real, synthetic, 1).ks,
+            "ks_20": horizon_distances(real, synthetic, 20).ks,
+        }
+    return found
 
 
 def _check(settings: ValidateSettings) -> None:
@@ -255,28 +282,37 @@ def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
     return model
 
 
+class _Judged(NamedTuple):
+    """Figures of a model, its scores by day, and what is drawn of it."""
+
+    figures: Figures
+    scores: dict[str, DailyScores]
+    drawn: Sketch
+
+
 def _run(
     trial: Trial, model: MarketModel, settings: ValidateSettings, seed: int, advance: Callable[[], object]
-) -> tuple[Figures, dict[str, DailyScores], Sketch]:
+) -> _Judged:
     """Draw from a model and measure its draws; only one model's paths are in memory at a time."""
     # Bootstrap blocks of as many test days as a block of path origins.
     block = math.ceil(BLOCK * settings.every / settings.forecast_every)
     forecasts = sample_forecasts(trial, model, settings.draws, seed, advance)
-    figures = forecast_figures(forecasts, block)
     real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))
     close = trial.train.ohlcv[0, :, :, CLOSE]
-    figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log()) | bar_figures(synthetic, settings.every)
-    daily = daily_scores(forecasts, block, real, synthetic)
+    evidence = Evidence(real, synthetic, settings.every, (close[1:] / close[:-1]).log(), forecasts, block)
+    figures, scores = figures_of(criteria(), evidence), daily_scores(forecasts, block, real, synthetic)
     advance()
     if settings.discriminator_seeds:
-        origins, seeds = trial.origins(), settings.discriminator_seeds
-        figures |= discriminator_figures(discriminate(real, synthetic, origins, seeds))
-        figures |= bar_discriminator_figures(discriminate_bars(real, synthetic, origins, seeds))
+        told = discriminate(real, synthetic, trial.origins(), settings.discriminator_seeds)
+        figures |= discriminator_figures(told)
     advance()
     drawn = sketch(synthetic, forecasts)
     advance()
     if settings.long_days:
-        del real, synthetic
-        bars = sample_paths(trial, model, settings.long_paths, seed, settings.long_days, advance)
-        figures |= drift_figures(*trial.aligned(bars), [(HORIZON + 1, settings.long_days)])
-    return figures, daily, drawn
+        del real, synthetic, evidence
+        real, synthetic = trial.aligned(
+            sample_paths(trial, model, settings.long_paths, seed, settings.long_days, advance)
+        )
+        evidence = Evidence(real, synthetic, settings.every, close, forecasts, block)
+        figures |= figures_of(by_day(HORIZON + 1, settings.long_days), evidence)
+    return _Judged(figures, scores, drawn)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
+from vecenv.worldmodel.data.features import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated

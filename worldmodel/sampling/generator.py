@@ -19,8 +19,7 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.system.settings import Count, Positive, Settings, Within
-from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
-from vecenv.worldmodel.network.named_weights import is_named, weights_named
+from vecenv.worldmodel.network.checkpoint import Checkpoint, is_named, load_network, weights_named
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart

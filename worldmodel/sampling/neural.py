@@ -12,15 +12,13 @@ from torch import Tensor
 from vecenv.core.checks import warn_of_slow_bfloat16
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
+from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_after, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_after, matrices_over
-from vecenv.worldmodel.network.architectures import model_name
-from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork, model_name
 from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.block_paths import MAX_SYMBOLS, Starts
-from vecenv.worldmodel.sampling.interleave import in_threads, one_thread
-from vecenv.worldmodel.sampling.rollout import roll_out
+from vecenv.worldmodel.sampling.rollout import in_threads, one_thread, roll_out
 
 DAYS_PER_READ = 128
 """Days per batch of densities."""

@@ -1,7 +1,6 @@
 """Autoregressive rollout of days, batched over paths and symbols.
 
-Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`, so path p of a seed does not
-depend on the number of paths.
+Random numbers are counter-based, and paths run in blocks, so path p of a seed does not depend on the number of paths.
 
 On a GPU a block's day is captured as a CUDA graph and replayed, if the trunk's buffers are full at the start. On a CPU
 the trunk runs chunks in several threads, and several blocks are interleaved: while the trunk runs on one block's day,
@@ -11,9 +10,12 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,9 +23,7 @@ from torch import Tensor
 from vecenv.core.checks import check_memory
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
-from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts
-from vecenv.worldmodel.sampling.blocks import Block, blocks_of
-from vecenv.worldmodel.sampling.interleave import Steps, one_thread, run_all
+from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, Starts, blocks_of
 
 
 class RepeatedDay:
@@ -165,3 +165,67 @@ def _drawn(
         if day + 1 < num_days:
             yield chunks.readings(paths.observe(move), paths.known)
     return torch.stack(bars, dim=1)
+
+
+Result = TypeVar("Result")
+
+Steps = Generator[Sequence[Callable[[], None]], None, Tensor]
+"""A generator that yields lists of tasks for worker threads, resumes when all are done, and returns a result."""
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Limit PyTorch to one thread within the context, and yield the previous number.
+
+    The summation order of a matrix product may depend on the number of threads.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
+
+
+def in_threads(works: Sequence[Callable[[], Result]], threads: int) -> list[Result]:
+    """Return the results of some work done in a number of threads, each with one PyTorch thread."""
+    if threads == 1 or len(works) == 1:
+        return [work() for work in works]
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return [done.result() for done in [pool.submit(work) for work in works]]
+
+
+def run_all(computations: Sequence[Steps], threads: int, at_once: int) -> list[Tensor]:
+    """Run generators to completion, at most `at_once` started, and return their results.
+
+    Code between yields runs in this thread, one generator at a time, and with one thread the tasks too.
+    """
+    if threads == 1:
+        return [_alone(steps) for steps in computations]
+    results: dict[int, Tensor] = {}
+    waiting = deque(enumerate(computations))
+    running: deque[tuple[int, Steps, list[Future[None]]]] = deque()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        while waiting or running:
+            if waiting and len(running) < min(threads, at_once):
+                number, steps = waiting.popleft()
+            else:
+                number, steps, works = running.popleft()
+                for work in works:
+                    work.result()
+            try:
+                running.append((number, steps, [pool.submit(work) for work in next(steps)]))
+            except StopIteration as end:
+                results[number] = end.value
+    return [results[number] for number in range(len(computations))]
+
+
+def _alone(steps: Steps) -> Tensor:
+    while True:
+        try:
+            works = next(steps)
+        except StopIteration as end:
+            result: Tensor = end.value
+            return result
+        for work in works:
+            work()

@@ -16,9 +16,8 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
-from vecenv.worldmodel.data.bar_scales import BarScales
-from vecenv.worldmodel.data.features import FeatureState, observe_day
-from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_over
+from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_over
+from vecenv.worldmodel.data.features import BarScales, FeatureState, observe_day
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import TrainingMarket

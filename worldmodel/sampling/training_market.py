@@ -13,9 +13,8 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
-from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
+from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
-from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_over
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 
 OFTEN = 0.95
@@ -143,3 +142,26 @@ class TrainingMarket:
         scaled, scales = self.observed.scaled[0, days].float(), self.observed.scales[0, days]
         matrices = self.matrices[days // CORRELATION_STRIDE]
         return network.bar_log_prob(known, scaled, valid, matrices, scales, self.name).sum(), valid.sum()
+
+
+YEAR = 252
+"""Days of a year."""
+
+YEARS = 5
+"""Number of years, the one of validation included: one year alone may be a crisis or a calm."""
+
+FIRST_DAY = 60
+"""First day with enough context of the trunk and a correlation that is not mostly its prior."""
+
+
+def recent_years(market: TrainingMarket) -> list[range]:
+    """Return the last `YEARS` years up to the end of validation, the earliest first.
+
+    Training ends before the embargo, but an origin's moments are fitted by three numbers at most, so the days from
+    there to the end of validation count as well. If there is no whole year, the days that there are count as one.
+    """
+    stop = market.split.stop
+    years = [range(last - YEAR, last) for last in range(stop, FIRST_DAY + YEAR - 1, -YEAR)][:YEARS]
+    if not years and stop > FIRST_DAY:
+        years = [range(FIRST_DAY, stop)]
+    return years[::-1]

@@ -18,7 +18,15 @@ from torch import Tensor
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.fit import VALIDATION_DAYS, cosine_rate, drawn_symbols, market_weights
+from vecenv.worldmodel.training.fit import (
+    VALIDATION_DAYS,
+    copied,
+    cosine_rate,
+    descend,
+    drawn_symbols,
+    follow,
+    market_weights,
+)
 
 CHOICES = 8
 """Choices of symbols of each market at a time, with their features and trunk outputs; updates take them in random
@@ -77,8 +85,8 @@ def train_bars(
     network.eval()
     optimizer = torch.optim.AdamW(heads.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
     kept = [_validation_inputs(network, market) for market in markets]
-    average = _copied(heads)
-    best, history = _copied(heads), [_validated(network, markets, kept, 0)]
+    average = copied(heads)
+    best, history = copied(heads), [_validated(network, markets, kept, 0)]
     best_loss = _mean_loss(history[0], markets)
     generators = [np.random.default_rng([seed, index]) for index in range(len(markets))]
     choices: list[deque[tuple[TrainingMarket, Tensor]]] = [deque(maxlen=CHOICES) for _ in markets]
@@ -91,22 +99,15 @@ def train_bars(
         generator = np.random.default_rng([seed, len(markets), step])
         chosen = choices[int(generator.choice(len(markets), p=weight))]
         loss = _bar_loss(network, *chosen[int(generator.integers(CHOICES))], settings.stock_days, generator)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * cosine_rate(step / settings.steps, 0.02)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
-        optimizer.step()
-        decay = min(AVERAGE_DECAY, (1 + step) / (10 + step))
-        for name, tensor in heads.state_dict().items():
-            average[name].lerp_(tensor, 1.0 - decay)
+        descend(loss, optimizer, heads, settings.learning_rate * cosine_rate(step / settings.steps, 0.02))
+        follow(average, heads, AVERAGE_DECAY, step)
         on_step(step + 1, float(loss.detach()))
         if (step + 1) % settings.evaluate_every == 0 or step + 1 == settings.steps:
-            current = _copied(heads)
+            current = copied(heads)
             heads.load_state_dict(average)
             history.append(_validated(network, markets, kept, step + 1))
             if _mean_loss(history[-1], markets) < best_loss:
-                best_loss, best = _mean_loss(history[-1], markets), _copied(heads)
+                best_loss, best = _mean_loss(history[-1], markets), copied(heads)
             heads.load_state_dict(current)
     heads.load_state_dict(best)
     return history
@@ -158,7 +159,3 @@ def _validated(
 def _mean_loss(scores: dict[str, object], markets: Sequence[TrainingMarket]) -> float:
     values = [scores[market.name] for market in markets]
     return math.fsum(value for value in values if isinstance(value, float)) / len(values)
-
-
-def _copied(heads: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in heads.state_dict().items()}

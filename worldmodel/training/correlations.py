@@ -18,12 +18,17 @@ import torch
 from torch import Tensor
 
 from vecenv.worldmodel.data.bar_moves import log_return
-from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, SHRINKAGE_SYMBOLS, CorrelationState
-from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, correlations
+from vecenv.worldmodel.data.correlation import (
+    CORRELATION_STRIDE,
+    DECAY,
+    SHRINKAGE,
+    SHRINKAGE_SYMBOLS,
+    CorrelationState,
+    correlations,
+)
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import chain_statistics, masked_factor
-from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.recent import recent_years
+from vecenv.worldmodel.sampling.training_market import TrainingMarket, recent_years
 
 HALF_LIVES = (70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0)
 """Half-lives in days; a decay is 0.5 to the power of their inverse."""

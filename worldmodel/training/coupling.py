@@ -20,11 +20,10 @@ from torch import Tensor
 
 from vecenv.learn.intervals import student_quantile
 from vecenv.worldmodel.data.bar_moves import log_return
-from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE
+from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import masked_factor
-from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.recent import recent_years
+from vecenv.worldmodel.sampling.training_market import TrainingMarket, recent_years
 
 SYMBOLS, CHOICES, PATHS = 25, 4, 16
 """Symbols drawn together, number of subsets, and draws per day."""

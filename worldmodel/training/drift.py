@@ -32,8 +32,7 @@ from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP
-from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.recent import YEAR, YEARS
+from vecenv.worldmodel.sampling.training_market import YEAR, YEARS, TrainingMarket
 
 
 class Effort(NamedTuple):

@@ -7,13 +7,13 @@ that a resumed run repeats an uninterrupted one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vecenv.system.settings import Count, NotNegative, Positive, Seed, Settings, Share
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
@@ -113,8 +113,7 @@ def state_from(network: MarketNetwork, settings: TrainingSettings) -> TrainingSt
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
     )
-    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    return TrainingState(network, optimizer, weights, {name: tensor.clone() for name, tensor in weights.items()})
+    return TrainingState(network, optimizer, average=copied(network), best=copied(network))
 
 
 def judge_start(state: TrainingState, markets: Sequence[TrainingMarket], settings: TrainingSettings) -> None:
@@ -205,17 +204,33 @@ def _update(
         scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
     )
     loss = -total / valid.sum().clamp(min=1)
-    for group in state.optimizer.param_groups:
-        group["lr"] = settings.learning_rate * cosine_rate(state.step / settings.steps, settings.warm_up)
-    state.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-    state.optimizer.step()
-    # Early on the average is over the steps so far, so that the initial weights have no influence.
-    decay = min(settings.average_decay, (1 + state.step) / (10 + state.step))
-    for name, tensor in network.state_dict().items():
-        state.average[name].lerp_(tensor, 1.0 - decay)
+    rate = settings.learning_rate * cosine_rate(state.step / settings.steps, settings.warm_up)
+    descend(loss, state.optimizer, network, rate)
+    follow(state.average, network, settings.average_decay, state.step)
     return float(loss.detach())
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, module: nn.Module, rate: float) -> None:
+    """Update a module's weights at a learning rate, by a gradient of norm 1 at most."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimizer.step()
+
+
+def follow(average: Mapping[str, Tensor], module: nn.Module, most: float, step: int) -> None:
+    """Move the running means of a module's weights toward them."""
+    # Early on the average is over the steps so far, so that the initial weights have no influence.
+    decay = min(most, (1 + step) / (10 + step))
+    for name, tensor in module.state_dict().items():
+        average[name].lerp_(tensor, 1.0 - decay)
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of a module's weights."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
 def cosine_rate(progress: float, warm_up: float) -> float:
@@ -226,7 +241,7 @@ def cosine_rate(progress: float, warm_up: float) -> float:
 
 
 def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -> dict[str, Validation]:
-    own = {name: tensor.clone() for name, tensor in state.network.state_dict().items()}
+    own = copied(state.network)
     state.network.load_state_dict(state.average)
     scores = {
         market.name: validate_network(state.network, market, market.split.validation, market.split.stop)

@@ -38,6 +38,15 @@ class Case:
     rivals: Mapping[str, float]
     differences: Mapping[str, Interval] = field(default_factory=dict)
 
+    @property
+    def error(self) -> float:
+        return abs(self.value - self.real.mean)
+
+    @property
+    def below_all(self) -> bool | None:
+        """Whether the figure is below those of all baselines; None without any."""
+        return self.value < min(self.rivals.values()) if self.rivals else None
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -47,15 +56,25 @@ class Bar:
     judge: Callable[[Case], Verdict | None]
 
 
+def bar(text: str, met: Callable[[Case], bool | None]) -> Bar:
+    """Return a bar that a figure meets or not."""
+
+    def judge(case: Case) -> Verdict | None:
+        told = met(case)
+        return None if told is None else Verdict.of(told)
+
+    return Bar(text, judge)
+
+
 def below(*names: str, margin: float = 0.0) -> Bar:
     """Return the bar of a figure below those of all named baselines, by a margin."""
 
-    def judge(case: Case) -> Verdict | None:
+    def met(case: Case) -> bool | None:
         if not all(name in case.rivals for name in names):
             return None
-        return Verdict.of(all(case.value < case.rivals[name] - margin for name in names))
+        return all(case.value < case.rivals[name] - margin for name in names)
 
-    return Bar((f"{margin:g} " if margin else "") + "below " + " and ".join(names), judge)
+    return bar((f"{margin:g} " if margin else "") + "below " + " and ".join(names), met)
 
 
 def surely_below(*names: str) -> Bar:
@@ -79,91 +98,74 @@ def surely_below(*names: str) -> Bar:
 
 def least() -> Bar:
     """Return the bar of a figure below those of all baselines."""
-    return Bar("below all", _below_all)
+    return bar("below all", lambda case: case.below_all)
 
 
 def within(low: float, high: float) -> Bar:
     """Return the bar of a figure between two bounds."""
-    return Bar(f"{low:g} to {high:g}", lambda case: Verdict.of(low <= case.value <= high))
+    return bar(f"{low:g} to {high:g}", lambda case: low <= case.value <= high)
 
 
 def near(tolerance: float) -> Bar:
     """Return the bar of a figure near the real one."""
-    return Bar(f"within {tolerance:g} of real", lambda case: Verdict.of(abs(case.value - case.real.mean) <= tolerance))
+    return bar(f"within {tolerance:g} of real", lambda case: case.error <= tolerance)
 
 
 def near_share(share: float) -> Bar:
     """Return the bar of a figure whose distance from the real one is at most a share of it."""
-    return Bar(
-        f"within {share:.0%} of real",
-        lambda case: Verdict.of(abs(case.value - case.real.mean) <= share * abs(case.real.mean)),
-    )
+    return bar(f"within {share:.0%} of real", lambda case: case.error <= share * abs(case.real.mean))
 
 
 def half_to_double() -> Bar:
     """Return the bar of a positive figure from half to double the real one."""
-    return Bar(
-        "half to double of real", lambda case: Verdict.of(case.real.mean / 2 <= case.value <= 2 * case.real.mean)
-    )
+    return bar("half to double of real", lambda case: case.real.mean / 2 <= case.value <= 2 * case.real.mean)
 
 
 def at_most(limit: float) -> Bar:
     """Return the bar of a figure up to a limit."""
-    return Bar(f"at most {limit:g}", lambda case: Verdict.of(case.value <= limit))
+    return bar(f"at most {limit:g}", lambda case: case.value <= limit)
 
 
 def small(limit: float) -> Bar:
     """Return the bar of a figure up to a limit, or below those of all baselines."""
-
-    def judge(case: Case) -> Verdict | None:
-        return Verdict.MET if case.value <= limit else _below_all(case)
-
-    return Bar(f"at most {limit:g}, or below all", judge)
+    return bar(f"at most {limit:g}, or below all", lambda case: True if case.value <= limit else case.below_all)
 
 
 def at_least(limit: float) -> Bar:
     """Return the bar of a figure from a limit."""
-    return Bar(f"at least {limit:g}", lambda case: Verdict.of(case.value >= limit))
+    return bar(f"at least {limit:g}", lambda case: case.value >= limit)
 
 
 def in_interval() -> Bar:
     """Return the bar of a figure within the real days' interval."""
 
-    def judge(case: Case) -> Verdict | None:
-        return None if math.isnan(case.real.low) else Verdict.of(case.real.low <= case.value <= case.real.high)
+    def met(case: Case) -> bool | None:
+        return None if math.isnan(case.real.low) else case.real.low <= case.value <= case.real.high
 
-    return Bar("within real interval", judge)
+    return bar("within real interval", met)
 
 
 def near_leverage() -> Bar:
     """Return the bar of a leverage near the real one, by `LEVERAGE_SHARE` and `LEVERAGE_LEAST`."""
-
-    def judge(case: Case) -> Verdict:
-        allowed = max(LEVERAGE_SHARE * abs(case.real.mean), LEVERAGE_LEAST)
-        return Verdict.of(abs(case.value - case.real.mean) <= allowed)
-
-    return Bar(f"within {LEVERAGE_SHARE:.0%} of real, or {LEVERAGE_LEAST:g}", judge)
+    return bar(
+        f"within {LEVERAGE_SHARE:.0%} of real, or {LEVERAGE_LEAST:g}",
+        lambda case: case.error <= max(LEVERAGE_SHARE * abs(case.real.mean), LEVERAGE_LEAST),
+    )
 
 
 def half_leverage() -> Bar:
     """Return the bar of a leverage of the real one's sign and at least half its size, however large."""
-    return Bar(
-        "sign of real, half its size",
-        lambda case: Verdict.of(case.value * case.real.mean >= 0.5 * case.real.mean * case.real.mean),
+    return bar(
+        "sign of real, half its size", lambda case: case.value * case.real.mean >= 0.5 * case.real.mean * case.real.mean
     )
 
 
 def near_drift(reference: str) -> Bar:
     """Return the bar of a drift at most `DRIFT_MARGIN` further from the real one than a baseline's."""
 
-    def judge(case: Case) -> Verdict | None:
+    def met(case: Case) -> bool | None:
         if reference not in case.rivals:
             return None
-        allowed = abs(case.rivals[reference] - case.real.mean) + DRIFT_MARGIN
-        return Verdict.of(abs(case.value - case.real.mean) <= allowed)
+        return case.error <= abs(case.rivals[reference] - case.real.mean) + DRIFT_MARGIN
 
-    return Bar(f"error at most that of {reference} + {DRIFT_MARGIN:g}", judge)
-
-
-def _below_all(case: Case) -> Verdict | None:
-    return Verdict.of(case.value < min(case.rivals.values())) if case.rivals else None
+    return bar(f"error at most that of {reference} + {DRIFT_MARGIN:g}", met)

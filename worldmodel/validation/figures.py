@@ -1,9 +1,12 @@
-"""Realism metrics by name as numbers with intervals, for the real days and for models."""
+"""Figures of a criterion: what a model is judged by, how a criterion measures it, and means over runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -11,45 +14,18 @@ from torch import Tensor
 from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.metrics.bar_discriminator import Told
-from vecenv.worldmodel.metrics.bar_statistics import (
-    bar_distances,
-    gap_kurtosis,
-    gap_statistics,
-    invalid_share,
-    log_range_ratio,
-    log_volume_ratio,
-    volume_statistics,
-)
-from vecenv.worldmodel.metrics.dependence import (
-    ACF_LAGS,
-    LEVERAGE_MEAN_LAGS,
-    autocorrelation,
-    correlation_rmse,
-    cross_correlation,
-    leverage,
-    leverage_curves,
-    magnitude_autocorrelation,
-    pair_correlations,
-    return_autocorrelation,
-)
-from vecenv.worldmodel.metrics.distribution import horizon_distances, return_shape, tail_indices, volatility_ratios
-from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, ForecastScores, energy_score, summarise, variogram_score
-from vecenv.worldmodel.metrics.intervals import BLOCK, block_bootstrap
-from vecenv.worldmodel.metrics.paths import DAY_BUCKETS, drawdown_comparison, drift, max_drawdowns, memorisation
-from vecenv.worldmodel.metrics.windows import Windows
-from vecenv.worldmodel.validation.judge import Trial
+from vecenv.worldmodel.validation import returns as of
+from vecenv.worldmodel.validation.acceptance import Bar
+from vecenv.worldmodel.validation.discriminator import FORMS, Told
+from vecenv.worldmodel.validation.forecast import ForecastScores, ForecastSummary, summarise
+from vecenv.worldmodel.validation.trial import Trial
+from vecenv.worldmodel.validation.windows import BLOCK, Windows, block_bootstrap, ratio_interval
 
 Figures = dict[str, Interval]
+"""Figures of the real days or of a model, by key of the criterion."""
 
 HORIZONS = (1, 5, 20)
 """Horizons in days of the compared return distributions."""
-
-DISCRIMINATORS = ("boosting", "gru", "panel_boosting", "panel_gru")
-"""Classifiers reported by their distance from chance."""
-
-COVERAGES = (50, 90, 99)
-"""Central intervals of a forecast, in percent."""
 
 NLL_BLOCK = 20
 """Bootstrap block length in test days: volatility, and with it the density, is autocorrelated for weeks."""
@@ -57,38 +33,94 @@ NLL_BLOCK = 20
 REAL_DRAWS = 300
 """Bootstrap draws for the real days, which give bounds to about a tenth of the interval's width."""
 
-PERFECT = {
-    "volatility_ratio": 1.0,
-    "market_volatility_ratio": 1.0,
-    "stock_volatility_ratio": 1.0,
-    "direction_accuracy": 0.5,
-    "memory_ratio": 1.0,
-    "memory_share": 0.01,
-    "invalid_bars": 0.0,
-} | {f"coverage_{percent}": percent / 100 for percent in COVERAGES}
-"""Values of a perfect model, for metrics without a value of the real days."""
+
+class Aim(Enum):
+    """Direction of improvement of a figure: lower, higher, or nearer to the real one."""
+
+    LOWER = "↓"
+    HIGHER = "↑"
+    REAL = "≈"
 
 
-def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
-    """Return the metrics of the real days, with intervals over origins, and the values of a perfect model."""
-    statistics: dict[str, Callable[[Windows], float]] = {
-        "excess_kurtosis": lambda windows: return_shape(windows).excess_kurtosis,
-        "skew": lambda windows: return_shape(windows).skew,
-        "hill": lambda windows: tail_indices(windows).both,
-        "hill_wide": lambda windows: tail_indices(windows).both_wide,
-        "hill_left": lambda windows: tail_indices(windows).left,
-        "magnitude_acf": lambda windows: float(autocorrelation(windows.returns.abs(), ACF_LAGS).mean()),
-        "leverage": lambda windows: float(leverage(windows.returns, LEVERAGE_MEAN_LAGS).mean()),
-        "mean_correlation": lambda windows: cross_correlation(windows).mean,
-        "first_eigenvalue": lambda windows: cross_correlation(windows).first_eigenvalue,
-        "worst_days_correlation": lambda windows: cross_correlation(windows).worst_days,
-        "volume_correlation": lambda windows: volume_statistics(windows).correlation,
-        "volume_persistence": lambda windows: volume_statistics(windows).persistence,
-        "drawdown_mean": lambda windows: float(max_drawdowns(windows).nanmean()),
-    }
-    figures = {name: point(value) for name, value in PERFECT.items()}
-    for name, statistic in statistics.items():
-        figures[name] = over_origins(real, statistic, draws)
+@dataclass
+class Evidence:
+    """What a model is judged by: its windows beside the real ones, and its forecasts.
+
+    `every` are the days between origins, `train_returns` (T, N) the training days' log-returns, and `block` the length
+    of bootstrap blocks in forecast days.
+    """
+
+    real: Windows
+    synthetic: Windows
+    every: int
+    train_returns: Tensor
+    forecasts: ForecastScores
+    block: int
+
+    @cached_property
+    def distances(self) -> dict[int, of.Distances]:
+        """Distances of sums of standardised returns by `HORIZONS`."""
+        return {days: of.horizon_distances(self.real, self.synthetic, days) for days in HORIZONS}
+
+    @cached_property
+    def memory(self) -> of.Memorisation:
+        return of.memorisation(self.train_returns, self.real, self.synthetic)
+
+    @cached_property
+    def summary(self) -> ForecastSummary:
+        return summarise(self.forecasts)
+
+
+Measure = Callable[[Evidence], Interval | float]
+Statistic = Callable[[Windows], float]
+Comparison = Callable[[Windows, Windows], float]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A line of the table.
+
+    Attributes:
+        measure: a model's figure, without an interval as a number; None for densities and discriminators, which are
+            measured apart.
+        statistic: the same of one side's windows, told of the real days with an interval.
+        apart: the statistic is of windows that do not overlap.
+        perfect: figure of a perfect model, where the real days have none of their own.
+        bar: what counts as good; `former` is the bar of earlier tables if it differs.
+        earlier: whether earlier tables had the line.
+    """
+
+    key: str
+    label: str
+    aim: Aim = Aim.LOWER
+    digits: int = 3
+    bar: Bar | None = None
+    measure: Measure | None = None
+    statistic: Statistic | None = None
+    apart: bool = False
+    perfect: float = math.nan
+    former: Bar | None = None
+    earlier: bool = True
+
+    def reference(self, real: Figures) -> Interval:
+        """Return the value of the real days, or else of a perfect model; NaN if the figure is only to be small."""
+        return real.get(self.key, point(self.perfect))
+
+
+def figures_of(criteria: Sequence[Criterion], evidence: Evidence) -> Figures:
+    """Return a model's figures, but those that are measured apart."""
+    found = {each.key: each.measure(evidence) for each in criteria if each.measure is not None}
+    return {key: figure if isinstance(figure, Interval) else point(figure) for key, figure in found.items()}
+
+
+def real_figures(criteria: Sequence[Criterion], real: Windows, every: int, draws: int = REAL_DRAWS) -> Figures:
+    """Return the figures of the real days, with intervals over origins, and of a perfect model."""
+    figures = {each.key: point(each.perfect) for each in criteria if not math.isnan(each.perfect)}
+    for criterion in criteria:
+        if (statistic := criterion.statistic) is not None:
+            windows, block = (apart(real, every), 1) if criterion.apart else (real, BLOCK)
+            measure = partial(_selected, statistic, windows)
+            figures[criterion.key] = block_bootstrap(measure, len(windows.returns), block, draws)
     return figures
 
 
@@ -97,114 +129,27 @@ def density_figures(trial: Trial, model: MarketModel) -> Figures:
 
     Densities that the model lacks are left out.
     """
-    bars = trial.test_days()
-    returns = encode_history(bars).valid[0].sum(-1)
+    history = trial.test_days()
+    returns = encode_history(history).valid[0].sum(-1)
     test = slice(trial.first - len(trial.bars.dates), None)
-    figures: Figures = {}
-    densities = (
-        ("nll", model.has_density, model.log_density),
-        ("joint_nll", model.has_joint_density, model.joint_log_density),
-    )
-    for name, defined, density in densities:
-        if not defined:
-            continue
-        total = -density(bars).reshape(len(returns), -1).nansum(-1)
-        figures[name] = _ratio(total[test], returns[test], NLL_BLOCK)
-    return figures
+    densities = {"nll": model.log_density} if model.has_density else {}
+    densities |= {"joint_nll": model.joint_log_density} if model.has_joint_density else {}
+    totals = {name: -density(history).reshape(len(returns), -1).nansum(-1) for name, density in densities.items()}
+    return {name: ratio_interval(total[test], returns[test], NLL_BLOCK) for name, total in totals.items()}
 
 
-def forecast_figures(scores: ForecastScores, block: int) -> Figures:
-    """Return the scores of one-day forecasts, means of days with intervals."""
-    means = {
-        "crps": scores.crps / CRPS_UNIT,
-        "mae": scores.median_error,
-        "sampled_mae": scores.sampled_error,
-        "direction_accuracy": scores.direction_hit,
-    }
-    figures = {name: _ratio(by.nansum(-1), (~by.isnan()).sum(-1), block) for name, by in means.items()}
-    summary = summarise(scores)
-    figures["pit_distance"] = point(summary.pit_distance)
-    for percent, share in zip(COVERAGES, summary.coverage, strict=True):
-        figures[f"coverage_{percent}"] = point(share)
-    return figures
-
-
-def path_figures(real: Windows, synthetic: Windows, train_returns: Tensor) -> Figures:
-    """Return the metrics that compare generated days with the real ones after the same origins."""
-    scores = {"energy_score": energy_score(real, synthetic), "variogram_score": variogram_score(real, synthetic)}
-    figures = {name: _ratio(score, torch.ones_like(score)) for name, score in scores.items()}
-    ratios = volatility_ratios(real, synthetic)
-    shape, tails = return_shape(synthetic), tail_indices(synthetic)
-    magnitude, effect = magnitude_autocorrelation(real, synthetic), leverage_curves(real, synthetic)
-    observed, generated = cross_correlation(real), cross_correlation(synthetic)
-    volume, bars = volume_statistics(synthetic), bar_distances(real, synthetic)
-    drawdown, memory = drawdown_comparison(real, synthetic), memorisation(train_returns, real, synthetic)
-    values = {
-        "volatility_ratio": ratios.pooled,
-        "market_volatility_ratio": ratios.market,
-        "stock_volatility_ratio": ratios.stock_median,
-        "excess_kurtosis": shape.excess_kurtosis,
-        "skew": shape.skew,
-        "hill": tails.both,
-        "hill_wide": tails.both_wide,
-        "hill_left": tails.left,
-        "return_acf_error": return_autocorrelation(real, synthetic).error,
-        "magnitude_acf": magnitude.means(ACF_LAGS).synthetic,
-        "magnitude_acf_error": magnitude.error,
-        "leverage": effect.means(LEVERAGE_MEAN_LAGS).synthetic,
-        "leverage_error": effect.error,
-        "mean_correlation": generated.mean,
-        "correlation_rmse": correlation_rmse(observed, generated),
-        "first_eigenvalue": generated.first_eigenvalue,
-        "worst_days_correlation": generated.worst_days,
-        "volume_correlation": volume.correlation,
-        "volume_persistence": volume.persistence,
-        "gap_ks": bars.gap,
-        "body_ks": bars.body,
-        "range_ks": bars.range,
-        "invalid_bars": invalid_share(synthetic),
-        "drawdown_mean": drawdown.synthetic_mean,
-        "drawdown_w1": drawdown.wasserstein,
-        "memory_ratio": memory.distance_ratio,
-        "memory_share": memory.share_below,
-    }
-    for days in HORIZONS:
-        distances = horizon_distances(real, synthetic, days)
-        values |= {f"ks_{days}": distances.ks, f"w1_{days}": distances.wasserstein}
-    figures |= {name: point(value) for name, value in values.items()}
-    # The range over stocks is reported as the interval.
-    figures["stock_volatility_ratio"] = Interval(ratios.stock_median, ratios.stock_low, ratios.stock_high)
-    return figures | drift_figures(real, synthetic, DAY_BUCKETS)
-
-
-def drift_figures(real: Windows, synthetic: Windows, buckets: Sequence[tuple[int, int]]) -> Figures:
-    """Return metrics by rollout day, with the days in each name."""
-    figures: Figures = {}
-    for bucket in drift(real, synthetic, buckets):
-        first, last = bucket.first, bucket.last
-        market = volatility_ratios(real.days(first, last), synthetic.days(first, last)).market
-        values = {
-            "volatility_ratio": bucket.volatility_ratio,
-            "market_volatility_ratio": market,
-            "ks": bucket.ks,
-            "return_acf_error": bucket.return_acf_error,
-            "magnitude_acf_error": bucket.magnitude_acf_error,
-        }
-        figures |= {f"{name}_days_{first}_{last}": point(value) for name, value in values.items()}
-    return figures
-
-
-def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
-    """Return the discriminative score |accuracy - 0.5| of classifiers, and the test error of the LSTM."""
-    figures = {f"{name}_score": distance_from_chance(accuracies[name]) for name in DISCRIMINATORS}
-    lstm = accuracies["lstm"]
-    return figures | {"lstm_error": Interval(1.0 - lstm.mean, 1.0 - lstm.high, 1.0 - lstm.low)}
+def discriminator_figures(told: Mapping[str, Told]) -> Figures:
+    """Return the discriminative scores of classifiers, the test error of the LSTM, and of whole bars the AUC."""
+    figures = {f"{name}_score": distance_from_chance(each.accuracy) for name, each in told.items() if name != "lstm"}
+    mean, low, high = told["lstm"].accuracy
+    figures["lstm_error"] = Interval(1.0 - mean, 1.0 - high, 1.0 - low)
+    return figures | {f"{name}_auc": each.auc for name, each in told.items() if FORMS[name].whole_bars}
 
 
 def average(runs: Sequence[Figures]) -> Figures:
-    """Return the mean of every metric, and of its bounds, over runs with different seeds or weights.
+    """Return the mean of every figure, and of its bounds, over runs with different seeds or weights.
 
-    Bounds that a metric lacks are those of its range over the runs.
+    Bounds that a figure lacks are those of its range over the runs.
     """
     return {name: _averaged([run[name] for run in runs]) for name in runs[0]}
 
@@ -214,12 +159,10 @@ def point(value: float) -> Interval:
     return Interval(value, math.nan, math.nan)
 
 
-def to_json(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
-    """Return figures with None where there is no number."""
-    return {
-        name: {part: number if math.isfinite(number) else None for part, number in figure._asdict().items()}
-        for name, figure in figures.items()
-    }
+def apart(windows: Windows, every: int) -> Windows:
+    """Return the windows of origins whose days do not overlap."""
+    step = -(-windows.horizon // every)
+    return windows.select(torch.arange(0, len(windows.returns), step))
 
 
 def distance_from_chance(accuracy: Interval) -> Interval:
@@ -229,14 +172,8 @@ def distance_from_chance(accuracy: Interval) -> Interval:
     return Interval(abs(mean), nearest, max(abs(low), abs(high)))
 
 
-def over_origins(windows: Windows, statistic: Callable[[Windows], float], draws: int) -> Interval:
-    """Return a statistic of windows with the bootstrap's interval over origins."""
-    return block_bootstrap(lambda origins: statistic(windows.select(origins)), len(windows.returns), draws=draws)
-
-
-def _ratio(total: Tensor, count: Tensor, block: int = BLOCK) -> Interval:
-    """Return the sum of totals over the sum of counts, with the bootstrap's interval over days. Shapes: (D,), (D,)."""
-    return block_bootstrap(lambda days: float(total[days].sum() / count[days].sum()), len(total), block)
+def _selected(statistic: Statistic, windows: Windows, origins: Tensor) -> float:
+    return statistic(windows.select(origins))
 
 
 def _averaged(figures: Sequence[Interval]) -> Interval:
@@ -244,43 +181,3 @@ def _averaged(figures: Sequence[Interval]) -> Interval:
     if len(figures) > 1 and math.isnan(low):
         low, high = min(figure.mean for figure in figures), max(figure.mean for figure in figures)
     return Interval(mean, low, high)
-
-
-BASIS_POINT = 1e-4
-
-STATISTICS: dict[str, Callable[[Windows], float]] = {
-    "volume_pair_correlation": lambda windows: float(pair_correlations(log_volume_ratio(windows)).nanmean()),
-    "range_pair_correlation": lambda windows: float(pair_correlations(log_range_ratio(windows)).nanmean()),
-    "zero_gaps": lambda windows: gap_statistics(windows).zero_share,
-    "gap_body_ratio": lambda windows: gap_statistics(windows).body_ratio,
-    "drift": lambda windows: float(windows.returns.nanmean(dtype=torch.float64)) / BASIS_POINT,
-}
-"""Statistics of windows by name, defined equally for real and generated ones."""
-
-
-def real_bar_figures(real: Windows, every: int, draws: int = REAL_DRAWS) -> Figures:
-    """Return the statistics of the real days' bars, with intervals over origins."""
-    figures = {name: over_origins(real, statistic, draws) for name, statistic in STATISTICS.items()}
-    apart = _apart(real, every)
-    figures["gap_kurtosis"] = block_bootstrap(
-        lambda origins: gap_kurtosis(apart.select(origins)), len(apart.returns), block=1, draws=draws
-    )
-    return figures
-
-
-def bar_figures(synthetic: Windows, every: int) -> Figures:
-    """Return the statistics of a model's bars."""
-    figures = {name: point(statistic(synthetic)) for name, statistic in STATISTICS.items()}
-    return figures | {"gap_kurtosis": point(gap_kurtosis(_apart(synthetic, every)))}
-
-
-def bar_discriminator_figures(told: Mapping[str, Told]) -> Figures:
-    """Return the discriminative score |accuracy - 0.5| and the AUC of classifiers of whole bars."""
-    figures = {f"{name}_score": distance_from_chance(each.accuracy) for name, each in told.items()}
-    return figures | {f"{name}_auc": each.auc for name, each in told.items()}
-
-
-def _apart(windows: Windows, every: int) -> Windows:
-    """Return the windows of origins whose days do not overlap."""
-    step = -(-windows.horizon // every)
-    return windows.select(torch.arange(0, len(windows.returns), step))

@@ -1,9 +1,11 @@
-"""Validation reports: JSON, Markdown, and tables on a terminal."""
+"""Validation reports: verdicts by the criteria, as JSON, as Markdown, and as tables on a terminal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,32 @@ from rich.markup import escape
 from rich.table import Table
 
 import vecenv
-from vecenv.worldmodel.validation.acceptance import Bar, Verdict
-from vecenv.worldmodel.validation.figures import Figures, to_json
-from vecenv.worldmodel.validation.judge import HORIZON, Trial
-from vecenv.worldmodel.validation.rows import Row, rows
-from vecenv.worldmodel.validation.table import SEES_TEST, Differences, cells, count, difference_cells, markdown, verdict
-from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
+from vecenv.learn.intervals import Interval
+from vecenv.worldmodel.validation.acceptance import Bar, Case, Verdict
+from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, criteria
+from vecenv.worldmodel.validation.figures import Criterion, Figures
+from vecenv.worldmodel.validation.trial import HORIZON, Trial
+
+SEES_TEST = "†"
+"""Mark of a model that sees the test's own past."""
+
+MISSING = "–"
+
+MEASURES = {
+    "crps": "CRPS, 1 day, 1e-4 ↓",
+    "energy_score": "energy score, 20 days ↓",
+    "volatility_ratio": "volatility ratio ≈ 1",
+    "market_volatility_ratio": "of the market ≈ 1",
+    "ks_1": "KS, 1 day ↓",
+    "ks_20": "KS, 20 days ↓",
+}
+"""Figures by temperature, with their headings."""
+
+Sweep = Mapping[float, Mapping[str, float]]
+"""`MEASURES` of a model by temperature."""
+
+Differences = Mapping[str, Mapping[str, Interval]]
+"""Differences of a model's scores less those of each baseline, by figure and baseline."""
 
 LEGEND = (
     "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins;"
@@ -56,8 +78,8 @@ class Report:
     differences: Differences
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        return rows(self.settings["long_days"])
+    def criteria(self) -> tuple[Criterion, ...]:
+        return criteria(self.settings["long_days"])
 
     @property
     def summary(self) -> str:
@@ -88,30 +110,30 @@ class Report:
             "temperatures": {str(temperature): values for temperature, values in self.sweep.items()},
         }
         if self.judged is not None:
-            present = self._verdicts({row: row.bar for row in self.rows})
-            values |= {
-                "judged": self.judged,
-                "bars": {row.key: _told(bar, met) for row, (bar, met) in present.items()},
-                "former_bars": {row.key: _told(bar, met) for row, (bar, met) in self._former().items()},
-                "counts": {"bars": _count(present), "former_bars": _count(self._former())},
-                "differences": {key: to_json(by_rival) for key, by_rival in self.differences.items()},
+            verdicts = {
+                "bars": self._verdicts({each: each.bar for each in self.criteria}),
+                # The lines that earlier tables had, by their bars.
+                "former_bars": self._verdicts(
+                    {each: each.former or each.bar for each in self.criteria if each.earlier}
+                ),
             }
+            values["judged"] = self.judged
+            for name, told in verdicts.items():
+                values[name] = {each.key: _told(bar, met) for each, (bar, met) in told.items()}
+            values["counts"] = {name: count(met for _, met in told.values()) for name, told in verdicts.items()}
+            values["differences"] = {key: to_json(by_rival) for key, by_rival in self.differences.items()}
         return values
 
-    def _verdicts(self, bars: Mapping[Row, Bar | None]) -> dict[Row, tuple[Bar, Verdict | None]]:
-        """Return bars, and the judged model's verdicts, of the rows that have one."""
+    def _verdicts(self, bars: Mapping[Criterion, Bar | None]) -> dict[Criterion, tuple[Bar, Verdict | None]]:
+        """Return bars, and the judged model's verdicts, of the criteria that have one."""
         assert self.judged is not None
         model = self.models[self.judged]
         rivals = {name: figures for name, figures in self.models.items() if name != self.judged}
         return {
-            row: (bar, verdict(bar, row, self.real, model, rivals, self.differences))
-            for row, bar in bars.items()
+            criterion: (bar, verdict(bar, criterion, self.real, model, rivals, self.differences))
+            for criterion, bar in bars.items()
             if bar is not None
         }
-
-    def _former(self) -> dict[Row, tuple[Bar, Verdict | None]]:
-        """Return the same of the lines that earlier tables had, by their bars."""
-        return self._verdicts({row: row.former or row.bar for row in self.rows if row.earlier})
 
     def to_markdown(self) -> str:
         run, settings = self.to_json(), self.settings
@@ -125,7 +147,7 @@ class Report:
         several = len(settings.get("model", ()))
         head += f"; {self.judged}: means over {several} weights." if several > 1 else "."
         title = f"# Realism on {Path(self.trial.bars.source).name}"
-        table = markdown(*cells(self.rows, self.real, self.models, self.judged, differences=self.differences))
+        table = markdown(*cells(self.criteria, self.real, self.models, self.judged, differences=self.differences))
         parts = [title, head, LEGEND, *([self.summary] if self.judged else []), table]
         if self.differences:
             parts += [f"## {self.judged} less each other model", markdown(*difference_cells(self.differences))]
@@ -144,9 +166,9 @@ def write_report(report: Report, folder: Path) -> dict[str, Any]:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the figures of all models, and the acceptance bars of the judged one."""
-    printed = [_table("Realism on test days", *cells(report.rows, report.real, report.models, intervals=False))]
+    printed = [_table("Realism on test days", *cells(report.criteria, report.real, report.models, intervals=False))]
     if report.judged is not None:
-        good = [row for row in report.rows if row.bar]
+        good = [criterion for criterion in report.criteria if criterion.bar]
         headings, lines = cells(
             good, report.real, report.models, report.judged, intervals=False, differences=report.differences
         )
@@ -170,10 +192,6 @@ def _told(bar: Bar, met: Verdict | None) -> dict[str, Any]:
     }
 
 
-def _count(told: Mapping[Row, tuple[Bar, Verdict | None]]) -> dict[str, int]:
-    return count(met for _, met in told.values())._asdict()
-
-
 def _table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, box=SIMPLE)
     for index, heading in enumerate(headings):
@@ -181,3 +199,101 @@ def _table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]) 
     for line in lines:
         table.add_row(*map(escape, line))
     return table
+
+
+def to_json(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+    """Return figures with None where there is no number."""
+    return {
+        name: {part: number if math.isfinite(number) else None for part, number in figure._asdict().items()}
+        for name, figure in figures.items()
+    }
+
+
+def verdict(
+    bar: Bar | None,
+    criterion: Criterion,
+    real: Figures,
+    model: Figures,
+    rivals: Mapping[str, Figures],
+    differences: Differences | None = None,
+) -> Verdict | None:
+    """Return whether a model's figure meets a bar; None if there is no bar, or the run cannot tell."""
+    if bar is None or criterion.key not in model or math.isnan(model[criterion.key].mean):
+        return None
+    known = {name: figures[criterion.key].mean for name, figures in rivals.items() if criterion.key in figures}
+    paired = (differences or {}).get(criterion.key, {})
+    return bar.judge(Case(model[criterion.key].mean, criterion.reference(real), known, paired))
+
+
+def count(verdicts: Iterable[Verdict | None]) -> dict[str, int]:
+    """Count verdicts that are met, undecided, and all; None, of a bar on which the run cannot tell, is left out."""
+    told = Counter(each for each in verdicts if each is not None)
+    return {"met": told[Verdict.MET], "undecided": told[Verdict.UNDECIDED], "of": told.total()}
+
+
+def heading(model: str) -> str:
+    """Return a model's name, marked if it sees the test's own past."""
+    return f"{model} {SEES_TEST}" if model == LAST_YEAR_BOOTSTRAP else model
+
+
+def cells(
+    lines_of: Sequence[Criterion],
+    real: Figures,
+    models: Mapping[str, Figures],
+    judged: str | None = None,
+    intervals: bool = True,
+    differences: Differences | None = None,
+) -> tuple[list[str], list[list[str]]]:
+    """Return headings and lines of the table as text."""
+    headings = ["figure", "better", "real"]
+    names = list(models)
+    if judged is not None:
+        names.remove(judged)
+        headings += [judged, "good", "met"]
+    rivals = {name: models[name] for name in names}
+    lines = []
+    for row in lines_of:
+        line = [row.label, row.aim.value, _text(row.reference(real), row.digits, intervals)]
+        if judged is not None:
+            met = verdict(row.bar, row, real, models[judged], rivals, differences)
+            line.append(_text(models[judged].get(row.key), row.digits, intervals))
+            line += [row.bar.text, met.value if met else MISSING] if row.bar else ["", ""]
+        lines.append(line + [_text(models[name].get(row.key), row.digits, intervals) for name in names])
+    return headings + [heading(name) for name in names], lines
+
+
+def difference_cells(differences: Differences) -> tuple[list[str], list[list[str]]]:
+    """Return headings and lines of the paired differences of the judged model less each baseline."""
+    labels = {criterion.key: criterion for criterion in criteria()}
+    headings = ["score", *(heading(name) for name in next(iter(differences.values())))]
+    lines = []
+    for key, by_rival in differences.items():
+        lines.append([labels[key].label, *(_text(each, labels[key].digits + 1, True) for each in by_rival.values())])
+    return headings, lines
+
+
+def sweep_cells(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
+    """Return headings and lines of a table, with the best energy score marked."""
+    best = min(sweep, key=lambda temperature: sweep[temperature]["energy_score"])
+    lines: list[list[str]] = []
+    for temperature, values in sweep.items():
+        mark = " (best)" if temperature == best else ""
+        lines.append([f"{temperature:g}{mark}", *(f"{values[key]:.4f}" for key in MEASURES)])
+    return ["temperature", *MEASURES.values()], lines
+
+
+def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    rules = ["---" if index < 2 else "---:" for index in range(len(headings))]
+    return "\n".join(
+        "| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in (headings, rules, *lines)
+    )
+
+
+def _text(figure: Interval | None, digits: int, interval: bool) -> str:
+    if figure is None or math.isnan(figure.mean):
+        return MISSING
+    text = f"{figure.mean:.{digits}f}"
+    if interval and not math.isnan(figure.low):
+        text += f" [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+    return text

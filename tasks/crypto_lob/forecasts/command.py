@@ -19,11 +19,16 @@ from vecenv.system.settings import Settings as CheckedSettings
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
 from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table
-from vecenv.tasks.crypto_lob.forecasts.fit import NETWORK, FitSettings, forecast_forward, forecasts, network_of
-from vecenv.tasks.crypto_lob.forecasts.folds import Fold, fold_before, walk_forward
+from vecenv.tasks.crypto_lob.forecasts.fit import (
+    NETWORK,
+    FitSettings,
+    ForecastModel,
+    forecast_forward,
+    forecasts,
+    network_of_fold,
+)
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import write_forecasts
-from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
-from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
+from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, Fold, fold_before, smoothed_moves, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.quality import (
     Quality,
     quality_by_horizon,
@@ -31,7 +36,7 @@ from vecenv.tasks.crypto_lob.forecasts.quality import (
     save_quality_figure,
     to_json,
 )
-from vecenv.tasks.crypto_lob.snapshots import snapshots_of
+from vecenv.tasks.crypto_lob.tape import snapshots_of
 
 WIDTH = 160
 """Least columns of the table."""
@@ -132,7 +137,7 @@ def train(settings: TrainFactors) -> dict[str, Any]:
                 bar.advance(task)
 
             made = forecast_forward(rows.factors, rows.moves, folds, settings.fit, told)
-            network = network_of(rows.factors, rows.moves, last, settings.fit)
+            network = network_of_fold(rows.factors, rows.moves, last, settings.fit)
             bar.advance(task)
         model = ForecastModel(
             network, settings.fit, settings.books.step_gap, int(rows.books.time[-1]), rows.description

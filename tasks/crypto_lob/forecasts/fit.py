@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +14,14 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from vecenv.core.checks import check_memory
+from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
-from vecenv.tasks.crypto_lob.forecasts.folds import Fold
 from vecenv.tasks.crypto_lob.forecasts.linear import Regression, chosen_ridge, deviations, least_squares
+from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, Fold
 from vecenv.tasks.crypto_lob.forecasts.network import CONTEXT, ForecastNetwork, Kind
+
+FORMAT = "vecenv-book-forecasts"
 
 CHUNK = 256
 """Rows of a window that are forecast, after `CONTEXT` rows that are only read."""
@@ -167,7 +172,7 @@ def forecast_forward(
         rows, before = slice(fold.first, fold.end), slice(0, fold.learned)
         flow = least_squares(flows[before], moves[before])
         ridge = chosen_ridge(factors, moves, fold.fitted, slice(fold.judged, fold.learned))
-        network = network_of(factors, moves, fold, settings)
+        network = network_of_fold(factors, moves, fold, settings)
         made[FLOW][rows] = flow(flows[rows])
         made[RIDGE][rows] = ridge(factors[rows])
         made[NETWORK][rows] = forecasts(network, torch.from_numpy(factors), fold.first, fold.end).numpy()
@@ -176,7 +181,56 @@ def forecast_forward(
     return WalkForward(made, mean, learned)
 
 
-def network_of(factors: np.ndarray, moves: np.ndarray, fold: Fold, settings: FitSettings) -> ForecastNetwork:
+def network_of_fold(factors: np.ndarray, moves: np.ndarray, fold: Fold, settings: FitSettings) -> ForecastNetwork:
     """Fit a network to the rows of a fold, from the ridge regression on."""
     ridge = chosen_ridge(factors, moves, fold.fitted, slice(fold.judged, fold.learned))
     return fitted_network(torch.from_numpy(factors), torch.from_numpy(moves).float(), fold, ridge, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastModel:
+    """A network in evaluation mode, and what it was fitted to.
+
+    ``seen_until`` is the time in milliseconds of the latest price that it was fitted to, ``step_gap`` in seconds.
+    """
+
+    network: ForecastNetwork
+    settings: FitSettings
+    step_gap: float
+    seen_until: int
+    source: str
+
+    def save(self, path: Path) -> None:
+        """Write the model; an interruption leaves the file before."""
+        record = {
+            "settings": asdict(self.settings),
+            "step_gap": self.step_gap,
+            "seen_until_ms": self.seen_until,
+            "source": self.source,
+            "factors": list(FACTORS),
+            "horizons": list(HORIZONS),
+        }
+        save_sealed(path, FORMAT, self.network.state_dict(), {"record": json.dumps(record)})
+
+    @classmethod
+    def load(cls, path: Path) -> ForecastModel:
+        """Read a model.
+
+        Raises FileNotFoundError if there is no such file, ValueError if it is of another kind, damaged, or of other
+        factors or horizons.
+        """
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such model; vecenv factors train writes one")
+        tensors, metadata = load_sealed(path, FORMAT, "model of vecenv factors", "cpu")
+        try:
+            record = json.loads(metadata["record"])
+            settings = FitSettings(**record["settings"])
+            known = {"settings": asdict(settings), "step_gap": 0.0, "seen_until_ms": 0, "source": ""}
+            check_same_form(asdict(settings), asdict(FitSettings()), "settings")
+            check_same_form(record, known | {name: record[name] for name in ("factors", "horizons")}, "record")
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: its record cannot be read ({error})") from error
+        if record["factors"] != list(FACTORS) or record["horizons"] != list(HORIZONS):
+            raise ValueError(f"{path}: of other factors or horizons than this version's; train it again")
+        network = network_of(path, lambda: new_network(settings, len(FACTORS), len(HORIZONS)), tensors)
+        return cls(network.eval(), settings, record["step_gap"], record["seen_until_ms"], record["source"])

@@ -7,18 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from vecenv.finance.trading import Trading
-from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.signals.rating.agents import AGENTS
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.records import RatingRecording
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text import RatingText
-
-
-def market_options(config: NewsSignalsConfig) -> MarketOptions:
-    """Return the market requirements of a config."""
-    return MarketOptions(features=config.features, context=config.context, scores=True)
 
 
 def shortened(config: NewsSignalsConfig, days: int) -> NewsSignalsConfig:
@@ -49,7 +43,6 @@ NEWS_SIGNALS = Task(
     },
     actions=lambda config: "numbers" if config.action == "continuous" else "one choice",
     domain=Trading(
-        market=market_options,
         generator="news",
         scale="(1 + the cosine of signals and moves to come) / 2: 0.5 for none, 1 for perfect ones, 0 for their "
         "opposite",

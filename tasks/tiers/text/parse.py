@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
+from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.symbol_names import split_name
 

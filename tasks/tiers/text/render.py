@@ -35,10 +35,17 @@ from itertools import chain, compress
 
 import numpy as np
 
-from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Quote
-from vecenv.tasks.tiers.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
-from vecenv.tasks.tiers.text.labels import label_places
-from vecenv.tasks.tiers.text.styles import DECIMALS, PERCENTS, STYLES
+from vecenv.tasks.tiers.law import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
+from vecenv.tasks.tiers.observation import (
+    ACCOUNT_SIZE,
+    MARKET_SIZE,
+    POSITION_SIZE,
+    PRICE_UNIT,
+    VALUE_UNIT,
+    Account,
+    Quote,
+)
+from vecenv.tasks.tiers.text.styles import DECIMALS, PERCENTS, STYLES, label_places
 from vecenv.text.money import amounts, money
 
 ROWS_AT_ONCE = 256

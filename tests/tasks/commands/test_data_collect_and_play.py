@@ -17,7 +17,7 @@ from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
 from vecenv.tasks.signals.news import headlines, lexicon
 from vecenv.tasks.tiers.text.parse import parse_orders
-from vecenv.tasks.tiers.text.rows import system_prompt
+from vecenv.tasks.tiers.text.tier_text import system_prompt
 from vecenv.text.symbol_names import slots_by_name
 
 

@@ -29,7 +29,7 @@ from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.agents import BuyAndHold
-from vecenv.worldmodel.network import checkpoint, market_network, named_weights, transformer
+from vecenv.worldmodel.network import checkpoint, market_network, transformer
 
 
 def defaults(*words) -> EvaluateSettings:
@@ -299,7 +299,7 @@ def test_the_last_day_of_each_symbol_over_all_markets(tmp_path):
     assert known_days(model) == known_days("synthetic") == known_days("prices.parquet") == {}
     # Weights that come with the package.
     judged, shipped = known_days("judged"), known_days("neural")
-    assert judged == known_days(named_weights.JUDGED) and shipped.keys() == judged.keys()
+    assert judged == known_days(checkpoint.JUDGED) and shipped.keys() == judged.keys()
     assert (judged["TCS"], judged["AAPL"]) == ("2022-12-31", "2018-12-31")
     assert (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
 

@@ -20,12 +20,12 @@ from websockets.sync.client import connect
 from tests.adapters import served_market
 from tests.adapters.served_market import reset
 from vecenv.adapters.guard import Limits
-from vecenv.adapters.openenv.pool import Answer, Opening
+from vecenv.adapters.openenv.pool import Message, Opening
 from vecenv.adapters.openenv.server import bound_socket
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings, row_pools
 from vecenv.tasks.commands.serve import main as serve_command
-from vecenv.text.turns import TextRows, TextRules
+from vecenv.text.dialogue import TextRules
 
 MARKET = ("--task", "single_stock_costs", "--market", "planted", "--num-paths", "8", "--num-days", "330")
 SMALL = (*MARKET, "--env.context", "signal", "--env.days", "4", "--no-compile", "--limits.sessions", "64")
@@ -69,7 +69,7 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
 
 def test_splits_share_no_path_no_day_or_no_random_numbers():
     (pool,) = row_pools(replace(settings(), splits=("test",), seed=3), QUIET).values()
-    env, given = pool._rows.env, settings("--task", "single_stock_costs")
+    env, given = pool.dialogue.interaction.env, settings("--task", "single_stock_costs")
     assert pool.free == given.limits.sessions + 2
     assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
     spans = {name: part.path_span for name, part in given.parts(given.tape(given.env)).items()}
@@ -92,14 +92,16 @@ def test_splits_share_no_path_no_day_or_no_random_numbers():
     opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
     assert list(opened) == ["train", "validation", "test"]
     assert all(first == again != other for first, other, again in opened.values())
-    assert len({first.shown for first, _, _ in opened.values()}) == 3
+    assert len({first.turn.shown for first, _, _ in opened.values()}) == 3
     # Those of recorded books are spans of them.
     rules = replace(ServeSettings.defaults(("--task", "crypto_lob")).env, synthetic_hours=2.0, embargo=60.0)
     books = replace(given, task="crypto_lob", env=rules)
-    assert [pool._rows.env.scenario.config.part for pool in row_pools(books, QUIET).values()] == list(opened)
-    rows = pools["test"]._rows
-    assert isinstance(rows, TextRows) and rows.rules == given.text and not rows.env.compiled
-    (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])
+    assert [pool.dialogue.interaction.env.scenario.config.part for pool in row_pools(books, QUIET).values()] == list(
+        opened
+    )
+    dialogue = pools["test"].dialogue
+    assert dialogue.rules == given.text and not dialogue.interaction.env.compiled
+    (turn,) = pools["test"].serve([Message(0, pools["test"].examples[1])])
     assert turn.valid and turn.acted and turn.shown.startswith("Step 2 of 20")
 
 

@@ -22,15 +22,12 @@ from vecenv.tasks.crypto_lob.factors.series import BookSeries
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts import fit
 from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network, forecasts, new_network
-from vecenv.tasks.crypto_lob.forecasts.folds import Fold, walk_forward
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, ForecastModel, fitted_network, forecasts, new_network
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts.linear import PENALTIES, chosen_ridge, deviations, least_squares
-from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
-from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
+from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, Fold, smoothed_moves, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.quality import quality
-from vecenv.tasks.crypto_lob.snapshots import snapshots_of
-from vecenv.tasks.crypto_lob.tape import tape_of_options
+from vecenv.tasks.crypto_lob.tape import snapshots_of, tape_of_options
 
 BOOKS = BookSource(synthetic_hours=2.0, step_gap=4.0, levels=5)
 """1,800 rows, of which the longest horizon is 100."""

@@ -13,8 +13,8 @@ from random_books import oracles_of, random_config, random_tape
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.law import LobState
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.state import LobState
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 ACTIONS = ("step", "target", "continuous", "limit")

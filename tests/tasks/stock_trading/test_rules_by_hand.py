@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from vecenv.core.engine import Engine
+from vecenv.learn.cppo import risk_weighed
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading import law
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 TEN = 100_000
@@ -229,3 +231,18 @@ def test_an_example_by_hand(name):
     for wanted, value in example.want.items():
         exact = example.rules.get("whole_shares", True) and wanted not in ("rewards", "observation")
         assert found[wanted] == (value if exact else pytest.approx(value, rel=1e-6, abs=1e-4)), wanted
+
+
+def test_rewards_of_a_step():
+    """A = 1 and B = 3: (B (r - A) - A (r^2 - B) / 2) / (B - A^2)^1.5 for r = 2; nothing without a variance."""
+    # Of a value of 10 to one of 8, of nothing to something, and to ruin.
+    before, after = torch.tensor([10, 0, 10]), torch.tensor([8, 5, -3])
+    assert law.simple_return(before, after, torch.float64).tolist() == [-0.2, 0.0, -1.3]
+    assert law.log_return(before, after, torch.float64).tolist() == pytest.approx([math.log(0.8), 0.0, math.log(1e-6)])
+    moments, step = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
+    assert float(law.differential_sharpe(step, moments)) == pytest.approx((3 * 1 - 0.5 * (4 - 3)) / 2**1.5)
+    assert float(law.differential_sharpe(step, torch.tensor([2.0, 4.0], dtype=torch.float64))) == 0.0
+    assert law.updated_moments(step, moments, torch.tensor(0.25)).tolist() == [1.25, 3.25]
+    step = torch.tensor([0.5, -0.5], dtype=torch.float64)
+    assert law.risk_penalised(step, torch.tensor(0.5)).tolist() == [0.375, -0.625]
+    assert risk_weighed(step, torch.tensor([2.0, 2.0], dtype=torch.float64)).tolist() == [0.25, -1.0]

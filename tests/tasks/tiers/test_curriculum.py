@@ -14,10 +14,8 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
-from vecenv.tasks.tiers.curriculum import Curriculum, path_volatility
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig, interpolated_rules
-from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, CurriculumConfig, interpolated_rules
+from vecenv.tasks.tiers.curriculum import AdaptiveDifficulty, Curriculum, Promotion, path_volatility
 from vecenv.tasks.tiers.tasks import CURRICULUM
 from vecenv.text.door import TextDoor
 

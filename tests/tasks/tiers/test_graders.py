@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import vecenv
+from tests.tasks.tiers.blind_agents import BLIND_AGENTS
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import independent_groups
@@ -27,7 +28,6 @@ from vecenv.market.planted import planted_bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import AGENTS, orders_for, rule_column, shares_for
-from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import (
     GRADERS,

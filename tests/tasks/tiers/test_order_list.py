@@ -14,10 +14,9 @@ from vecenv.core.env import VecEnv
 from vecenv.kernels.exponential import exponential
 from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.tiers import order_spaces
+from vecenv.tasks.tiers import orders as order_spaces
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.limit_weights import HALVINGS, MAX_GAIN, TERMS, WeightLimits, target_weights
-from vecenv.tasks.tiers.order_list import (
+from vecenv.tasks.tiers.law import (
     MAX_SHARES,
     Execution,
     Kind,
@@ -29,7 +28,15 @@ from vecenv.tasks.tiers.order_list import (
     decode_orders,
     execute_orders,
 )
-from vecenv.tasks.tiers.order_spaces import FRACTION_BINS, choices_to_orders
+from vecenv.tasks.tiers.orders import (
+    FRACTION_BINS,
+    HALVINGS,
+    MAX_GAIN,
+    TERMS,
+    WeightLimits,
+    choices_to_orders,
+    target_weights,
+)
 from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 from vecenv.testing import check_task
 

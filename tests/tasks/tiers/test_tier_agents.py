@@ -8,18 +8,18 @@ import pytest
 import torch
 
 import vecenv
+from tests.tasks.tiers.blind_agents import BLIND_AGENTS, FixedSymbol
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
-from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS, FixedSymbol
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
 from vecenv.tasks.tiers.grading import benchmark, episode_record
-from vecenv.tasks.tiers.order_list import Kind
-from vecenv.tasks.tiers.reward_components import COMPONENTS, RULE_BREAKS
+from vecenv.tasks.tiers.law import Kind
+from vecenv.tasks.tiers.reward import COMPONENTS, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tasks import MULTI_STOCK_3, SINGLE_STOCK
 

@@ -22,12 +22,10 @@ from vecenv.market.tape import MarketTape
 from vecenv.registry import make
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import trained_config
-from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, TierConfig, tier_config
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.items import OWN_FEATURES, SHARED_FEATURES
-from vecenv.tasks.tiers.layout import Account
+from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, CurriculumConfig, TierConfig, tier_config
 from vecenv.tasks.tiers.market import RSI, market_breadth
-from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.observation import OWN_FEATURES, SHARED_FEATURES, Account
+from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tasks import CURRICULUM, SINGLE_STOCK
 from vecenv.text.recording import recorded_config

@@ -22,8 +22,8 @@ from tests.tasks.tiers.weights_oracle import limit_weights_to_orders
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.order_list import Kind
-from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES, RULE_BREAKS, component_weights
+from vecenv.tasks.tiers.law import Kind
+from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES, RULE_BREAKS, component_weights
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_PATHS = 2

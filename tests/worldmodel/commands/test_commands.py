@@ -25,16 +25,16 @@ from vecenv.worldmodel.commands import train as train_command
 from vecenv.worldmodel.commands import validate as validate_command
 from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_known, tell_market, tell_result, tell_seen
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
-from vecenv.worldmodel.metrics import discriminator_classifiers
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, NetworkSettings
-from vecenv.worldmodel.sampling import blocks, stationary
+from vecenv.worldmodel.sampling import block_paths, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
+from vecenv.worldmodel.validation import classifiers
+from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, criteria
 from vecenv.worldmodel.validation.figures import real_figures
-from vecenv.worldmodel.validation.rows import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, rows
 
 SETTINGS = NetworkSettings(TINY.trunk, TINY.head, ("m",))
 TRAINING = TrainingSettings(steps=4, days=32, evaluate_every=2)
@@ -330,9 +330,9 @@ def test_stress_paths_fall_as_far_and_have_weights(started_model, history, tmp_p
 
 @pytest.mark.assembly
 def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_path, monkeypatch):
-    monkeypatch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(32, 2, 32, 32, 1, 1))
+    monkeypatch.setitem(block_paths.LIMITS, "cpu", block_paths.BlockLimits(32, 2, 32, 32, 1, 1))
     for name, few in (("GRU_STEPS", 5), ("LSTM_EPOCHS", 1), ("TREES", 10)):
-        monkeypatch.setattr(discriminator_classifiers, name, few)
+        monkeypatch.setattr(classifiers, name, few)
     monkeypatch.setattr(validate_command, "real_figures", partial(real_figures, draws=20))
     last_year = partial(StationaryBootstrap.fit, last_days=250)
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit, last_year))
@@ -347,7 +347,7 @@ def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_
     assert sorted(path.name for path in out.iterdir()) == ["validation.json", "validation.md", "validation.png"]
     assert json.loads((out / "validation.json").read_text()) == result
     assert list(result["models"]) == ["neural", RUNNING_MEAN_CHAIN, "GBM", LAST_YEAR_BOOTSTRAP]
-    keys = {row.key for row in rows(80)}
+    keys = {row.key for row in criteria(80)}
     for name, figures in result["models"].items():
         lacking = {"nll", "joint_nll"} if name == LAST_YEAR_BOOTSTRAP else set()
         assert keys - set(figures) == lacking and set(figures) <= keys, name

@@ -23,7 +23,7 @@ from vecenv.worldmodel.commands.validate import ValidateSettings, _check, _learn
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.generator import model_bars
-from vecenv.worldmodel.validation.rows import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.validation.criteria import RUNNING_MEAN_CHAIN
 
 FAULTS = (ValueError, FileNotFoundError)
 

@@ -11,9 +11,8 @@ from tests.worldmodel.neural_market import assert_valid_bars
 from vecenv.market.bars import CLOSE, OPEN, VOLUME
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, MoveState, bounded_moves, decode_bars, encode_bars
-from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.data.correlation import DECAY, CorrelationState, positive_definite
-from vecenv.worldmodel.data.features import FEATURES, initial_state, observe_day, observe_history
+from vecenv.worldmodel.data.features import FEATURES, BarScales, initial_state, observe_day, observe_history
 
 NAN = float("nan")
 

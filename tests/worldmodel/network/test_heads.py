@@ -8,12 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal, Normal, StudentT
 
-from vecenv.worldmodel.data.bar_scales import BarScales
+from vecenv.worldmodel.data.features import BarScales
 from vecenv.worldmodel.network.bar_heads import BarHeads, BarNoise, day_summary
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
-from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
-from vecenv.worldmodel.network.return_draw import ReturnDraws
+from vecenv.worldmodel.network.return_chain import (
+    ChainStatistics,
+    Joint,
+    ReturnDraws,
+    ReturnHead,
+    chain_statistics,
+    masked_factor,
+)
 from vecenv.worldmodel.network.sinh_arcsinh import Scored, SinhArcsinh, ZeroInflated
 
 

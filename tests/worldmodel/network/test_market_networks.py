@@ -19,11 +19,28 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import FEATURES, observe_history
-from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN, Architecture, model_name, network_settings
-from vecenv.worldmodel.network.checkpoint import FORMAT, VERSION, load_network, save_network
+from vecenv.worldmodel.network.checkpoint import (
+    FORMAT,
+    JUDGED,
+    SHIPPED,
+    VERSION,
+    is_named,
+    load_network,
+    model_file,
+    save_network,
+    weights_named,
+)
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
-from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork, NetworkSettings, one_market_network
-from vecenv.worldmodel.network.named_weights import JUDGED, SHIPPED, is_named, model_file, weights_named
+from vecenv.worldmodel.network.market_network import (
+    RUNNING_MEAN_CHAIN,
+    Architecture,
+    DayLogProb,
+    MarketNetwork,
+    NetworkSettings,
+    model_name,
+    network_settings,
+    one_market_network,
+)
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk
 from vecenv.worldmodel.sampling.neural import NeuralMarket

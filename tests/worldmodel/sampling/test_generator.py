@@ -21,17 +21,16 @@ from tests.worldmodel.neural_market import (
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
-from vecenv.worldmodel.data.quantity_correlations import matrices_over
-from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.network.named_weights import JUDGED
+from vecenv.worldmodel.data.correlation import matrices_over
+from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
 from vecenv.worldmodel.sampling import generator, stationary
 from vecenv.worldmodel.sampling import stress_paths as module
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
-from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.splitting import Level, Split, TargetNotReached, Trajectories, relative_error, split
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.stress_paths import MarketPaths, market_drawdowns, share_of, stress_paths, told_share
+from vecenv.worldmodel.validation.trial import judged_model
 
 DAYS, SYMBOLS, TARGET, PATHS = 12, 3, 11.0, 400
 

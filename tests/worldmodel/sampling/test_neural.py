@@ -14,17 +14,15 @@ from vecenv.market.streams import NeuralStream
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import observe_history
-from vecenv.worldmodel.network import return_draw
+from vecenv.worldmodel.network import return_chain
 from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.network.return_draw import ReturnDraws
-from vecenv.worldmodel.sampling import block_paths, blocks, neural
-from vecenv.worldmodel.sampling.block_paths import BlockPaths, DayDraws, Starts
-from vecenv.worldmodel.sampling.blocks import Block
-from vecenv.worldmodel.sampling.interleave import in_threads, run_all
+from vecenv.worldmodel.network.return_chain import ReturnDraws
+from vecenv.worldmodel.sampling import block_paths, neural
+from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, DayDraws, Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.sampling.rollout import RepeatedDay
+from vecenv.worldmodel.sampling.rollout import RepeatedDay, in_threads, run_all
 
 NAN = float("nan")
 PATHS, DAYS, SEED = 8, 12, 3
@@ -143,7 +141,7 @@ def test_no_look_ahead_in_densities(ragged, monkeypatch, day):
 @pytest.mark.parametrize("symbols", [3, 30])
 def test_a_path_depends_on_its_number_and_the_seed_alone(symbols):
     history = history_of(symbols)
-    first, second, third = blocks.blocks_of(MARKET.device, symbols, 300)[:3]
+    first, second, third = block_paths.blocks_of(MARKET.device, symbols, 300)[:3]
     many = MARKET.generate(history, third.first + 1, 3, seed=3)
     for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
         assert torch.equal(MARKET.generate(history, paths, 3, seed=3), many[:paths])
@@ -168,14 +166,14 @@ def test_days_drawn_after_several_days_are_those_after_each():
 @pytest.mark.parametrize("symbols", [1, 3, 25, 109, 4096])
 def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
     few = [(0, 32, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
-    assert blocks.blocks_of(torch.device("cpu"), 25, 200) == few
-    whole, after = blocks.blocks_of(torch.device(device), symbols, 1000), 0
+    assert block_paths.blocks_of(torch.device("cpu"), 25, 200) == few
+    whole, after = block_paths.blocks_of(torch.device(device), symbols, 1000), 0
     for paths in (1, 63, 64, 65, 256, 257, 1000):
-        some = blocks.blocks_of(torch.device(device), symbols, paths)
+        some = block_paths.blocks_of(torch.device(device), symbols, paths)
         assert some == whole[: len(some)] and some[-1].first < paths <= some[-1].first + some[-1].paths
     for block in whole:
         assert block.first == after and block.paths % block.chunk == 0
-        assert block.chunk == 1 or block.chunk * symbols <= blocks.LIMITS[device].chunk_rows
+        assert block.chunk == 1 or block.chunk * symbols <= block_paths.LIMITS[device].chunk_rows
         after = block.first + block.paths
 
 
@@ -216,7 +214,7 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
     market, history = NeuralMarket(network(), "india"), history_of(3)
     drawn = market.generate(history, PATHS, DAYS, SEED)
     # The numbers of a chain's step are NumPy's on a CPU, which nothing records.
-    monkeypatch.setattr(return_draw, "_light", lambda tensor: tensor)
+    monkeypatch.setattr(return_chain, "_light", lambda tensor: tensor)
     day = repeated(market, market.starts(history))
     record = make_fx(lambda: (day(), day.bars)[1])()
     for _ in range(DAYS - 1):

@@ -12,12 +12,12 @@ from tests.worldmodel.neural_market import TINY, tiny_network
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import daily_returns
-from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
-from vecenv.worldmodel.data.quantity_correlations import matrices_over
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
+from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP
-from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.training import correlations, coupling, drift, recent
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
+from vecenv.worldmodel.training import correlations, coupling, drift
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
@@ -43,7 +43,7 @@ def _little_effort(monkeypatch):
         (correlations, {"HALF_LIVES": (100.0, 400.0), "SHRINKAGES": (0.0, 0.3), "CHOICES": 1}),
         (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
         (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
-        (recent, {"YEAR": 80, "YEARS": 2}),
+        (training_market, {"YEAR": 80, "YEARS": 2}),
     ):
         for name, value in few.items():
             monkeypatch.setattr(module, name, value)
@@ -103,7 +103,7 @@ def matrix_market(days: int) -> TrainingMarket:
 def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
     monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
-    monkeypatch.setattr(recent, "YEARS", 1)
+    monkeypatch.setattr(training_market, "YEARS", 1)
     market, year = matrix_market(400), slice(320, 400)
     # The head adds nothing to the implied mean and scale: three equal components of standard normals.
     network = tiny_network(replace(TINY, density="gaussian"))
@@ -155,14 +155,14 @@ def test_moving_together_the_mean_of_years_and_limits(monkeypatch):
     market = market_of(bars_of(1))
     for stop, years, length in ((1320, 5, 252), (1319, 4, 252), (312, 1, 252), (311, 1, 251), (61, 1, 1), (60, 0, 0)):
         starts = [stop - length * (years - year) for year in range(years)]
-        found = recent.recent_years(replace(market, split=Split(40, 45, stop)))
+        found = recent_years(replace(market, split=Split(40, 45, stop)))
         assert found == [range(start, start + length) for start in starts]
 
 
 @pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.201)], ids=["torn", "alike", "spread"])
 def test_the_coupling_of_years(monkeypatch, moved):
     network, market, seeds = tiny_network(), market_of(bars_of(6)), set()
-    real = dict(zip(recent.recent_years(market), moved, strict=True))
+    real = dict(zip(recent_years(market), moved, strict=True))
     monkeypatch.setattr(coupling, "_real_moves", lambda _, year: real[year])
     of_us = network.coupling_of("us")
     monkeypatch.setattr(coupling, "_drawn_moves", lambda *given: seeds.add(given[3]) or float(of_us))

@@ -8,26 +8,23 @@ import torch
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from tests.worldmodel.metrics.simulated_windows import valid_bars
 from tests.worldmodel.neural_market import TEST, TRAIN, VALIDATION
+from tests.worldmodel.validation.simulated_windows import valid_bars
 from vecenv.learn.intervals import Interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.commands.validate import sweep_temperatures
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, Told
-from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
-from vecenv.worldmodel.metrics.forecast import forecast_scores
-from vecenv.worldmodel.metrics.intervals import drawn_origins
-from vecenv.worldmodel.metrics.windows import Windows, align_windows
 from vecenv.worldmodel.validation import figures as of
-from vecenv.worldmodel.validation.figures import DISCRIMINATORS, PERFECT, average, point, real_figures
-from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
-from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, cluster_order, colours
-from vecenv.worldmodel.validation.rows import rows
-from vecenv.worldmodel.validation.sketch import CURVES, bands, sketch
-from vecenv.worldmodel.validation.table import reference
-from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
+from vecenv.worldmodel.validation.bar_statistics import gap_kurtosis
+from vecenv.worldmodel.validation.criteria import CRITERIA, criteria
+from vecenv.worldmodel.validation.discriminator import FORMS, Told
+from vecenv.worldmodel.validation.figures import Evidence, average, point, real_figures
+from vecenv.worldmodel.validation.forecast import forecast_scores
+from vecenv.worldmodel.validation.picture import COLOURS, CURVES, OTHER_COLOURS, bands, cluster_order, colours, sketch
+from vecenv.worldmodel.validation.trial import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.windows import Windows, align_windows, drawn_origins
 
 NAN = float("nan")
 
@@ -60,8 +57,9 @@ def test_who_draws_what_happens_is_perfect(trial):
     model = Prophet(trial.bars)
     real, synthetic = trial.aligned(sample_paths(trial, model, 3, seed=1).double())
     close = trial.train.ohlcv[0, :, :, CLOSE]
-    figures = of.path_figures(real, synthetic, (close[1:] / close[:-1]).log())
-    figures |= of.forecast_figures(sample_forecasts(trial, model, 199, seed=1), block=3)
+    forecasts = sample_forecasts(trial, model, 199, seed=1)
+    evidence = Evidence(real, synthetic, trial.every, (close[1:] / close[:-1]).log(), forecasts, 3)
+    figures = of.figures_of(criteria(), evidence)
     zero = ("w1_1", "w1_5", "energy_score", "variogram_score", "return_acf_error", "leverage_error", "crps", "mae")
     zero += ("correlation_rmse", "drawdown_w1", "sampled_mae")
     assert {name: figures[name].mean for name in zero} == pytest.approx(dict.fromkeys(zero, 0.0), abs=1e-4)
@@ -69,26 +67,24 @@ def test_who_draws_what_happens_is_perfect(trial):
     for name in ("ks_1", "ks_20", "gap_ks", "range_ks", "ks_days_11_20"):
         assert figures[name].mean < 0.02
     assert figures["direction_accuracy"].mean == 1.0
-    known = real_figures(real, draws=20)
+    known = real_figures(CRITERIA, real, trial.every, draws=20)
     assert known["hill"].low < known["hill"].mean < known["hill"].high
-    for row in rows():
-        if row.key in figures and row.key in known and row.key not in PERFECT:
+    for row in criteria():
+        if row.statistic is not None:
             # The tail's threshold is another one for three times as many days.
-            assert figures[row.key].mean == pytest.approx(known[row.key].mean, rel=0.05, abs=1e-4)
+            near = {"rel": 1e-3, "abs": 1e-3} if not row.earlier else {"rel": 0.05, "abs": 1e-4}
+            assert figures[row.key].mean == pytest.approx(known[row.key].mean, **near), row.key
         if "volatility_ratio" in row.key:
-            assert figures[row.key].mean == pytest.approx(reference(row, known).mean)
+            assert figures[row.key].mean == pytest.approx(row.reference(known).mean)
     assert figures["memory_ratio"].mean == pytest.approx(1.0)
     # Figures of whole bars too; the kurtosis of gaps is of windows that do not overlap: every seventh of them.
-    known, figures = of.real_bar_figures(real, trial.every, draws=20), of.bar_figures(synthetic, trial.every)
-    keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
-    assert known.keys() == figures.keys() == keys
-    for name in keys:
-        assert figures[name].mean == pytest.approx(known[name].mean, rel=1e-3, abs=1e-3), name
     assert known["drift"].low < known["drift"].mean < known["drift"].high
     assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
     apart = real.select(torch.arange(0, len(real.returns), 7))
-    assert of.bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
-    assert of.bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
+    (kurtosis,) = (row for row in criteria() if row.key == "gap_kurtosis")
+    for every, windows in ((trial.every, apart), (HORIZON, real)):
+        judged = Evidence(real, real, every, close, forecasts, 3)
+        assert of.figures_of([kurtosis], judged)["gap_kurtosis"].mean == gap_kurtosis(windows)
 
 
 def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial):
@@ -124,18 +120,17 @@ def test_averages_of_runs_and_distances_from_chance():
     assert average([{"drift": point(each)} for each in (2.0, -1.0, 5.0)]) == {"drift": Interval(2.0, -1.0, 5.0)}
     alone = average([{"drift": point(2.0)}])["drift"]
     assert alone.mean == 2.0 and math.isnan(alone.low) and math.isnan(alone.high)
-    accuracies = dict.fromkeys(DISCRIMINATORS, Interval(0.4, 0.3, 0.45))
-    accuracies |= {"gru": Interval(0.52, 0.48, 0.61), "panel_gru": point(0.7), "lstm": Interval(0.8, 0.75, 0.9)}
-    figures, keys = of.discriminator_figures(accuracies), {row.key for row in rows()}
-    assert figures.keys() == {*(f"{name}_score" for name in DISCRIMINATORS), "lstm_error"} <= keys
+    told = dict.fromkeys(FORMS, Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)))
+    others = {"gru": Interval(0.52, 0.48, 0.61), "panel_gru": point(0.7), "lstm": Interval(0.8, 0.75, 0.9)}
+    told |= {name: Told(accuracy, point(0.5)) for name, accuracy in others.items()}
+    figures = of.discriminator_figures(told)
+    apart = {row.key for row in criteria() if row.measure is None}
+    assert figures.keys() | {"nll", "joint_nll"} == apart
     assert figures["boosting_score"] == pytest.approx((0.1, 0.05, 0.2))
     assert figures["gru_score"] == pytest.approx((0.02, 0.0, 0.11))
     assert figures["lstm_error"] == pytest.approx((0.2, 0.1, 0.25))
     assert figures["panel_gru_score"] == pytest.approx((0.2, NAN, NAN), nan_ok=True)
     assert of.distance_from_chance(Interval(0.625, 0.5, 0.75)) == (0.125, 0.0, 0.25)
-    told = {name: Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)) for name in BAR_FORMS}
-    figures = of.bar_discriminator_figures(told)
-    assert figures.keys() == {row.key for row in rows() if not row.earlier and row.key.endswith(("_score", "_auc"))}
     assert figures["bars_gru_score"] == pytest.approx((0.1, 0.05, 0.2))
     assert figures["panel_bars_boosting_auc"] == Interval(0.35, 0.2, 0.4)
 

@@ -7,21 +7,37 @@ import pytest
 import torch
 from rich.console import Console
 
-from tests.worldmodel.metrics.simulated_windows import NAN, normal
+from tests.worldmodel.validation.simulated_windows import NAN, normal
 from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.metrics.forecast import CRPS_UNIT, energy_score, forecast_scores
-from vecenv.worldmodel.metrics.intervals import BLOCK
-from vecenv.worldmodel.metrics.windows import Windows
-from vecenv.worldmodel.validation import paired
 from vecenv.worldmodel.validation.acceptance import Bar, Verdict, half_leverage, surely_below
+from vecenv.worldmodel.validation.criteria import criteria
 from vecenv.worldmodel.validation.figures import point
-from vecenv.worldmodel.validation.judge import Trial
-from vecenv.worldmodel.validation.paired import DailyScores, paired_difference, paired_differences
-from vecenv.worldmodel.validation.report import Report, print_report, write_report
-from vecenv.worldmodel.validation.rows import rows
-from vecenv.worldmodel.validation.table import cells, count, difference_cells, heading, markdown, verdict
-from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells
+from vecenv.worldmodel.validation.forecast import (
+    CRPS_UNIT,
+    DailyScores,
+    daily_scores,
+    energy_score,
+    forecast_scores,
+    mean_scores,
+    paired_difference,
+    paired_differences,
+)
+from vecenv.worldmodel.validation.report import (
+    MEASURES,
+    Report,
+    cells,
+    count,
+    difference_cells,
+    heading,
+    markdown,
+    print_report,
+    sweep_cells,
+    verdict,
+    write_report,
+)
+from vecenv.worldmodel.validation.trial import Trial
+from vecenv.worldmodel.validation.windows import BLOCK, Windows
 
 
 def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
@@ -44,18 +60,18 @@ def test_differences_are_paired_by_days_that_weigh_by_their_stocks():
     forecasts = forecast_scores(samples, outcomes)
     scale = torch.ones(3, dtype=torch.float64)
     real, drawn = Windows(normal(4, 1, 20, 3), scale), Windows(normal(4, 5, 20, 3, seed=2), scale)
-    found = paired.daily_scores(forecasts, 2, real, drawn)
+    found = daily_scores(forecasts, 2, real, drawn)
     assert found["crps"].stocks.tolist() == [3, 3, 2, 3, 3, 3] and found["crps"].block == 2
     assert found["crps"].total[2] == pytest.approx(float(forecasts.crps[2, [0, 2]].sum()) / CRPS_UNIT)
     assert torch.equal(found["energy_score"].total, energy_score(real, drawn)) and found["energy_score"].block == BLOCK
     twice = {"crps": found["crps"]._replace(total=3.0 * found["crps"].total)}
-    assert torch.allclose(paired.mean_scores([{"crps": found["crps"]}, twice])["crps"].total, 2.0 * found["crps"].total)
+    assert torch.allclose(mean_scores([{"crps": found["crps"]}, twice])["crps"].total, 2.0 * found["crps"].total)
     less = paired_differences({"a": found, "b": found, "c": found}, "b")
     assert {name: set(rivals) for name, rivals in less.items()} == {"crps": {"a", "c"}, "energy_score": {"a", "c"}}
     assert less["crps"]["a"].mean == 0.0
 
 
-ROWS = {row.key: row for row in rows()}
+ROWS = {row.key: row for row in criteria()}
 REAL = {"leverage": -0.1, "mean_correlation": 0.25, "volume_pair_correlation": 0.30, "range_pair_correlation": 0.25}
 REAL |= {"zero_gaps": 0.066, "gap_kurtosis": 16.0, "gap_body_ratio": 0.50, "drift": 8.0}
 REAL = {key: point(value) for key, value in REAL.items()} | {"excess_kurtosis": Interval(5.0, 4.0, 6.0)}
@@ -139,7 +155,7 @@ def test_a_score_is_surely_below_only_with_its_whole_interval():
         assert judged(ROWS[key].former, key, 70.0, rivals) is Verdict.MET
         assert judged(ROWS[key].former, key, 81.0, rivals) is Verdict.MISSED
     told = [Verdict.MET, Verdict.UNDECIDED, None, Verdict.MISSED, Verdict.MET, None]
-    assert count(told) == (2, 1, 4)
+    assert count(told) == {"met": 2, "undecided": 1, "of": 4}
 
 
 DIGITS = {
@@ -153,13 +169,13 @@ DIGITS = {
 
 
 def test_lines_of_the_table():
-    earlier = [row for row in rows() if row.earlier]
+    earlier = [row for row in criteria() if row.earlier]
     assert len([row for row in earlier if row.bar]) == 36
-    assert [row.key for row in rows() if row.former] == ["crps", "energy_score", "leverage"]
-    assert len([row for row in rows() if row.bar]) == 36 + 10
-    assert {row.key for row in rows() if not row.earlier} >= {"drift", "zero_gaps", "panel_bars_gru_score"}
+    assert [row.key for row in criteria() if row.former] == ["crps", "energy_score", "leverage"]
+    assert len([row for row in criteria() if row.bar]) == 36 + 10
+    assert {row.key for row in criteria() if not row.earlier} >= {"drift", "zero_gaps", "panel_bars_gru_score"}
     for digits, keys in DIGITS.items():
-        assert [row.key for row in rows() if row.digits == digits and "_days_" not in row.key] == keys.split()
+        assert [row.key for row in criteria() if row.digits == digits and "_days_" not in row.key] == keys.split()
 
 
 def test_cells_and_markdown():
@@ -224,7 +240,7 @@ def test_a_run_as_json_as_a_page_and_on_a_terminal(report, tmp_path, capsys):
     assert f"2 symbols, 110 test days {dates[280]} to {dates[389]}; baselines fitted to days up to {dates[259]}" in page
     assert report.summary in page and "weights" not in page.split("\n\n")[1]
     # Two headings, the figures, the paired score, and the temperatures.
-    assert len(lines) == 2 + len(rows(80)) + 2 + 1 + 2 + len(SWEEP)
+    assert len(lines) == 2 + len(criteria(80)) + 2 + 1 + 2 + len(SWEEP)
     assert "## neural less each other model" in page and "## neural by temperature" in page
     assert "| CRPS, 1 day, 1e-4 | ↓ | – | 70.00 | surely below FHS | undecided | 72.00 | 75.00 |" in lines
     alone = Report(report.trial, SETTINGS, (), {}, {"FHS": {}}, None, {}, {}, {})

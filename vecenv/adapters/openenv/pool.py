@@ -1,20 +1,18 @@
-"""Row pool with micro-batching: rows of one environment are lent to sessions and stepped in batches."""
+"""Row pool with micro-batching: rows of one world are lent to sessions and stepped in batches."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
+from vecenv.text.dialogue import Dialogue
+from vecenv.text.interaction import AsyncInteraction, Episode, Turn
+from vecenv.text.tensor_interaction import TensorInteraction
 
-from vecenv.text.turns import TextRows, TextTurn
 
-
-@dataclass(frozen=True)
-class Opening:
+class Opening(NamedTuple):
     """Request to begin the episode of a seed and an index in a row."""
 
     row: int
@@ -22,8 +20,7 @@ class Opening:
     index: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Message(NamedTuple):
     """Request for a turn in a row."""
 
     row: int
@@ -31,34 +28,34 @@ class Answer:
 
 
 class Opened(NamedTuple):
-    """A started episode: its first day, the instructions, and its outcomes so far."""
+    """A started episode: its first turn, and the instructions."""
 
-    shown: str
+    turn: Turn
     instructions: str
-    outcomes: dict[str, float]
 
 
 class RowPool:
-    """Lends the rows of an environment and serves concurrent requests as one batch.
+    """Lends the rows of a world and serves concurrent requests as one batch.
 
     All work is done in the caller's event loop, so batches never overlap. Requests queue while a batch is served: the
-    higher the load, the larger the batches.
+    higher the load, the larger the batches. A world that takes its time (`AsyncInteraction`) serves each request apart.
 
     Args:
-        rows: rows to lend, all free.
-        first: start id of the episode of index 0.
+        dialogue: whose rows are lent, all free.
+        first: index of the episode that sessions call 0.
 
     Raises:
         ValueError: rows share a world, so that they cannot be lent one by one.
     """
 
-    def __init__(self, rows: TextRows, first: int = 0) -> None:
-        agents = rows.env.traits.num_agents
+    def __init__(self, dialogue: Dialogue, first: int = 0) -> None:
+        world = dialogue.interaction
+        agents = world.env.traits.num_agents if isinstance(world, TensorInteraction) else 1
         if agents > 1:
             raise ValueError(f"rows are lent one by one, but {agents} agents share a world")
-        self._rows, self._first = rows, first
-        self._free = deque(range(rows.env.num_envs))
-        self._waiting: list[tuple[Opening | Answer, asyncio.Future[Any]]] = []
+        self.dialogue, self._first = dialogue, first
+        self._free = deque(range(world.num_rows))
+        self._waiting: list[tuple[Opening | Message, asyncio.Future[Any]]] = []
 
     @property
     def free(self) -> int:
@@ -67,16 +64,15 @@ class RowPool:
     @property
     def outcomes(self) -> Mapping[str, str]:
         """Unit of each reported outcome, most important first."""
-        return self._rows.env.scenario.outcomes
+        return self.dialogue.interaction.outcomes
 
     @property
     def currency(self) -> str | None:
-        return self._rows.env.scenario.metadata().get("market", {}).get("currency")
+        return self.dialogue.interaction.currency
 
     @property
     def examples(self) -> tuple[str, ...]:
-        text = self._rows.env.scenario.text
-        return () if text is None else tuple(text.examples())
+        return tuple(self.dialogue.interaction.examples())
 
     def lend(self) -> int:
         """Return a row for exclusive use; IndexError if none is free."""
@@ -89,10 +85,12 @@ class RowPool:
     async def open(self, row: int, seed: int, index: int) -> Opened:
         return await self._ask(Opening(row, seed, index))
 
-    async def answer(self, row: int, text: object) -> TextTurn:
-        return await self._ask(Answer(row, text))
+    async def answer(self, row: int, text: object) -> Turn:
+        return await self._ask(Message(row, text))
 
-    async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401
+    async def _ask(self, request: Opening | Message) -> Any:  # noqa: ANN401
+        if isinstance(self.dialogue.interaction, AsyncInteraction):
+            return (await self.serve_async([request]))[0]
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append((request, answer))
@@ -117,25 +115,21 @@ class RowPool:
             if not future.done():
                 future.set_result(result)
 
-    def serve(self, requests: Sequence[Opening | Answer]) -> list[Opened | TextTurn]:
+    def serve(self, requests: Sequence[Opening | Message]) -> list[Opened | Turn]:
         """Serve requests of different rows as one batch."""
-        results: dict[int, Opened | TextTurn] = {}
-        answers = [(place, request) for place, request in enumerate(requests) if isinstance(request, Answer)]
-        if answers:
-            turns = self._rows.answer([asked.row for _, asked in answers], [asked.text for _, asked in answers])
-            results |= {place: turn for (place, _), turn in zip(answers, turns, strict=True)}
-        openings = [(place, request) for place, request in enumerate(requests) if isinstance(request, Opening)]
-        if openings:
-            opened = self._begin([asked for _, asked in openings])
-            results |= {place: begun for (place, _), begun in zip(openings, opened, strict=True)}
-        return [results[place] for place in range(len(requests))]
+        return self.dialogue.run(self.serve_async(requests))
 
-    def _begin(self, openings: Sequence[Opening]) -> list[Opened]:
-        rows, ids = self._rows, [opening.row for opening in openings]
-        seeds, indices = (
-            torch.tensor([getattr(opening, name) for opening in openings], device=rows.env.device)
-            for name in ("seed", "index")
-        )
-        rows.env.begin_rows(ids, seeds, self._first + indices)
-        begun = zip(rows.begin(ids), rows.instructions(ids), strict=True)
-        return [Opened(shown, instructions, outcomes) for (shown, outcomes), instructions in begun]
+    async def serve_async(self, requests: Sequence[Opening | Message]) -> list[Opened | Turn]:
+        results: dict[int, Opened | Turn] = {}
+        asked = {place: request for place, request in enumerate(requests) if isinstance(request, Message)}
+        if asked:
+            texts = [request.text for request in asked.values()]
+            turns = await self.dialogue.answer_async([request.row for request in asked.values()], texts)
+            results |= zip(asked, turns, strict=True)
+        opening = {place: request for place, request in enumerate(requests) if isinstance(request, Opening)}
+        if opening:
+            ids = [request.row for request in opening.values()]
+            names = [Episode(request.seed, self._first + request.index) for request in opening.values()]
+            begun = await self.dialogue.begin_async(ids, names)
+            results |= zip(opening, map(Opened, begun, self.dialogue.instructions(ids)), strict=True)
+        return [results[place] for place in range(len(requests))]

@@ -21,7 +21,7 @@ from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
 from vecenv.adapters.openenv.web import LONGEST_SAID, EpisodeDay, episode_html
 from vecenv.text.answer_lines import AnswerFault
-from vecenv.text.turns import TextTurn
+from vecenv.text.interaction import Turn
 
 LOG = logging.getLogger("vecenv.serve")
 
@@ -69,20 +69,23 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
                     raise SessionError("all rows of the server are taken; try again later") from None
                 self._pool = pool
             opened = await pool.open(self._row, name.seed, name.index)
-        self._last, self.days = opened.outcomes, [EpisodeDay("", _headline(opened.outcomes), 0.0)]
+        self._last = dict(opened.turn.outcomes or {})
+        self.days = [EpisodeDay("", _headline(self._last), 0.0)]
         self._state = MarketState(
             task=self.service.task,
             episode_id=episode_id or str(uuid4()),
             currency=pool.currency,
             **asdict(name),
-            outcomes=opened.outcomes,
+            outcomes=self._last,
             units=dict(pool.outcomes),
+            done=opened.turn.done,
         )
         return MarketObservation(
-            text=opened.shown,
+            text=opened.turn.message,
             instructions=opened.instructions,
             day=0,
-            outcomes=opened.outcomes,
+            outcomes=self._last,
+            done=opened.turn.done,
         )
 
     async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
@@ -104,7 +107,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self._advance(turn, action.text)
         state = self._state
         return MarketObservation(
-            text=turn.shown,
+            text=turn.message,
             day=state.day,
             valid=turn.valid,
             acted=turn.acted,
@@ -114,10 +117,10 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             done=turn.done,
         )
 
-    def _advance(self, turn: TextTurn, said: str) -> None:
+    def _advance(self, turn: Turn, said: str) -> None:
         state = self._state
         if turn.outcomes is not None:
-            self._last = turn.outcomes
+            self._last = dict(turn.outcomes)
             # As much as the page tells a shortened answer by.
             said = said[: LONGEST_SAID + 1]
             self.days.append(EpisodeDay(said, _headline(turn.outcomes), turn.reward, turn.acted, turn.valid))
@@ -170,8 +173,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
     def get_metadata(self) -> EnvironmentMetadata:
         return EnvironmentMetadata(
             name=self.service.task,
-            description="A trading agent that reads its market in words and answers with orders, a row of a tensor "
-            "market that all sessions share",
+            description=next(iter(self.service.pools.values())).dialogue.interaction.description,
             version=vecenv.__version__,
         )
 

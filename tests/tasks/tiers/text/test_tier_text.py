@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vecenv.market.state_indicators import TIER_FEATURES
-from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
-from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
+from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
+from vecenv.tasks.tiers.observation import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
 from vecenv.tasks.tiers.text.parse import Order, format_orders, orders_tensor, parse_orders
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.symbol_names import slots_by_name

@@ -1,0 +1,305 @@
+"""Worlds without tensors go through every door, slow ones within a deadline, and the contract names planted faults."""
+
+import asyncio
+import io
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+import vecenv
+from tests.guess_number import GUESS_NUMBER, GuessNumber
+from tests.reach_zero import REACH_ZERO
+from vecenv import AsyncInteraction, Dialogue, Episode, Turn, make_interaction, registry
+from vecenv.registry import NoConfig, Task
+from vecenv.testing import TaskFault, check_interaction
+from vecenv.text.dialogue import TextRules
+
+CALL = '{"name": "is_odd", "arguments": {}}'
+SAID = [str(number) for number in range(1, 21)]
+HALVING = {"Higher.": 1, "Lower.": -1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    vecenv.register(GUESS_NUMBER)
+    yield
+    del registry._registered["guess_number"]
+
+
+def halved(say, first: str) -> list[str]:
+    """Guess by halving until the end; return what was shown."""
+    low, high, shown = 1, 20, [first]
+    while low <= high:
+        guess = (low + high) // 2
+        shown.append(say(str(guess)))
+        if shown[-1] not in HALVING:
+            return shown
+        low, high = (guess + 1, high) if shown[-1] == "Higher." else (low, guess - 1)
+    raise AssertionError(shown)
+
+
+def test_the_loop_has_tools_limits_reasoning_and_refusals():
+    rules = TextRules(grade=2.0, steps=1.0, format_penalty=-0.5, tools=("all",), turns=2)
+    dialogue = Dialogue(make_interaction(GUESS_NUMBER, 2), rules)
+    assert dialogue.begin([0, 1], [Episode(1, 0), Episode(1, 0)])[0].outcomes == {"tries": 0.0}
+    assert "at most 1 a guess" in dialogue.instructions([0])[0]
+    odd = "It is odd." if dialogue.interaction.numbers[0] % 2 else "It is even."
+    asked, refused = dialogue.answer([0, 1], [f"<think>hm</think>{CALL}", None])
+    assert (asked.message, asked.outcomes, asked.acted, asked.reward) == (odd, None, False, 0.0)
+    assert refused.message == "Guess again.\nYour last answer was invalid and did nothing: an answer is a text."
+    assert refused.reward == -0.5 and not refused.valid
+    late, wrong = dialogue.answer([0, 1], [CALL, '{"name": "moon"}'])
+    assert "it calls a tool, but no call was left." in late.message and "there is no tool 'moon'" in wrong.message
+    number = dialogue.interaction.numbers[0]
+    (right,) = dialogue.answer([0], [f"<think>it must be</think>{number}"])
+    assert right.terminated and right.reward == 1.0 + 2.0 * right.grade == 1.0 + 2.0 * (1 - 2 / 10)
+    dialogue.begin([1], [Episode(1, 0)])
+    turns = [dialogue.answer([1], ["20" if number != 20 else "1"])[0] for _ in range(6)]
+    assert [turn.truncated for turn in turns] == [False] * 5 + [True] and turns[-1].grade == 0.0
+    with pytest.raises(ValueError, match="unknown tools sun"):
+        Dialogue(make_interaction(GUESS_NUMBER), TextRules(tools=("sun",)))
+
+
+def test_what_a_conversation_has_not_is_said():
+    for made in (lambda: vecenv.make("guess_number"), lambda: GUESS_NUMBER.build()):
+        with pytest.raises(ValueError, match="'guess_number' is a conversation and has no tensors: see"):
+            made()
+    with pytest.raises(ValueError, match="task 'x' must have either a scenario or an interaction"):
+        Task(name="x", version="1")
+    with pytest.raises(ValueError, match="unknown settings of task 'guess_number': days"):
+        make_interaction("guess_number", days=3)
+    with pytest.raises(ValueError, match="task 'guess_number' has no text"):
+        GUESS_NUMBER.check_text()
+
+
+@pytest.mark.assembly
+def test_it_is_played_by_hand_and_served():
+    pytest.importorskip("openenv")
+    from vecenv.adapters.openenv import MarketAction
+    from vecenv.adapters.openenv.service import MarketService
+    from vecenv.adapters.openenv.session import MarketSession
+    from vecenv.tasks.commands import play, serve
+
+    console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "7"])
+    console.input = lambda prompt: next(typed, "quit")
+    played = play.talk(Dialogue(make_interaction(GUESS_NUMBER)), console, 3)
+    shown = console.file.getvalue()
+    assert "Answer with a whole number." in shown and "it is no number from 1 to 20." in shown
+    assert (played["seed"], played["outcomes"]) == (3, {"tries": 2.0})
+    settings = replace(serve.ServeSettings.defaults(("--task", "guess_number")), splits=("train", "test"))
+    pools = serve.row_pools(settings, console)
+
+    def session(split: str) -> list[str]:
+        one = MarketSession(MarketService("guess_number", pools, 10, 0))
+        begun = one.reset(seed=4, index=2, split=split)
+        assert begun.instructions == "Answer with a whole number." and begun.outcomes == {"tries": 0.0}
+        shown = halved(lambda guess: one.step(MarketAction(text=guess)).text, begun.text)
+        assert one.state.done and one.state.units == {"tries": "count"} and one.state.total_reward == one.state.grade
+        assert "tries" in one.render_web({}) and one.get_metadata().description.startswith("An agent that talks")
+        one.close()
+        return shown
+
+    assert session("train") == session("train") != session("test")
+
+
+@pytest.mark.assembly
+def test_gem_and_trl_play_it():
+    gem = pytest.importorskip("gem")
+    from tests.language.tiny import SMALL
+    from vecenv.adapters.gem_env import GemMarketEnv, gem_market_env
+    from vecenv.adapters.trl import TensorMarketRollouts
+    from vecenv.language.config import AnswerConfig
+    from vecenv.language.tiny_model import tiny_model
+
+    env: GemMarketEnv = gem_market_env("guess_number", seed=5)
+    assert isinstance(env, gem.Env)
+    first, again = (halved(lambda guess: env.step(guess)[0], env.reset(seed=5)[0]) for _ in range(2))
+    assert first == again and env.sample_random_action() in ("7", "13")
+    with pytest.raises(RuntimeError, match="after an episode is over"):
+        env.step("3")
+    env.reset()
+    assert env.step("east")[4]["metrics"]["format_penalty"] == -0.1
+    with pytest.raises(ValueError, match="the state of a conversation without tensors cannot be copied"):
+        env.spawn(same_state=True)
+    model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower."], SMALL, 0)
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(unwrap_model=lambda model: model, process_index=0),
+        model=model,
+        processing_class=tokenizer,
+        temperature=1.0,
+    )
+    rollouts = TensorMarketRollouts("guess_number", AnswerConfig(context_tokens=2000, answer_tokens=4))
+    told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
+    assert len(told["completion_ids"]) == 3 and all(mask[0] == 1 and 0 in mask for mask in told["env_mask"])
+
+
+@pytest.mark.assembly
+def test_a_language_model_learns_by_it():
+    from tests.language.tiny import ALONE, SMALL
+    from vecenv.language.grpo import LanguageGRPO
+    from vecenv.language.models import chat_format
+    from vecenv.language.supervised import SupervisedConfig
+    from vecenv.language.supervised_training import fine_tune, segments_of
+    from vecenv.language.tiny_model import tiny_model
+    from vecenv.learn.group_objective import EpisodeReward
+
+    worth = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
+    config = replace(ALONE, minibatches=2, learning_rate=1e-2, reward=worth, total_frames=10**6, tools=("all",))
+
+    def learner() -> LanguageGRPO:
+        model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower."], SMALL, 0)
+        chat = chat_format(model, tokenizer)
+        roles, first = ("user", "assistant"), "Guess a number from 1 to 20."
+        told = [
+            [{"role": role, "content": text} for role, text in zip(roles, (first, said), strict=True)] for said in SAID
+        ]
+        training = SupervisedConfig(epochs=20, batch_size=10, learning_rate=1e-2, test_fraction=0.0)
+        fine_tune(model, segments_of(told, chat, config), chat.pad, training)
+        return LanguageGRPO(make_interaction(GUESS_NUMBER, 8), model, chat, config, 4)
+
+    one = learner()
+    before = [parameter.detach().clone() for parameter in one.parameters]
+    episodes = one.collect()
+    numbers = one.env.scenario.numbers
+    assert numbers[:4] == [numbers[0]] * 4 and episodes.mask.shape == (6, 8) and episodes.exposure is None
+    assert torch.allclose(episodes.reward.sum(0), sum(episodes.parts.values()))
+    # Of each row it learns as many answers as the world has heard.
+    for row, segments in enumerate(episodes.said):
+        assert {day for segment in segments for day in segment.day} == set(range(int(episodes.mask[:, row].sum())))
+    metrics = one.update()
+    assert metrics["frames"] == 48 and 0 <= metrics["grade"] <= 1 and metrics["invalid"] > 0 and "tool_calls" in metrics
+    assert one.rollouts == 2 and not all(map(torch.equal, before, one.parameters))
+    other = learner()
+    other.load_state_dict(one.state_dict())
+    first, second = one.update(), other.update()
+    assert all(first[name] == second[name] for name in ("policy_loss", "grade", "episode_reward"))
+    world = make_interaction(GUESS_NUMBER, 8)
+    world.longest = None
+    with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):
+        LanguageGRPO(world, one.model, one.chat, config, 4)
+
+
+class Slow(AsyncInteraction):
+    """Answers at once, never, in spite of being cancelled, or with an error; its clock strikes when others are done."""
+
+    def __init__(self, num_rows: int, config: object) -> None:
+        self.num_rows, self.seconds, self.cancelled, self.release = num_rows, [], [], asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def begin_row(self, row: int, episode: Episode) -> Turn:
+        return Turn(f"Episode {episode.index}.")
+
+    async def answer_row(self, row: int, message: str) -> Turn:
+        if message == "fail":
+            raise OSError("the sandbox is gone")
+        while message in ("never", "deaf"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.append((row, message))
+                if message == "never":
+                    raise
+                message = "deaf, but awake"
+                await self.release.wait()
+        return Turn(f"Heard {message}.", 1.0, fault="" if message else "it says nothing")
+
+
+def test_a_slow_world_loses_its_late_rows_alone():
+    dialogue = Dialogue(make_interaction(Task(name="slow", version="1", interaction=Slow), 4))
+    world = dialogue.interaction
+    begun = dialogue.begin(range(4), [Episode(0, 2)] * 4)
+    assert [turn.shown for turn in begun] == ["Episode 2."] * 4
+    quick, late, failed, deaf = dialogue.answer(range(4), ["hello", "never", "fail", "deaf"])
+    assert quick == Turn("Heard hello.") and not quick.done
+    assert late == deaf == Turn(late.shown, truncated=True, grade=0.0)
+    assert late.shown == "The world did not answer within 30 s: the episode is over."
+    assert failed.shown == "The world failed with OSError: the episode is over." and failed.truncated
+    assert dialogue.answer([0, 3], ["on", "on"])[1] == Turn("Heard on.") and world.seconds == [30.0] * 3
+    assert sorted(world.cancelled) == [(1, "never"), (3, "deaf")]
+    assert dialogue.begin([1], [Episode(0, 3)])[0].shown == "Episode 3."
+
+    async def served() -> None:
+        from vecenv.adapters.openenv.pool import RowPool
+
+        pool = RowPool(Dialogue(Slow(2, NoConfig())))
+        for row in (0, 1):
+            await pool.open(row, 0, row)
+        # The second row answers while the first is waited for.
+        waiting = asyncio.create_task(pool.answer(0, "never"))
+        assert await pool.answer(1, "hello") == Turn("Heard hello.") and not waiting.done()
+        assert (await waiting).truncated
+
+    asyncio.run(served())
+    world.release.set()
+    dialogue.answer([0], ["bye"])
+
+
+GUESS, BEGIN = GuessNumber.guess, GuessNumber.begin
+BEGUN = Turn("Go on.", outcomes={"tries": 0.0})
+
+
+def changed(**fields):
+    return lambda self, row, message: GUESS(self, row, message)._replace(**fields)
+
+
+def at_end(**fields):
+    def guess(self, row, message):
+        turn = GUESS(self, row, message)
+        return turn._replace(terminated=True, **fields)
+
+    return guess
+
+
+def shared(self, row, message):
+    self.numbers[row] = self.numbers[0]
+    self.tries[row] = sum(self.tries)
+    return GUESS(self, row, message)
+
+
+FAULTS = [
+    ("begin", lambda self, *given: [turn._replace(shown="") for turn in BEGIN(self, *given)], "must show a text"),
+    ("begin", lambda self, *given: BEGIN(self, *given)[1:], "begin must return a turn for each row"),
+    (
+        "begin",
+        lambda self, ids, names: [BEGUN] * len(ids),
+        "episode that is begun again",
+    ),
+    ("answer", lambda self, ids, said: GuessNumber.answer(self, ids, said)[1:], "answer must return a turn for each"),
+    ("guess", lambda self, row, said: GUESS(self, row, str(int(said))), "answer raises ValueError on"),
+    ("guess", changed(grade=0.5), "a grade is told before the end"),
+    ("guess", at_end(grade=None), "the grade at the end is None"),
+    ("guess", at_end(grade=1.5), "the grade at the end is 1.5"),
+    ("guess", at_end(grade=0.5, truncated=True), "both terminated and truncated"),
+    ("guess", changed(reward=float("nan")), "a reward is no number"),
+    ("guess", changed(outcomes={"days": 1.0}), "a turn tells of days, not of tries"),
+    ("guess", changed(shown=None), "must show a text"),
+    ("guess", changed(fault="Wrong."), "the rest of a sentence"),
+    ("guess", lambda self, *given: GUESS(self, *given)._replace(reward=random.random()), "come to different turns"),
+    ("guess", shared, "rows depend on others"),
+    ("guess", changed(fault=""), "nothing that is said is invalid"),
+    ("examples", lambda self: ("7", "east"), "'east' of examples or random_answer is invalid: it is no number"),
+    ("longest", None, ""),
+]
+
+
+@pytest.mark.parametrize(("name", "planted", "message"), FAULTS)
+def test_a_planted_fault_of_a_world_is_named(name, planted, message):
+    task = replace(GUESS_NUMBER, interaction=type("Planted", (GuessNumber,), {name: planted}))
+    if not message:
+        check_interaction(task)
+        return
+    with pytest.raises(TaskFault, match=f"^guess_number: .*{message}"):
+        check_interaction(task)
+
+
+@pytest.mark.parametrize("task", [GUESS_NUMBER, REACH_ZERO, Task(name="slow", version="1", interaction=Slow)])
+def test_sound_worlds_conform(task):
+    check_interaction(task)

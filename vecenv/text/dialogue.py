@@ -1,0 +1,175 @@
+"""The one loop of turns between agents and worlds: tool calls, limits, refusals and rewards, for any `Interaction`.
+
+Whoever is served, trained or plays by hand takes turns by a `Dialogue`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Annotated, Any, NamedTuple, TypeVar
+from weakref import finalize
+
+from vecenv.system.settings import Count, Settings, Within
+from vecenv.text.answer_lines import AnswerFault
+from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
+from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class TextRules(Settings):
+    """Reward and tool settings of text agents."""
+
+    grade: float = 1.0
+    """Weight of the grade in [0, 1], paid on the last day."""
+    steps: float = 0.0
+    """Weight of the task's daily reward."""
+    format_penalty: Annotated[float, Within(high=0)] = 0.0
+    """Reward of an invalid answer, at most 0."""
+    tools: tuple[str, ...] = ()
+    """Tools that may be called before a day's answer: names, families, or all; by default none."""
+    tool_form: Form = "json"
+    """Tool-call format: json or react."""
+    turns: Count = 4
+    """With tools: maximum turns per day, the answer included."""
+
+    def inapplicable(self) -> dict[str, str]:
+        return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
+
+
+class Answer(NamedTuple):
+    """A message that is no tool call: its text, and what is wrong with it if it turns out to be invalid."""
+
+    text: str
+    fault: str = ""
+
+
+class Dialogue:
+    """Turns of some rows of a world at a time.
+
+    Attributes:
+        turns: tool calls of each row since its last answer.
+        moves: answers of each row in its episode.
+
+    Raises:
+        ValueError: a tool is unknown.
+    """
+
+    def __init__(self, interaction: Interaction, rules: TextRules | None = None) -> None:
+        self.interaction, self.rules = interaction, rules or TextRules()
+        self.tools = interaction.tools(self.rules.tools) if self.rules.tools else None
+        self.turns, self.moves = ([0] * interaction.num_rows for _ in range(2))
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loop": None}
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        told = self.interaction.instructions(ids)
+        if self.tools is None:
+            return told
+        added = self.tools.instructions(self.rules.tool_form, self.rules.turns - 1)
+        return [f"{text}\n{added}" for text in told]
+
+    def begin(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
+        """Begin episodes in some rows; without names, of a `TensorInteraction`, they have begun already."""
+        return self.run(self.begin_async(ids, episodes))
+
+    def hear(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
+        """Carry out the tool calls among messages, one of each row, and return the others as answers to be given."""
+        return self.run(self.hear_async(ids, messages))
+
+    def answer(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
+        """Take a turn in some rows with running episodes: a tool call or an answer. No message raises."""
+        return self.run(self.answer_async(ids, messages))
+
+    def run(self, turn: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of an asynchronous form of a method, for callers without an event loop."""
+        if isinstance(self.interaction, AsyncInteraction):
+            # Connections of the world live as long as the loop.
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                finalize(self, self._loop.close)
+            return self._loop.run_until_complete(turn)
+        try:
+            turn.send(None)
+        except StopIteration as ended:
+            return ended.value
+        raise TypeError(f"{type(self.interaction).__name__} waits, but is no AsyncInteraction")
+
+    async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
+        begun = await _awaited(self.interaction.begin(ids, episodes))  # type: ignore[arg-type]
+        for row in ids:
+            self.turns[row] = self.moves[row] = 0
+        return begun
+
+    async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
+        heard: list[Any] = [None] * len(ids)
+        calls: dict[int, ToolCall] = {}
+        for place, (row, message) in enumerate(zip(ids, messages, strict=True)):
+            call = self._call(message)
+            self.turns[row] += 1
+            if call is not None and self.turns[row] < self.rules.turns:
+                calls[place] = call
+                continue
+            self.turns[row] = 0
+            heard[place] = self._answer(message, "" if call is None else "it calls a tool, but no call was left")
+        if self.tools is not None and calls:
+            chosen = [ids[place] for place in calls]
+            results = await _awaited(self.interaction.call(self.tools, chosen, list(calls.values())))
+            results = self._with_dropped(chosen, list(calls.values()), results)
+            for place, result in zip(calls, results, strict=True):
+                heard[place] = Turn(result, acted=False, outcomes=None)
+        return heard
+
+    def _call(self, message: object) -> ToolCall | None:
+        asked = self.tools is not None and isinstance(message, str)
+        return read_call(message, self.rules.tool_form) if asked else None
+
+    def _answer(self, message: object, fault: str) -> Answer:
+        if not isinstance(message, str):
+            return Answer("", str(message) if isinstance(message, AnswerFault) else "an answer is a text")
+        answer = message if self.tools is None else read_answer(message, self.rules.tool_form)
+        return Answer(self.interaction.heard(answer), fault)
+
+    def _with_dropped(self, ids: Sequence[int], calls: Sequence[ToolCall], results: Sequence[str]) -> list[str]:
+        """Return results of calls with what else was in their messages, and is not carried out."""
+        beside = [place for place, call in enumerate(calls) if call.beside]
+        said = [calls[place].beside for place in beside]
+        faults = self.interaction.faults([ids[place] for place in beside], said) if beside else None
+        answered = {place for place, fault in zip(beside, faults or (), strict=False) if not fault}
+        told = []
+        for place, (result, call) in enumerate(zip(results, calls, strict=True)):
+            if call.further:
+                result += f"\nOnly the first of {call.further + 1} calls was made: call one tool at a time."
+            told.append(result + ("\nThe answer beside the call was not carried out." if place in answered else ""))
+        return told
+
+    async def answer_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
+        heard = await self.hear_async(ids, messages)
+        answers = {place: given for place, given in enumerate(heard) if isinstance(given, Answer)}
+        if answers:
+            chosen = [ids[place] for place in answers]
+            turns = await _awaited(self.interaction.answer(chosen, [given.text for given in answers.values()]))
+            for (place, given), turn in zip(answers.items(), turns, strict=True):
+                heard[place] = self._paid(ids[place], given, turn)
+        return heard  # type: ignore[return-value]
+
+    def _paid(self, row: int, given: Answer, turn: Turn) -> Turn:
+        """Return the turn of an answer with its reward, ended where the episode may not be longer."""
+        rules = self.rules
+        self.moves[row] += 1
+        if not turn.done and self.moves[row] == self.interaction.longest:
+            turn = turn._replace(truncated=True, grade=turn.grade or 0.0)
+        reward = 0.0 if turn.valid else rules.format_penalty
+        reward += 0.0 if turn.grade is None else rules.grade * turn.grade
+        fault = turn.fault and (given.fault or turn.fault)
+        return turn._replace(reward=rules.steps * turn.reward + reward, fault=fault)
+
+
+async def _awaited(given: Any) -> Any:  # noqa: ANN401
+    return await given if isawaitable(given) else given

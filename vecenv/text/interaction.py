@@ -1,0 +1,203 @@
+"""`Interaction`: worlds that agents talk to, some rows at a time, and the form of worlds that take their time.
+
+A row is one conversation at a time. An author writes `Interaction.begin` and `Interaction.answer`; everything that is
+the same in all worlds, such as tool calls and refusals, is the loop's (`vecenv.text.dialogue`). A task of tensors has
+one by its text (`vecenv.text.tensor_interaction`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from vecenv.text.dress import without_marks
+from vecenv.text.reasoning import without_reasoning
+from vecenv.text.tool_calls import FAULT, ToolCall, Tools
+
+LOG = logging.getLogger("vecenv.text")
+
+Result = TypeVar("Result")
+
+
+class Episode(NamedTuple):
+    """Name of an episode: equal names are equal episodes, in any row. A seed in [0, 2^63), an index in [0, 2^32)."""
+
+    seed: int
+    index: int
+
+
+class Turn(NamedTuple):
+    """What a message of an agent comes to, or the beginning of an episode.
+
+    Attributes:
+        shown: the world's next text.
+        reward: of the message.
+        terminated: whether the episode is over by the rules of the world.
+        truncated: whether it is over for another reason, such as a limit of turns.
+        fault: why the message was invalid, as the rest of a sentence; empty if it was valid.
+        acted: whether it did more than wait.
+        outcomes: of the episode so far, by name; None after a tool call, which answers nothing.
+        grade: of the episode in [0, 1], once it is over, else None: before, it might reveal what is to come.
+    """
+
+    shown: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    fault: str = ""
+    acted: bool = True
+    outcomes: Mapping[str, float] | None = MappingProxyType({})
+    grade: float | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated
+
+    @property
+    def valid(self) -> bool:
+        return not self.fault
+
+    @property
+    def message(self) -> str:
+        """What the agent is sent: the world's text, and below it why its message was invalid."""
+        refusal = f"\nYour last answer was invalid and did nothing: {self.fault}." if self.fault else ""
+        return self.shown + refusal
+
+
+class Interaction(ABC):
+    """A world with N rows for conversations, each as if it were alone.
+
+    Attributes:
+        num_rows: number of rows, N.
+        longest: most answers in an episode, after which the loop ends it; None for no limit.
+        outcomes: names of what `Turn.outcomes` has, most important first, with their units.
+        currency: code of the money of outcomes whose unit is ``currency``.
+        description: of the agent's part, for the metadata of servers.
+        task: the task's record, a `vecenv.Task`, and its config, by `vecenv.registry.make_interaction`.
+    """
+
+    num_rows: int
+    longest: int | None = None
+    outcomes: Mapping[str, str] = MappingProxyType({})
+    currency: str | None = None
+    description: str = "An agent that talks to a world, in a row of its own"
+    task: Any = None
+    config: Any = None
+
+    @abstractmethod
+    def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
+        """Begin an episode in each of some rows, also where one runs, and return what is shown first."""
+
+    @abstractmethod
+    def answer(self, ids: Sequence[int], messages: Sequence[str]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
+        """Take one message in each of some rows with running episodes; never raises because of a message."""
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        """Return what agents of some rows are told before their first message; nothing by default."""
+        return [""] * len(ids)
+
+    def heard(self, message: str) -> str:
+        """Return what `answer` is to be given of a message; by default what stands outside of reasoning."""
+        return without_reasoning(without_marks(message)).strip()
+
+    def faults(self, ids: Sequence[int], messages: Sequence[str]) -> list[str] | None:
+        """Return why messages would be invalid, empty for valid ones; None where only `answer` can tell."""
+        return None
+
+    def examples(self) -> Sequence[str]:
+        """Return short messages that are valid in any state, such as for buttons; none by default."""
+        return ()
+
+    def random_answer(self, draw: Random) -> str:
+        """Return a random message that is valid in any state; by default one of the examples."""
+        return draw.choice(list(self.examples()) or [""])
+
+    def tools(self, names: Sequence[str]) -> Tools:
+        """Return tools that agents may call before they answer; ValueError if there is no such tool."""
+        raise ValueError(f"there are no tools; {', '.join(names)} cannot be called")
+
+    def call(
+        self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]
+    ) -> Sequence[str] | Awaitable[Sequence[str]]:
+        """Return the results of tool calls in some rows; by default of tools that are given the rows' numbers."""
+        return tools.results(ids, calls, _no_step)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what identifies the world in checkpoints, JSON-able."""
+        config = {} if self.config is None else asdict(self.config)
+        return {"task": self.task and self.task.name, "task_version": self.task and self.task.version, "config": config}
+
+
+def _no_step(places: Sequence[int], action: object) -> Any:  # noqa: ANN401
+    raise NotImplementedError("there are no hypothetical steps without tensors")
+
+
+class AsyncInteraction(Interaction):
+    """A world that takes its time, such as a sandbox or a tool server: each row by a coroutine, within a deadline.
+
+    A row that is late, or fails, ends with a sentence and a grade of 0; a late tool call has an error for a result. The
+    other rows go on. Coroutines are cancelled at the deadline and not waited for; none runs in a thread.
+
+    Attributes:
+        deadline: seconds for each beginning, answer and call.
+        sleep: waits for seconds: the clock of the deadline.
+    """
+
+    deadline: float = 30.0
+    sleep: Callable[[float], Awaitable[Any]] = staticmethod(asyncio.sleep)
+
+    @abstractmethod
+    async def begin_row(self, row: int, episode: Episode) -> Turn:
+        """Begin an episode in a row."""
+
+    @abstractmethod
+    async def answer_row(self, row: int, message: str) -> Turn:
+        """Take a message in a row."""
+
+    async def call_row(self, tools: Tools, row: int, call: ToolCall) -> str:
+        """Return the result of a tool call in a row."""
+        return tools.results([row], [call], _no_step)[0]
+
+    async def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> Sequence[Turn]:
+        return await self._in_time([self.begin_row(*asked) for asked in zip(ids, episodes, strict=True)], _ended)
+
+    async def answer(self, ids: Sequence[int], messages: Sequence[str]) -> Sequence[Turn]:
+        return await self._in_time([self.answer_row(*asked) for asked in zip(ids, messages, strict=True)], _ended)
+
+    async def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> Sequence[str]:
+        asked = [self.call_row(tools, row, call) for row, call in zip(ids, calls, strict=True)]
+        return await self._in_time(asked, lambda why: f"{FAULT}the tool {why}")
+
+    async def _in_time(
+        self, asked: Sequence[Coroutine[Any, Any, Result]], without: Callable[[str], Result]
+    ) -> list[Result]:
+        tasks = [asyncio.ensure_future(one) for one in asked]
+        timer, running = asyncio.ensure_future(self.sleep(self.deadline)), set(tasks)
+        try:
+            while running and not timer.done():
+                done, _ = await asyncio.wait({*running, timer}, return_when=asyncio.FIRST_COMPLETED)
+                running -= done
+        finally:
+            for task in (*running, timer):
+                task.cancel()
+        return [
+            without(f"did not answer within {self.deadline:g} s") if task in running else _result(task, without)
+            for task in tasks
+        ]
+
+
+def _result(task: asyncio.Task[Result], without: Callable[[str], Result]) -> Result:
+    if (error := task.exception()) is None:
+        return task.result()
+    LOG.error("a row failed", exc_info=error)
+    return without(f"failed with {type(error).__name__}")
+
+
+def _ended(why: str) -> Turn:
+    return Turn(f"The world {why}: the episode is over.", truncated=True, grade=0.0)

@@ -1,0 +1,120 @@
+"""The `Interaction` of a task of tensors, by its text: one masked tensor step for all rows that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.core.engine import BoundEngine, RowCall
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
+from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.tool_calls import ToolCall, Tools
+
+
+class TensorInteraction(Interaction):
+    """Rows of an environment as text agents, in the action space that texts are parsed into.
+
+    If the steps of the environment are compiled, so is what is read of the rows after them, at the first call.
+
+    Raises:
+        ValueError: the task has no text.
+    """
+
+    description = (
+        "A trading agent that reads its market in words and answers with orders, a row of a tensor market that all "
+        "sessions share"
+    )
+
+    def __init__(self, env: VecEnv) -> None:
+        self.env, self.door = env, TextDoor(env)
+        self.num_rows, self.longest = env.num_envs, env.scenario.longest
+        self.outcomes: Mapping[str, str] = env.scenario.outcomes
+        self._make_call()
+
+    def _make_call(self) -> None:
+        self._look = RowCall(self.env.engine, self._looked, lambda: self.env.compiled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the compiled function, which a copy makes anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_look"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_call()
+
+    def _looked(self, bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
+        info = bound.info(rows) if self.outcomes else {}
+        seen = {"observation": torch.cat(bound.observe(rows), dim=-1), "grade": bound.grade(rows)}
+        return seen | {f"info/{name}": info[name] for name in self.outcomes}
+
+    @property
+    def currency(self) -> str | None:  # type: ignore[override]
+        return self.env.scenario.metadata().get("market", {}).get("currency")
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        return self.door.instructions(ids)
+
+    @torch.no_grad()
+    def begin(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> list[Turn]:
+        """Begin episodes, which are a seed and a start id, or show rows whose episodes have just begun."""
+        if episodes is not None:
+            seeds, starts = torch.tensor(episodes, dtype=torch.int64, device=self.env.device).view(-1, 2).unbind(-1)
+            self.env.begin_rows(ids, seeds, starts)
+        rows = torch.tensor(ids, device=self.env.device)
+        return [Turn(text, outcomes=told) for text, told in self._shown(ids, rows, self._look(self.env.rows))]
+
+    def _shown(
+        self, ids: Sequence[int], rows: Tensor, seen: Mapping[str, Tensor]
+    ) -> list[tuple[str, dict[str, float]]]:
+        texts = self.door.text.render(seen["observation"][rows], self.door.state(ids))
+        columns = {name: seen[f"info/{name}"][rows].tolist() for name in self.outcomes}
+        return [(text, {name: told[place] for name, told in columns.items()}) for place, text in enumerate(texts)]
+
+    @torch.no_grad()
+    def answer(self, ids: Sequence[int], messages: Sequence[str]) -> list[Turn]:
+        """Step some rows; an unreadable answer is an invalid HOLD."""
+        env = self.env
+        orders, valid = self.door.parse(messages, ids)
+        faults = self.door.reasons(messages, valid, ids)
+        rows = torch.tensor(ids, device=env.device)
+        action = orders.new_zeros(env.num_envs, *orders.shape[1:])
+        action[rows] = orders
+        chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+        chosen[rows] = True
+        reward = env.advance(action, chosen)[rows]
+        seen = self._look(env.rows)
+        shown, after = self._shown(ids, rows, seen), env.rows
+        acted = self.door.text.acted(self.door.state(ids))
+        acted = torch.ones_like(valid) if acted is None else acted
+        columns = (reward, after.terminated[rows], after.truncated[rows], acted, seen["grade"][rows])
+        return [
+            Turn(text, paid, by_rules, cut_off, fault, did, told, grade if by_rules or cut_off else None)
+            for (text, told), fault, paid, by_rules, cut_off, did, grade in zip(
+                shown, faults, *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+    def heard(self, message: str) -> str:
+        """Return the message as it stands: the task's own language reads reasoning."""
+        return message
+
+    def faults(self, ids: Sequence[int], messages: Sequence[str]) -> list[str]:
+        return self.door.reasons(messages, self.door.parse(messages, ids)[1], ids)
+
+    def examples(self) -> Sequence[str]:
+        return self.door.text.examples()
+
+    def random_answer(self, draw: Random) -> str:
+        return self.door.text.random_answer(draw)
+
+    def tools(self, names: Sequence[str]) -> Tools:
+        return self.door.text.tools(names)
+
+    def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> list[str]:
+        return self.door.tool_results(tools, calls, ids)

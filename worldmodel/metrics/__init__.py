@@ -1,1 +1,0 @@
-"""Realism metrics: generated days compared with the real days after the same origins."""
