@@ -159,7 +159,8 @@ def conversation_pools(settings: ServeSettings) -> dict[str, RowPool]:
     """Return a row pool per split of a task without tensors, whose splits are different episodes."""
     from vecenv.adapters.openenv.pool import RowPool
 
-    rows, pools = settings.limits.sessions + SPARE_ROWS, {}
+    rows = settings.limits.sessions + SPARE_ROWS
+    pools: dict[str, RowPool] = {}
     for name in settings.splits:
         world = make_interaction(settings.task, rows, config=settings.env)
         pools[name] = RowPool(Dialogue(world, settings.text), FIRST[name])

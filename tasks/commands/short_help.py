@@ -55,7 +55,8 @@ def _groups(settings: Any, hidden: Mapping[str, str], prefix: str = "") -> Itera
 
 
 def _lines(settings: Any, hidden: Mapping[str, str], prefix: str) -> tuple[list[str], list[tuple[str, Any]]]:  # noqa: ANN401
-    hints, told = get_type_hints(type(settings), include_extras=True), _told(type(settings))
+    kind: Any = type(settings)
+    hints, told = get_type_hints(kind, include_extras=True), _told(kind)
     lines: list[str] = []
     within: list[tuple[str, Any]] = []
     for item in fields(settings):
