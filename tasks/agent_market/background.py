@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.book import max_quantity
-from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, Within
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, When, Within
 from vecenv.tasks.agent_market.tables import LOG_BITS, arrival_thresholds, least_entries
 
 MAX_LATENCY = 8
@@ -50,15 +50,15 @@ class BackgroundConfig(Settings):
     clearing: Literal["book", "auction"] = "book"
     """Messages are carried out one after the other in an order book; or all agents act at every tick, and a call
     auction clears their orders at one price."""
-    auction_levels: Annotated[int, Within(1, 2**16)] = 256
+    auction_levels: Annotated[int, Within(1, 2**16), When("clearing", "auction")] = 256
     """Prices of an auction, about the last one."""
-    auction_spread: Annotated[int, Within(0, 2**16)] = 10
+    auction_spread: Annotated[int, Within(0, 2**16), When("clearing", "auction")] = 10
     """Largest distance of noise and momentum traders' prices from the last one in an auction, in price ticks."""
-    room: Annotated[int, Within(1, 2**12)] = 128
+    room: Annotated[int, Within(1, 2**12), When("clearing", "book")] = 128
     """Orders that a side of the book has room for."""
-    slots: Annotated[int, Within(1, 256)] = 6
+    slots: Annotated[int, Within(1, 256), When("clearing", "book")] = 6
     """Messages of traders that a tick has room for; more wait."""
-    session_seconds: Positive = 23_400.0
+    session_seconds: Annotated[Positive, When("clearing", "book")] = 23_400.0
     """Session over which the noise traders wake."""
     mean_price: Annotated[int, Within(1, MAX_FUNDAMENTAL)] = 100_000
     """Mean of the fundamental, in price ticks."""
@@ -85,54 +85,54 @@ class BackgroundConfig(Settings):
     """Longest duration of news."""
     num_makers: CountFromZero = 2
     """Market makers."""
-    maker_seconds: Positive = 60.0
+    maker_seconds: Annotated[Positive, When("clearing", "book")] = 60.0
     """Mean time between requotes of a maker."""
-    levels: Annotated[int, Within(1, 64)] = 10
+    levels: Annotated[int, Within(1, 64), When("clearing", "book")] = 10
     """Quotes of a maker on each side."""
-    level_spacing: Annotated[int, Within(0, 2**10)] = 1
+    level_spacing: Annotated[int, Within(0, 2**10), When("clearing", "book")] = 1
     """Step between the levels as a multiple of the maker's spread."""
     first_spread: Annotated[int, Within(1, 2**20)] = 10
     """Spread of a maker at the start, in price ticks."""
-    spread_alpha: Share = 0.75
+    spread_alpha: Annotated[Share, When("clearing", "book")] = 0.75
     """Weight of the newest spread in a maker's average."""
-    share_of_volume: Share = 0.025
+    share_of_volume: Annotated[Share, When("clearing", "book")] = 0.025
     """Quantity of each quote as a share of the volume of the last minute."""
     min_quote: Count = 50
     """Least quantity of a quote, in shares."""
-    price_skew: Annotated[int, Within(0, 2**16)] = 4
+    price_skew: Annotated[int, Within(0, 2**16), When("clearing", "book")] = 4
     """Shift of a maker's quotes at one-sided volume, in price ticks."""
     volume_seconds: Positive = 60.0
     """Time over which volume is averaged."""
     num_value: CountFromZero = 102
     """Value traders."""
-    value_seconds: Positive = 175.4
+    value_seconds: Annotated[Positive, When("clearing", "book")] = 175.4
     """Mean time between wakes of a value trader."""
     observation_noise: Annotated[float, Within(0, 2**14)] = 31.62
     """Standard deviation of what value traders observe of the fundamental, in price ticks."""
-    aggressive_share: Share = 0.1
+    aggressive_share: Annotated[Share, When("clearing", "book")] = 0.1
     """Share of value traders' orders at the touch of the other side."""
-    depth_spread: Annotated[int, Within(0, 64)] = 2
+    depth_spread: Annotated[int, Within(0, 64), When("clearing", "book")] = 2
     """Largest distance of value traders' orders from it, as a multiple of the spread."""
     max_spread: Annotated[int, Within(1, 2**24)] = 100
     """Largest spread that value traders and makers reckon with, and that moves the mid, in price ticks; also how far
     from a value trader's observation the best price must be for it to be taken at once."""
-    take_spread: Annotated[int, Within(1, 2**24)] = 20
+    take_spread: Annotated[int, Within(1, 2**24), When("clearing", "book")] = 20
     """Largest spread at which momentum and noise traders trade, in price ticks."""
     num_momentum: CountFromZero = 12
     """Momentum traders."""
-    momentum_seconds: Positive = 37.0
+    momentum_seconds: Annotated[Positive, When("clearing", "book")] = 37.0
     """Mean time between wakes of a momentum trader."""
     momentum_every: Count = 1
     """Ticks between the samples of the mid that momentum traders average."""
     num_noise: CountFromZero = 1_000
     """Noise traders, who wake once."""
-    maker_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
+    maker_latency: Annotated[int, Within(0, MAX_LATENCY), When("clearing", "book")] = 0
     """Ticks from what makers see to their messages."""
-    value_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
+    value_latency: Annotated[int, Within(0, MAX_LATENCY), When("clearing", "book")] = 0
     """Ticks from what value traders see to their messages."""
-    momentum_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
+    momentum_latency: Annotated[int, Within(0, MAX_LATENCY), When("clearing", "book")] = 0
     """Ticks from what momentum traders see to their messages."""
-    noise_latency: Annotated[int, Within(0, MAX_LATENCY)] = 0
+    noise_latency: Annotated[int, Within(0, MAX_LATENCY), When("clearing", "book")] = 0
     """Ticks from what noise traders see to their messages."""
     candle_ticks: Count = 1
     """Ticks of a candle."""
@@ -172,19 +172,9 @@ class BackgroundConfig(Settings):
     def num_owners(self, seats: int) -> int:
         return seats + self.num_makers + self.num_value + self.num_momentum + self.num_noise
 
-    def inapplicable(self) -> dict[str, str]:
-        of_auctions = ("auction_levels", "auction_spread")
-        if self.clearing == "auction":
-            return dict.fromkeys(_OF_BOOKS, "clearing book")
-        return dict.fromkeys(of_auctions, "clearing auction")
-
     def ticks(self, seconds: float) -> int:
         return max(1, round(seconds / self.tick_seconds))
 
-
-_OF_BOOKS: tuple[str, ...] = ("room", "slots", "session_seconds", "maker_seconds", "levels", "level_spacing")
-_OF_BOOKS += ("spread_alpha", "share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread")
-_OF_BOOKS += ("take_spread", "momentum_seconds", *(f"{name}_latency" for name in CLASSES))
 
 NUMBERS: tuple[str, ...] = ("session_ticks", "mean_price", "reversion", "volatility", "log_volatility_spread")
 NUMBERS += ("log_volatility_noise", "log_volatility_reversion", "shock_chance", "shock_mean", "shock_spread")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-from vecenv.system.settings import Count, Items, NotNegative, Positive, PositiveShare
+from vecenv.system.settings import Count, Items, NotNegative, Positive, PositiveShare, When
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted, shortfall_of_fills
@@ -30,9 +30,9 @@ class TradingConfig(SeatConfig):
     """Shares of an order, at most."""
     max_position: Count = 500
     """Shares held or sold short, at most."""
-    distances: Annotated[tuple[int, ...], Items(1)] = (-1, 0, 1, 2, 5, 10)
+    distances: Annotated[tuple[int, ...], Items(1), When("action", "limit")] = (-1, 0, 1, 2, 5, 10)
     """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
-    sizes: Annotated[tuple[PositiveShare, ...], Items(1)] = (0.25, 0.5, 1.0)
+    sizes: Annotated[tuple[PositiveShare, ...], Items(1), When("action", "limit")] = (0.25, 0.5, 1.0)
     """Quantities of limit orders as shares of order_size."""
     reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
     """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
@@ -40,11 +40,11 @@ class TradingConfig(SeatConfig):
     reward_scale: Positive | None = None
     """Factor of the reward, in currency; by default rewards are in basis points of what max_position shares are worth
     at mean_price."""
-    drawdown_weight: NotNegative = 0.1
+    drawdown_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.1
     """Weight of the drawdown below the peak equity, of every step."""
-    cost_per_share: NotNegative = 0.0
+    cost_per_share: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
     """Penalty of the reward for a share bought or sold, in currency."""
-    sharpe_weight: NotNegative = 0.0
+    sharpe_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
     """Weight of the Sharpe ratio of the steps of the episode, at its end."""
     grade_scale: Positive = 0.01
     """Return of an episode that is graded 0.73; none is graded 0.5."""
@@ -59,14 +59,6 @@ class TradingConfig(SeatConfig):
         if self.reward_scale is not None:
             return self.reward_scale
         return 1e4 / (self.max_position * self.mean_price * self.price_tick)
-
-    def inapplicable(self) -> dict[str, str]:
-        names = super().inapplicable()
-        if self.action != "limit":
-            names |= dict.fromkeys(("distances", "sizes"), "action limit")
-        if self.reward != "risk_adjusted":
-            names |= dict.fromkeys(("drawdown_weight", "cost_per_share", "sharpe_weight"), "reward risk_adjusted")
-        return names
 
 
 class Trading(MarketScenario):

@@ -1,8 +1,7 @@
 """Conditional settings: those without effect under the other settings are rejected and hidden from the help.
 
-Settings classes declare them by a method ``inapplicable()``, which maps the name of each field without effect to the
-setting that it requires; nested settings declare theirs. Such fields have defaults. A preset may set them without
-effect, so that one preset serves several modes.
+Settings say so by `vecenv.system.settings.When`, nested settings of theirs. Such fields have defaults. A preset may set
+them without effect, so that one preset serves several modes.
 """
 
 from __future__ import annotations

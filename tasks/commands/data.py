@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro import conf
 
 from vecenv.market.bar_form import BarForm, FormSettings
-from vecenv.system.settings import Count, Settings
+from vecenv.system.settings import Count, Settings, When
 from vecenv.tasks.experiment.options import Day
 
 # pandas and torch take seconds to import, so the readers are imported where they run.
@@ -66,13 +66,10 @@ class NewsSettings(Settings):
     """File of scores: texts that are in it are not scored again, so that a run that was killed goes on."""
     date_format: str | None = None
     """Form of the dates of the texts, where it is not certain, such as %m/%d/%Y."""
-    batch_size: Count = 32
+    batch_size: Annotated[Count, When("scorer", unlike="lexicon", told="a model as --scorer")] = 32
     """Texts per pass of a model."""
-    device: str = "auto"
+    device: Annotated[str, When("scorer", unlike="lexicon", told="a model as --scorer")] = "auto"
     """Device of a model: cpu, cuda, or auto for cuda if available."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return dict.fromkeys(("batch_size", "device"), "a model as --scorer") if self.scorer == "lexicon" else {}
 
 
 DataSettings = (

@@ -16,7 +16,7 @@ from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 from vecenv.system.files import WriteLock, why_unwritten
-from vecenv.system.settings import CountFromZero, Seed, Settings
+from vecenv.system.settings import CountFromZero, Seed, Settings, When
 from vecenv.tasks.experiment.language_training import NEEDED, model_place
 from vecenv.tasks.experiment.options import early_options
 from vecenv.tasks.experiment.progress import StepBar, wide_console, working
@@ -45,22 +45,19 @@ class SftSettings(Settings, SftOptions):
     """Seed of the shuffling, and of a tiny model's initial weights."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
-    lora_rank: CountFromZero = 0
+    lora_rank: Annotated[CountFromZero, When("model", unlike=TINY, told="a model that is loaded")] = 0
     """Rank of the trained low-rank adapters (LoRA), merged afterwards; 0 trains the full model."""
     training: Annotated[SupervisedConfig, tyro.conf.arg(name="")] = field(default_factory=SupervisedConfig)
     """Settings of the training."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
     """Answer settings: conversations are cut into the contexts that the agent will see."""
-    tiny: TinyConfig = field(default_factory=TinyConfig)
+    tiny: Annotated[TinyConfig, When("model", TINY, told="--model tiny")] = field(default_factory=TinyConfig)
     """Sizes of a tiny model."""
 
     def __post_init__(self) -> None:
         # The defaults of the command line lack the files.
         if self.data is not tyro.MISSING:
             super().__post_init__()
-
-    def inapplicable(self) -> dict[str, str]:
-        return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> SftSettings:

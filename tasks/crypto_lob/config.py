@@ -16,6 +16,7 @@ from vecenv.system.settings import (
     PositiveShare,
     Seed,
     Settings,
+    When,
     Within,
 )
 from vecenv.tasks.crypto_lob.factors.table import DEFAULT_FACTORS, check_factors
@@ -38,13 +39,16 @@ MOST_POINTS = 1_000
 """Largest fee, in basis points."""
 
 
+OF_GENERATOR = When("book", SYNTHETIC, told="the book synthetic")
+
+
 @dataclass(frozen=True, kw_only=True)
 class BookSource(Settings):
     """What is read, and the clock that it is put on: two settings that agree in these share their books."""
 
     book: str = SYNTHETIC
     """File of order books, or synthetic for the generator."""
-    symbol: str = ""
+    symbol: Annotated[str, When("book", unlike=SYNTHETIC, told="a file of several coins")] = ""
     """Coin, in a file of several."""
     step_gap: Annotated[float, Within(0.001, 86_400)] = 1.0
     """Seconds from one row of the tape to the next, whole milliseconds."""
@@ -54,20 +58,15 @@ class BookSource(Settings):
     """Levels of a side that orders may walk, at most; a file may have fewer."""
     tick_size: Positive | None = None
     """Currency per tick, by default the largest power of ten of which all prices are multiples."""
-    faulty_rows: FaultyRows = "refuse"
+    faulty_rows: Annotated[FaultyRows, When("book", unlike=SYNTHETIC, told="a file of books")] = "refuse"
     """Refuse a file with rows that are crossed, locked, one-sided, unsorted or not in the order of their times, or
     make holes of such books, put the times in order, and count both."""
-    synthetic_hours: Annotated[float, Within(0, MOST_HOURS, above=True)] = 24.0
+    synthetic_hours: Annotated[float, Within(0, MOST_HOURS, above=True), OF_GENERATOR] = 24.0
     """Hours that the generator makes."""
-    synthetic_strength: Annotated[float, Within(-100, 100)] = 0.1
+    synthetic_strength: Annotated[float, Within(-100, 100), OF_GENERATOR] = 0.1
     """Basis points a second by which a standard deviation of its pressure moves the mid."""
-    synthetic_seed: Seed = 0
+    synthetic_seed: Annotated[Seed, OF_GENERATOR] = 0
     """Seed of the generator."""
-
-    def inapplicable(self) -> dict[str, str]:
-        if self.book == SYNTHETIC:
-            return {"symbol": "a file of several coins", "faulty_rows": "a file of books"}
-        return dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
 
     @property
     def source(self) -> BookSource:
@@ -97,7 +96,7 @@ class CryptoLobConfig(BookOptions):
 
     part: Part = "all"
     """Part of the tape that episodes are of. Training, validation and test choose theirs."""
-    test_fraction: PositiveShare = 0.25
+    test_fraction: Annotated[PositiveShare, When("test_hours", None, told="no test_hours")] = 0.25
     """Share of the tape, its end, that is the test; 1 for a tape that nothing is trained on."""
     train_hours: Positive | None = None
     """Hours from the beginning that are for training and validation, by default all before the test."""
@@ -125,11 +124,11 @@ class CryptoLobConfig(BookOptions):
     """Where market orders are filled: at the levels that they hit, or all at the mid."""
     taker_fee: Annotated[float, Within(0, MOST_POINTS)] = 2.0
     """Basis points of a market order's value."""
-    maker_fee: Annotated[float, Within(-MOST_POINTS, MOST_POINTS)] = 0.0
+    maker_fee: Annotated[float, Within(-MOST_POINTS, MOST_POINTS), When("action", "limit")] = 0.0
     """Basis points of a resting order's value; negative for a rebate."""
     slippage: Annotated[float, Within(0, MOST_POINTS)] = 0.0
     """Basis points that market orders pay beside the fee."""
-    limit_offsets: Annotated[tuple[Annotated[int, Within(-1)], ...], Items(1)] = (0, -1, 5)
+    limit_offsets: Annotated[tuple[Annotated[int, Within(-1)], ...], Items(1), When("action", "limit")] = (0, -1, 5)
     """Ticks behind the best price that resting orders can be placed at; -1 is before it."""
     cost_ramp: CountFromZero = 0
     """Episodes of each sub-environment of a training in which taker fee and slippage rise from nothing to their full;
@@ -142,7 +141,7 @@ class CryptoLobConfig(BookOptions):
     """Share of the position's value that equity must not fall below."""
     funding_rate: Annotated[float, Within(-1, 1, above=True, below=True)] = 0.0
     """Share of the position's value that a long one pays at each funding time; negative if it receives."""
-    funding_hours: Annotated[float, Within(1e-6, 8_784)] = 8.0
+    funding_hours: Annotated[float, Within(1e-6, 8_784), When("funding_rate", told="a funding_rate")] = 8.0
     """Hours from one funding time to the next, from midnight UTC on."""
     reward_scale: Positive = 1e4
     """Factor of the reward, a share of the initial cash: 10,000 for basis points."""
@@ -152,16 +151,6 @@ class CryptoLobConfig(BookOptions):
         if self.episode_steps <= self.latency:
             raise ValueError(f"episode_steps must be above the latency of {self.latency}, got {self.episode_steps}")
         check_factors(self.factors)
-
-    def inapplicable(self) -> dict[str, str]:
-        names = super().inapplicable()
-        if self.action != "limit":
-            names |= dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
-        if self.test_hours is not None:
-            names["test_fraction"] = "no test_hours"
-        if self.funding_rate == 0:
-            names["funding_hours"] = "a funding_rate"
-        return names
 
     @property
     def options(self) -> BookOptions:

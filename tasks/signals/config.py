@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from vecenv.system.settings import Items, Within
+from vecenv.system.settings import Items, When, Within
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 LARGEST_STRENGTH = 0.5
@@ -22,7 +22,9 @@ class SignalsConfig(StockTradingConfig):
     """Change of an action per point of sentiment from neutral: 0.1 makes a purchase 20% larger at the best score."""
     risk_strength: Annotated[float, Within(0, LARGEST_STRENGTH, below=True)] = 0.0
     """Change of the portfolio's risk level per point of risk from neutral."""
-    risk_form: Literal["reward", "published", "trajectory"] = "reward"
+    risk_form: Annotated[
+        Literal["reward", "published", "trajectory"], When("risk_strength", told="a risk_strength above 0")
+    ] = "reward"
     """Where the risk level acts: gains are divided by it and losses multiplied; both divided, as published, which
     softens losses of risky portfolios; or the reward is left alone, and CVaR-PPO weighs trajectories by it."""
     shuffled: bool = False
@@ -36,6 +38,3 @@ class SignalsConfig(StockTradingConfig):
     def weighs_trajectories(self) -> bool:
         """Whether the risk level is for learners that weigh trajectories, and not in the rewards."""
         return self.risk_strength > 0 and self.risk_form == "trajectory"
-
-    def inapplicable(self) -> dict[str, str]:
-        return super().inapplicable() | ({} if self.risk_strength else {"risk_form": "a risk_strength above 0"})

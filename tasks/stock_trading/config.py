@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from vecenv.market.indicators import FINRL_INDICATORS
-from vecenv.system.settings import Count, CountFromZero, Fraction, Items, NotNegative, Positive, Settings, Share, Within
+from vecenv.system.settings import (
+    Count,
+    CountFromZero,
+    Fraction,
+    Items,
+    NotNegative,
+    Positive,
+    Settings,
+    Share,
+    When,
+    Within,
+)
 
 Rate = Fraction | Annotated[tuple[Fraction, ...], Items(1)]
 
@@ -25,11 +36,13 @@ class StockTradingConfig(Settings):
     """Indicators or numeric columns of the data shown to the agent, per symbol."""
     action: Literal["shares", "weights", "tilt"] = "shares"
     """Orders as a share of hmax, target portfolio weights, or tilts of the benchmark's weights."""
-    benchmark: Literal["equal_weight", "buy_and_hold"] = "equal_weight"
+    benchmark: Annotated[
+        Literal["equal_weight", "buy_and_hold"], When("action", "tilt"), When("reward", "excess_log_return")
+    ] = "equal_weight"
     """Benchmark portfolio of tilts and of the excess return: rebalanced daily, or bought at the start and held."""
-    benchmark_cash: Annotated[float, Within(0, 0.5)] = 0.005
+    benchmark_cash: Annotated[float, Within(0, 0.5), When("action", "tilt")] = 0.005
     """Weight of cash in the benchmark of tilts, at most 0.5; it also bounds how much cash a tilt can reach."""
-    tilt_gain: Positive = 1.0
+    tilt_gain: Annotated[Positive, When("action", "tilt")] = 1.0
     """Change of the logarithm of a weight per unit of tilt."""
     whole_shares: bool = True
     """Trade whole shares, with exact integer accounts; otherwise fractions."""
@@ -47,7 +60,7 @@ class StockTradingConfig(Settings):
     """Cash at the start, in the currency of the prices."""
     initial_holdings: float | tuple[float, ...] = 0.0
     """Shares held at the start, one number or one per symbol."""
-    hmax: Positive = 100.0
+    hmax: Annotated[Positive, When("action", "shares")] = 100.0
     """Largest order in shares per symbol and day."""
     commission: Rate = 0.001
     """Share of the traded value, one number or one per symbol."""
@@ -57,17 +70,17 @@ class StockTradingConfig(Settings):
     """Dead zone: actions up to this size, or with weights orders up to this share of the value, are dropped."""
     gate: Literal["none", "turbulence", "vix"] = "none"
     """Context series of the gate: above the threshold nothing is bought and everything is sold."""
-    gate_threshold: Annotated[float, Within(high=math.inf)] = 120.0
+    gate_threshold: Annotated[float, Within(high=math.inf), When("gate", told="a gate")] = 120.0
     """Threshold of the gate."""
     stop_loss: NotNegative = 0.0
     """Sell a position that has lost this share of its average purchase price; 0 for never."""
     shorting: bool = False
     """Allow short positions, collateralised by cash."""
-    initial_margin: NotNegative = 0.5
+    initial_margin: Annotated[NotNegative, When("shorting")] = 0.5
     """Initial margin: cash beyond the value of the shorts required to open one."""
-    maintenance_margin: float = 0.25
+    maintenance_margin: Annotated[float, When("shorting")] = 0.25
     """Maintenance margin: cash beyond the value of the shorts below which everything is closed."""
-    borrow_rate: NotNegative = 0.0
+    borrow_rate: Annotated[NotNegative, When("shorting")] = 0.0
     """Yearly fee on the value of the shorts."""
     ruin_fraction: NotNegative = 0.0
     """The episode ends when the value falls to this share of its start."""
@@ -80,13 +93,13 @@ class StockTradingConfig(Settings):
     reward_scale: Positive | None = None
     """Factor of the reward, with money in currency; by default the reward's own: returns in per cent, and money in per
     cent of the value at the start."""
-    sharpe_decay: Share = 0.01
+    sharpe_decay: Annotated[Share, When("reward", "differential_sharpe")] = 0.01
     """Rate of the exponential means of the differential Sharpe ratio."""
-    risk_aversion: float = 1.0
+    risk_aversion: Annotated[float, When("reward", "risk_penalised")] = 1.0
     """Weight of the squared return in the risk-penalised reward."""
     min_cash_fraction: NotNegative = 0.0
     """Cash below this share of the value is penalised."""
-    cash_penalty_weight: float = 1.0
+    cash_penalty_weight: Annotated[float, When("min_cash_fraction", told="a min_cash_fraction above 0")] = 1.0
     """Weight of that penalty."""
     terminal_bonus: float = 0.0
     """Reward on the last step per unit of the episode's return."""
@@ -108,26 +121,6 @@ class StockTradingConfig(Settings):
                 f"min_episode_length must be at most episode_length ({self.episode_length}), "
                 f"got {self.min_episode_length}"
             )
-
-    def inapplicable(self) -> dict[str, str]:
-        names: dict[str, str] = {}
-        if self.action != "shares":
-            names["hmax"] = "action shares"
-        if self.action != "tilt":
-            names |= dict.fromkeys(("benchmark_cash", "tilt_gain"), "action tilt")
-            if self.reward != "excess_log_return":
-                names["benchmark"] = "action tilt or reward excess_log_return"
-        if self.gate == "none":
-            names["gate_threshold"] = "a gate"
-        if not self.shorting:
-            names |= dict.fromkeys(("initial_margin", "maintenance_margin", "borrow_rate"), "shorting")
-        if self.reward != "differential_sharpe":
-            names["sharpe_decay"] = "reward differential_sharpe"
-        if self.reward != "risk_penalised":
-            names["risk_aversion"] = "reward risk_penalised"
-        if not self.min_cash_fraction:
-            names["cash_penalty_weight"] = "a min_cash_fraction above 0"
-        return names
 
     @property
     def own_reward_scale(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from vecenv.market.state_indicators import TIER_FEATURES
-from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, Within
+from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, When, Within
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.law import MAX_ORDERS
 from vecenv.tasks.tiers.orders import MAX_GAIN
@@ -54,7 +54,7 @@ class TierConfig(Settings):
     """Action space; text is parsed into orders in each."""
     max_orders: Annotated[int, Within(1, 1_000)] = MAX_ORDERS
     """Maximum orders per day, M."""
-    tilt_gain: Annotated[float, Within(0, MAX_GAIN, above=True)] = 1.0
+    tilt_gain: Annotated[float, Within(0, MAX_GAIN, above=True), When("action", "limit_weights")] = 1.0
     """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
     reward: str = "signal"
     """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
@@ -82,9 +82,6 @@ class TierConfig(Settings):
         if self.grader not in GRADERS:
             raise ValueError(f"unknown grader {self.grader!r}; there are {', '.join(GRADERS)}")
         component_weights(self.reward, self.reward_weights)
-
-    def inapplicable(self) -> dict[str, str]:
-        return {} if self.action == "limit_weights" else {"tilt_gain": "action limit_weights"}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -181,29 +178,29 @@ class CurriculumConfig(Settings):
     """Score of an episode: its grade, or minus its regret, which is hindsight's return less the agent's."""
     thresholds: dict[str, float] = field(default_factory=dict)
     """Success thresholds by tier that override the default."""
-    window: Annotated[int, Within(1, 10_000)] = 8
+    window: Annotated[int, Within(1, 10_000), When("scheduler", "promotion")] = 8
     """Window: number of a sub-environment's latest episodes in its tier that decide on promotion or demotion."""
-    promote_above: Fraction = 0.8
+    promote_above: Annotated[Fraction, When("scheduler", "promotion")] = 0.8
     """Success rate above which a sub-environment is promoted."""
-    demote_below: Fraction = 0.2
+    demote_below: Annotated[Fraction, When("scheduler", "promotion")] = 0.2
     """Success rate below which it is demoted."""
-    num_levels: Annotated[int, Within(2, 1_000)] = 21
+    num_levels: Annotated[int, Within(2, 1_000), When("scheduler", "adaptive")] = 21
     """Number of levels of a continuous difficulty. Each has a separate hindsight table."""
-    nearest: Count = 3
+    nearest: Annotated[Count, When("scheduler", "adaptive")] = 3
     """Number of levels nearest to the target over which the sub-environments are spread."""
-    step_size: Positive = 0.5
+    step_size: Annotated[Positive, When("scheduler", "adaptive")] = 0.5
     """Step size: largest change of the target after a rollout."""
-    sensitivity: Positive = 2.0
+    sensitivity: Annotated[Positive, When("scheduler", "adaptive")] = 2.0
     """Sensitivity of the change to the mean score's distance from the target score."""
-    target_score: float | None = None
+    target_score: Annotated[float | None, When("scheduler", "adaptive")] = None
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
-    path_share: PositiveShare = 0.5
+    path_share: Annotated[PositiveShare, When("scheduler", "adaptive")] = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
     action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
     """Action space; text is parsed into orders in each."""
     max_orders: int = TierConfig.max_orders
     """Maximum orders per day, M."""
-    tilt_gain: float = TierConfig.tilt_gain
+    tilt_gain: Annotated[float, When("action", "limit_weights")] = TierConfig.tilt_gain
     """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
     reward: str = TierConfig.reward
     """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
@@ -235,13 +232,6 @@ class CurriculumConfig(Settings):
             )
         # Rejects unknown tiers and invalid shared settings.
         _ = self.rules
-
-    def inapplicable(self) -> dict[str, str]:
-        shared = self.shared.inapplicable()
-        if self.scheduler == "adaptive":
-            return shared | dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
-        own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
-        return shared | dict.fromkeys(own, "scheduler adaptive")
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vecenv.learn.group_objective import GroupConfig
 from vecenv.learn.runs import Frames
-from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, When, Within
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import Form
 
@@ -29,9 +29,9 @@ class AnswerConfig(Settings):
     """Enable reasoning in models whose chat template can switch it off."""
     tools: tuple[str, ...] = ()
     """Tools that may be called before a day's answer: names, families, or all; by default none."""
-    tool_form: Form = "json"
+    tool_form: Annotated[Form, When("tools")] = "json"
     """Tool-call format: json or react."""
-    turns: Count = 4
+    turns: Annotated[Count, When("tools")] = 4
     """With tools: maximum turns per day, the answer included."""
 
     def __post_init__(self) -> None:
@@ -45,9 +45,6 @@ class AnswerConfig(Settings):
     def turn_rules(self) -> TextRules:
         """Rules of turns for an agent that weighs rewards and grades itself."""
         return TextRules(grade=0.0, steps=1.0, tools=self.tools, tool_form=self.tool_form, turns=self.turns)
-
-    def inapplicable(self) -> dict[str, str]:
-        return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
 
 
 @dataclass(frozen=True)
@@ -70,14 +67,10 @@ class LanguageConfig(AnswerConfig, GroupConfig):
     """Rank of the trained low-rank adapters (LoRA); 0 trains the full model."""
     groups: Count | None = None
     """Number of groups that the language model plays, the first ones; by default all."""
-    others: str = "random"
+    others: Annotated[str, When("groups", told="a number of groups that the model plays")] = "random"
     """Agent of the remaining groups: a baseline of the task, or the folder or checkpoint of a run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.temperature == 0:
             raise ValueError("temperature must be positive, got 0")
-
-    def inapplicable(self) -> dict[str, str]:
-        names = AnswerConfig.inapplicable(self) | GroupConfig.inapplicable(self)
-        return names | ({"others": "a number of groups that the model plays"} if self.groups is None else {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,15 +35,14 @@ class A2CConfig(OnPolicyConfig):
     minibatches: Count = 1
     """Number of equal parts of a batch; one optimiser step each, of which the first alone has the policy that
     collected."""
+
+    unused: ClassVar[dict[str, str]] = {"epochs": "a learner that reuses its batch"}
     learning_rate: Positive = 3e-3
     """Learning rate of Adam."""
     num_steps: Count = 5
     """Steps per rollout and sub-environment."""
     gae_lambda: Share = 1.0
     """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return {"epochs": "a learner that reuses its batch"}
 
 
 class Losses(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,8 +52,7 @@ class DQNConfig(OffPolicyConfig):
     exploration_fraction: Share = 0.3
     """Share of the frames over which the share of random actions falls along a line."""
 
-    def inapplicable(self) -> dict[str, str]:
-        return super().inapplicable() | dict.fromkeys(("head", "initial_std"), "a learner of continuous actions")
+    unused: ClassVar[dict[str, str]] = dict.fromkeys(("head", "initial_std"), "a learner of continuous actions")
 
     def epsilon(self, progress: float) -> float:
         """Return the share of random actions after a share ``progress`` of the frames."""

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,8 +46,7 @@ class ExactConfig(NetworkConfig):
     worst: PositiveShare = 1.0
     """Share of the windows, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR at 10%."""
 
-    def inapplicable(self) -> dict[str, str]:
-        return dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
+    unused: ClassVar[dict[str, str]] = dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
 
 
 class Window(NamedTuple):

@@ -7,14 +7,14 @@ episode. Everything is a function of log-probabilities, so that both share this 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.learn.learner import LearnerConfig
 from vecenv.learn.runs import Frames, RunConfig
-from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, When
 
 Ratio = Literal["token", "sequence"]
 """Probability ratio to the old policy: of each token, or of the sequence, the geometric mean over its tokens (Zheng
@@ -174,24 +174,16 @@ class GroupConfig(RunConfig):
     """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
     kl_coef: NotNegative = 0.0
     """Weight of the KL divergence to the initial policy."""
-    refills: CountFromZero = 4
+    refills: Annotated[CountFromZero, When("variant", "dapo")] = 4
     """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
-    step_weight: NotNegative = 1.0
+    step_weight: Annotated[NotNegative, When("variant", "gigpo")] = 1.0
     """gigpo: weight of the step advantages."""
-    step_gamma: Share = 0.95
+    step_gamma: Annotated[Share, When("variant", "gigpo")] = 0.95
     """gigpo: discount per step of the step returns."""
-    position_buckets: Count = 5
+    position_buckets: Annotated[Count, When("variant", "gigpo")] = 5
     """gigpo: number of equal bins of the invested share of the account; steps of one bin are compared."""
-    positive_share: Share = 0.25
+    positive_share: Annotated[Share, When("variant", "capo")] = 0.25
     """capo: fraction of the updates, from the first on, that use positive advantages only."""
-
-    def inapplicable(self) -> dict[str, str]:
-        own = {
-            "dapo": ("refills",),
-            "gigpo": ("step_weight", "step_gamma", "position_buckets"),
-            "capo": ("positive_share",),
-        }
-        return {name: f"variant {kind}" for kind, names in own.items() if kind != self.variant for name in names}
 
     @property
     def rules(self) -> VariantRules:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorDict
@@ -45,9 +45,7 @@ class OffPolicyConfig(NetworkConfig):
     normalise_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
 
-    def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
-        return {"epochs": "a learner that reuses its batch"}
+    unused: ClassVar[dict[str, str]] = {"epochs": "a learner that reuses its batch"}
 
     def check_rollout(self, num_envs: int) -> None:
         """Raise ValueError unless the buffer holds a rollout."""
@@ -170,6 +168,8 @@ class ContinuousConfig(OffPolicyConfig):
     target_rate: PositiveShare = 0.005
     """Share of the way to the learned networks that the target networks go."""
 
+    unused: ClassVar[dict[str, str]] = {"head": "a learner with a choice of heads"}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy != "flat":
@@ -177,9 +177,6 @@ class ContinuousConfig(OffPolicyConfig):
                 f"the critics of actions see the whole observation: policy must be flat for this learner, got "
                 f"{self.policy}"
             )
-
-    def inapplicable(self) -> dict[str, str]:
-        return super().inapplicable() | {"head": "a learner with a choice of heads"}
 
 
 class CriticLosses(NamedTuple):

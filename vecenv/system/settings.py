@@ -17,7 +17,7 @@ from datetime import date
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 1e12
 """Largest size of a number without other bounds: a product of three of them is still one in float32."""
@@ -76,6 +76,27 @@ class Items:
     distinct: bool = False
 
 
+class When:
+    """Condition on another field, under which a setting has an effect; of several in an annotation any does.
+
+    Args:
+        other: the field.
+        *among: its values; without any, all but None, false, zero, empty and ``"none"``.
+        unlike: a value that it must not have, instead.
+        told: what the setting requires, for messages; by default the field and its values.
+    """
+
+    def __init__(self, other: str, *among: object, unlike: object = None, told: str = "") -> None:
+        self.other, self.among, self.unlike = other, among, unlike
+        self.told = told or " ".join([other, " or ".join(map(str, among))]).rstrip()
+
+    def holds(self, settings: object) -> bool:
+        value = getattr(settings, self.other)
+        if self.unlike is not None:
+            return bool(value != self.unlike)
+        return value in self.among if self.among else value not in (None, False, 0, (), "", "none")
+
+
 Positive = Annotated[float, Within(0, above=True)]
 Cash = Annotated[float, Within(0, above=True, limit=sys.float_info.max)]
 """Money at the start, which each family bounds by what its account holds exactly."""
@@ -96,8 +117,22 @@ class Settings:
     ``__post_init__``.
     """
 
+    unused: ClassVar[dict[str, str]] = {}
+    """Inherited settings that have no effect here, with what they require."""
+
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect under the others, by their `When`, with what they require."""
+        found: dict[str, str] = {}
+        for kind in type(self).__mro__:
+            found |= vars(kind).get("unused", {})
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            conditions = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, When)]
+            if conditions and not any(condition.holds(self) for condition in conditions):
+                found[name] = " or ".join(condition.told for condition in conditions)
+        return found
 
 
 def check_fields(settings: Any, other: Within = Within()) -> None:  # noqa: ANN401

@@ -12,7 +12,7 @@ from inspect import isawaitable
 from typing import Annotated, Any, NamedTuple, TypeVar
 from weakref import finalize
 
-from vecenv.system.settings import Count, Settings, Within
+from vecenv.system.settings import Count, Settings, When, Within
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
@@ -32,13 +32,10 @@ class TextRules(Settings):
     """Reward of an invalid answer, at most 0."""
     tools: tuple[str, ...] = ()
     """Tools that may be called before a day's answer: names, families, or all; by default none."""
-    tool_form: Form = "json"
+    tool_form: Annotated[Form, When("tools")] = "json"
     """Tool-call format: json or react."""
-    turns: Count = 4
+    turns: Annotated[Count, When("tools")] = 4
     """With tools: maximum turns per day, the answer included."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
 
 
 class Answer(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Settings, When, Within
 
 LARGEST_SIGNAL = 10
 """Size of the strongest signal."""
@@ -26,7 +26,7 @@ class NewsSignalsConfig(Settings):
     """Reward of a signal: its share of the move, or whether its direction was right."""
     threshold: Annotated[int, Within(1, LARGEST_SIGNAL)] = 1
     """Signals below this size count as none."""
-    move_threshold: NotNegative = 0.0
+    move_threshold: Annotated[NotNegative, When("feedback", "sign")] = 0.0
     """sign: moves up to this size, a share of the price, are neither right nor wrong."""
     picks: CountFromZero = 0
     """Only so many of the highest and of the lowest signals count; 0 for all."""
@@ -46,9 +46,6 @@ class NewsSignalsConfig(Settings):
     """Days of an episode."""
     random_start: bool = True
     """Draw path and start day; otherwise start at the first possible day."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return {} if self.feedback == "sign" else {"move_threshold": "feedback sign"}
 
     @property
     def reads_scores(self) -> bool:
