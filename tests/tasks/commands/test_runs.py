@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands import train as train_command
-from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.experiment import experiment
+from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.stock_trading.agents import BASELINES
 
 pytestmark = pytest.mark.assembly
@@ -54,7 +54,7 @@ def run(place):
     preset.write_text(PRESET)
 
     def trained(algorithm: str, *more: object, market: tuple = ()) -> int:
-        own = [word for name, value in LEARNERS[algorithm][0].items() for word in (f"--{algorithm}.{name}", value)]
+        own = [word for name, value in LEARNERS[algorithm][0].items() for word in (f"--learner.{name}", value)]
         words = market or ("--preset", preset, "--market", place / "market.parquet")
         if algorithm == "dqn":
             words = BOOKS
@@ -81,7 +81,7 @@ def updates_in(folder) -> list[int]:
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
 def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm):
-    folder, frames, whole = tmp_path / "run", f"--{algorithm}.total-frames", LEARNERS[algorithm][0]["total-frames"]
+    folder, frames, whole = tmp_path / "run", "--learner.total-frames", LEARNERS[algorithm][0]["total-frames"]
     beside = ("--beside", place / "exact") if algorithm == "ppo" else ()
     assert run(algorithm, *beside, "--seed", 3, "--folder", folder) == 0
     files = {path.name for path in folder.iterdir()}
@@ -113,7 +113,7 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     assert cli.main(["train", "--resume", str(folder), frames, str(whole * 3 // 2)]) == 0
     assert updates_in(folder) == [1, 2, 3] and pd.read_csv(folder / "metrics.csv")[:2].equals(log)
     own = yaml.safe_load((folder / "settings.yaml").read_text())
-    assert (own["seed"], own[algorithm]["total_frames"]) == (3, whole * 3 // 2)
+    assert (own["seed"], own["learner"]["total_frames"]) == (3, whole * 3 // 2)
 
 
 def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monkeypatch, capsys):
@@ -121,7 +121,7 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     folder, alone, source, target = (tmp_path / name for name in ("a run", "alone", "source", "told.json"))
     assert run("ppo", "--folder", source) == 0
     more = ("--initial", source, "--symbols-per-path", 2, "--subsets-per-path", 3)
-    show, shown = train_command.TrainingBar.show, []
+    show, shown = experiment.TrainingBar.show, []
 
     def interrupted(bar, metrics):
         show(bar, metrics)
@@ -133,7 +133,7 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(train_command.TrainingBar, "show", interrupted)
+            patch.setattr(experiment.TrainingBar, "show", interrupted)
             assert run("ppo", *more, "--seed", 4, "--seeds", 2, "--folder", folder) == 130
     finally:
         signal.signal(signal.SIGINT, before)
@@ -173,7 +173,7 @@ def test_an_ensemble_in_one_batch_leaves_runs_that_are_combined(run, tmp_path):
     told = evaluated(folder, tmp_path / "told.json", "--combine", "select")["agents"]
     best = f"trained_{max(bests, key=lambda seed: bests[seed]['sharpe'])}"
     assert told["ensemble"]["cumulative_return"] == told[best]["cumulative_return"]
-    assert cli.main(["train", "--resume", str(folder / "seed_5"), "--ppo.total-frames", "384"]) == 0
+    assert cli.main(["train", "--resume", str(folder / "seed_5"), "--learner.total-frames", "384"]) == 0
     assert updates_in(folder / "seed_5") == [1, 2, 3]
 
 
