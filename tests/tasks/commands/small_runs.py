@@ -71,7 +71,7 @@ def learner_of(settings: TrainSettings) -> Any:
     settings = changed(settings, **({} if settings.runs.initial is None else {"initial": None}))
     trainer, splits = parts_of(settings)
     rows = settings.batch.rows * (settings.runs.ensemble or 1)
-    env = splits.training(rows, trainer.training_rules, False, trainer.identity(settings))
+    env = splits.of_seed(settings.seed).training(rows, trainer.training_rules, False, trainer.identity(settings))
     return trainer.learner(env, SeedRun(settings, Path(), "trained"), Path())
 
 

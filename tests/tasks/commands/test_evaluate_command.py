@@ -30,18 +30,13 @@ from vecenv.tasks.experiment.checkpoints import check_fits, check_same_inputs, r
 from vecenv.tasks.experiment.comparison import trained_agents
 from vecenv.tasks.experiment.markets import FileMarket
 from vecenv.tasks.experiment.settings import Combining
-from vecenv.tasks.experiment.splits import TapeSplits
+from vecenv.tasks.experiment.splits import TapeSplits, comparison_environment
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.worldmodel.network import checkpoint, market_network, transformer
 
 CPU = torch.device("cpu")
-
-
-def played(tape, config, count: int, task: str = "stock_trading"):
-    """An environment of episodes on all days of a tape, one a row, and the note on their length."""
-    return TapeSplits(task_named(task), FileMarket(), tape).episodes("all", count, config)
 
 
 def defaults(*words) -> EvaluateSettings:
@@ -190,7 +185,7 @@ def test_episodes_fit_into_the_days_of_the_test():
     for shortest, longest, expected in ((60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))):
         lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
         config = StockTradingConfig(features=tape.feature_names, **lengths)
-        env, note = played(tape, config, 50)
+        env, note = comparison_environment(task_named("stock_trading"), tape, config, 50)
         config = env.scenario.config
         assert (config.min_episode_length, config.episode_length) == expected
         lengths = env.state.end_day - env.state.start_day

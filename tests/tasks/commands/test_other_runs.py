@@ -73,7 +73,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         (started, changed(own, initial=Path("b")), "initial (a, not b)"),
         (started, changed(own, validation_episodes=3), "validation_episodes (64, not 3)"),
         (plain, own, "initial (None, not a)"),
-        (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).market}, not synthetic)"),
+        (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).source.market}, not synthetic)"),
         (plain, settings_on(place, validation_fraction=0.2), "validation_fraction (0.0, not 0.2)"),
         (plain, settings_on(place, seed=1), "seed (0, not 1)"),
         (plain, settings_on(place, test_fraction=0.3), "test_fraction (0.2, not 0.3)"),
@@ -292,8 +292,8 @@ def test_a_training_is_validated_begins_untrained_and_warns_of_rows_that_march_i
     # A training is validated where a share is for it.
     settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
     (trainer, splits), learner = parts_of(settings), learner_of(settings)
-    assert parts_of(settings_on(place))[0].validated(learner, splits) is learner
-    validated = trainer.validated(learner, splits)
+    assert parts_of(settings_on(place))[0].validated(learner, splits, 0) is learner
+    validated = trainer.validated(learner, splits, 0)
     assert isinstance(validated, validation.ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
     assert validated.validation.env.num_envs == 3
     # The seed of a run is added to that of its learner.
@@ -321,7 +321,7 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     settings = settings_on(place, seed=4, ensemble=2, **given)
     trainer, splits = parts_of(settings)
     learner = learner_of(settings)
-    trained = trainer.validated(learner, splits)
+    trained = trainer.validated(learner, splits, 0)
     assert isinstance(learner, members.Members)
     assert isinstance(trained, validation.ValidatedEnsemble) == validated
     log = MetricsLog(tmp_path)
