@@ -273,7 +273,7 @@ class GeneratedMarket(BarMarket):
         return own | {"generator": self.generator()}
 
     def origin(self) -> dict[str, Any]:
-        return super().origin() | self.options()
+        return super().origin() | GeneratedMarket.options(self)
 
     def tape(self, config: Any, device: torch.device, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
         self._refuse_other_days()

@@ -35,7 +35,9 @@ def transcripts() -> dict[tuple[str, int, int], tuple[str, list[Turn]]]:
     known = {}
     for split in SPLITS:
         for turned in range(len(ANSWERS)):
-            env = vecenv.make("single_stock_costs", EPISODES, market=splits.part(split), config=given.env, compile=False)
+            env = vecenv.make(
+                "single_stock_costs", EPISODES, market=splits.part(split), config=given.env, compile=False
+            )
             rows, ids = Dialogue(TensorInteraction(env), given.text), list(range(EPISODES))
             first = [turn.message for turn in rows.begin(ids, [Episode(0, index) for index in ids])]
             days = [rows.answer(ids, [answer] * EPISODES) for answer in rotated(turned)]

@@ -102,7 +102,7 @@ def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys):
         ("train --folder tilts", ["already holds a run", "--resume tilts"]),
         ("train --env.comission 0.1", ["--env.comission", "--env.commission"]),
         ("train --json nowhere/result.json", ["nowhere/result.json: there is no folder nowhere"]),
-        ("evaluate --checkpoint tilts --env.action weights", ["error: the checkpoint was trained on act"]),
+        ("evaluate --checkpoint tilts --env.action weights", ["error: tilts/checkpoint.pt: the checkpoint was trained on act"]),
         ("sft --data nowhere.jsonl", ["vecenv sft: error: ", "nowhere.jsonl"]),
         ("data convert market.parquet market.xls", ["market.xls", ".parquet"]),
         ("replay nofile.jsonl", ["vecenv replay: error: ", "nofile.jsonl"]),
@@ -144,8 +144,8 @@ def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_sh
     capsys.readouterr()
     assert cli.main([*words, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--env.hmax FLOAT Largest order in shares per symbol and day. (default: 7.0)" in text
-    assert "of --algorithm grpo: " in text and "--grpo.variant" not in text
+    assert "--env.hmax FLOAT 7.0 Largest order in shares per symbol and day" in text
+    assert "--learner.clip FLOAT" in text and "--learner.variant" not in text and "--num-groups" not in text
 
 
 METRICS = {"frames": 50, "samples_per_second": 1234.5, "return_percent": float("nan"), "grade": 0.5}

@@ -205,7 +205,7 @@ def test_python_writes_what_the_command_writes(place, run, tmp_path):
 
 def test_a_run_of_version_1_goes_on_and_is_evaluated(place, tmp_path):
     """Its settings had those of all learners and markets, with or without an effect."""
-    settings = settings_on(place, seed=3, validation_fraction=0.2, validation_episodes=4, evaluations=2)
+    settings = settings_on(place, seed=3)
     folder = made_run(tmp_path / "run", settings)
     text = VERSION_1.read_text().replace("PLACE", str(place))
     (folder / "settings.yaml").write_text(text)
