@@ -16,8 +16,8 @@ COMMANDS = (
     "--help",
     "worldmodel generate --out paths --paths 1 --days 30",
     "data inspect paths/path_0000.parquet",
-    "train --num-envs 16 --num-paths 4 --num-days 360 --episodes 8 --env.episode-length 20 --ppo.num-steps 8 "
-    "--ppo.total-frames 256 --ppo.minibatches 2 --no-compile --folder run",
+    "train --num-envs 16 --num-paths 4 --num-days 360 --episodes 8 --env.episode-length 20 --learner.num-steps 8 "
+    "--learner.total-frames 256 --learner.minibatches 2 --no-compile --folder run",
     "evaluate --checkpoint run --episodes 8",
     "evaluate --task single_stock --agents hold --episodes 8 --num-paths 4",
     "play --task single_stock --num-paths 4 --record episode.jsonl",

@@ -20,9 +20,9 @@ from vecenv.learn import group_objective, grpo, ppo, report
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import evaluation_table
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.commands import train_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.simulated import FIRST, VALIDATION, split_environment
+from vecenv.tasks.experiment.settings import TrainSettings
+from vecenv.tasks.experiment.splits import FIRST, VALIDATION, SeedSplits
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from vecenv.testing import check_task
 from vecenv.text.dialogue import Dialogue, TextRules
@@ -134,17 +134,16 @@ def test_a_strangers_task_is_found_conforms_and_is_split(walking):
             vecenv.register(replace(REACH_ZERO, name=name, version="2"))
     check_task("reach_zero", compiled=False)
     # Episodes of the test are none of the training; settings of a market are refused.
-    test = split_environment("reach_zero", WalkConfig(), 8, "test", "cpu")
-    validation = split_environment("reach_zero", WalkConfig(), 8, "validation", "cpu")
+    splits = SeedSplits(REACH_ZERO, torch.device("cpu"))
+    test, validation = (splits.episodes(split, 8, WalkConfig())[0] for split in ("test", "validation"))
     assert not test.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
     for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, test)], 2):
         assert not torch.isin(one, other).any()
     with pytest.raises(ValueError, match="episodes must be in 1"):
-        split_environment("reach_zero", WalkConfig(), 0, "test", "cpu")
-    for kind in (train_settings.TrainSettings, EvaluateSettings):
-        owners = kind(task="reach_zero", env=WalkConfig()).inapplicable()
-        named = {owners[name] for name in ("market", "num_paths", "test_fraction", "news_accuracy")}
-        assert named == {"a task on a market of bars"} and "device" not in owners
+        splits.episodes("test", 0, WalkConfig())
+    for kind in (TrainSettings, EvaluateSettings):
+        with pytest.raises(ValueError, match="--market belongs to a task on a market of bars: no effect with these"):
+            kind.defaults(["--task", "reach_zero", "--market", "synthetic"])
 
 
 def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, tmp_path):

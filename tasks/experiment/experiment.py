@@ -161,7 +161,9 @@ class Experiment:
         settings = run.settings
         identity = self.trainer.identity(settings)
         rows = settings.batch.rows * (settings.runs.ensemble or 1)
-        return self.splits.training(rows, self.trainer.training_rules, settings.compile, identity)
+        return self.splits.of_seed(settings.seed).training(
+            rows, self.trainer.training_rules, settings.compile, identity
+        )
 
     def _fit(self, run: SeedRun) -> float:
         """Train one seed, or all of an ensemble, and return the seconds that it took."""
@@ -171,12 +173,13 @@ class Experiment:
                 if self.settings.runs.seeds > 1:
                     self.console.print(f"Seed      {settings.seed}")
                 env, self._env = self._environment(run) if self._env is None else self._env, None
+                splits = self.splits.of_seed(settings.seed)
                 fresh, every = None, settings.paths.refresh_every
                 if every is not None:
-                    assert isinstance(self.splits, TapeSplits)
-                    fresh = FreshPaths(self.splits, self.trainer.training_rules, env, every)
+                    assert isinstance(splits, TapeSplits)
+                    fresh = FreshPaths(splits, self.trainer.training_rules, env, every)
                 self.learner = self.trainer.learner(env, run, self.runs[0].folder)
-                trained = self.trainer.validated(self.learner, self.splits)
+                trained = self.trainer.validated(self.learner, splits, settings.seed)
                 seconds = self._train(run, trained, fresh, lock)
                 self.trainer.write_trained(trained, self.learner, run)
                 return seconds

@@ -39,7 +39,7 @@ class Whole(Settings):
 class ByShare(Settings):
     """A share of the days of a history, or of a generator's paths, which are independent, is the test: the last."""
 
-    owner: ClassVar[str] = "a split without --train-end and --test-start"
+    owner: ClassVar[str] = "a command that splits a market of bars, without --train-end and --test-start"
 
     test_fraction: OpenShare = 0.2
     """Share of the days, or of the paths where there are several, for the test, the last ones."""
@@ -63,7 +63,7 @@ class ByShare(Settings):
 class ByDates(Settings):
     """Dates part the days for training from those of the test."""
 
-    owner: ClassVar[str] = "a split by dates"
+    owner: ClassVar[str] = "a command that splits a market of bars"
 
     train_end: Day | None = None
     """Last day of training; without it training ends the embargo before test-start."""
@@ -273,7 +273,7 @@ class GeneratedMarket(BarMarket):
         return own | {"generator": self.generator()}
 
     def origin(self) -> dict[str, Any]:
-        return super().origin() | self.options()
+        return super().origin() | GeneratedMarket.options(self)
 
     def tape(self, config: Any, device: torch.device, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
         self._refuse_other_days()

@@ -73,10 +73,11 @@ def with_preset(settings: Settings, kind: str, name: str | None, without: Sequen
 
 def refuse_elsewhere(settings: Any, kinds: Sequence[Any], args: Sequence[str]) -> None:  # noqa: ANN401
     """Raise ValueError of options on a command line that belong to other kinds of settings than the chosen ones."""
-    given = [word.partition("=")[0] for word in args if word.startswith("--")]
-    own, asked = option_names(settings), [word[2:].replace("-", "_") for word in given]
+    given = dict.fromkeys(word.partition("=")[0].replace("_", "-") for word in args if word.startswith("--"))
+    asked = {option: option[2:].partition(".")[0].replace("-", "_") for option in given}
+    own = option_names(settings)
     for kind in kinds:
-        foreign = [name for name in option_names(kind) if name in asked and name not in own]
-        if foreign:
-            told = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        names = set(option_names(kind)).difference(own)
+        if foreign := [option for option, name in asked.items() if name in names]:
+            told = ", ".join(foreign)
             raise ValueError(f"{told} belong{'s' * (len(foreign) == 1)} to {kind.owner}: no effect with these settings")

@@ -91,7 +91,7 @@ def _splits(settings: TrainSettings, rules: Any, console: Console) -> tuple[Trai
     source, device = settings.source, device_named(settings.device)
     parts = {
         "validation_fraction": settings.validation.validation_fraction,
-        "drawn_symbols": lambda tape: settings.subsets.of(tape, settings.seed),
+        "drawn_symbols": settings.subsets.of,
     }
     # Reading bars from a file is over before the thread would be of use.
     drawn = isinstance(source, GeneratedMarket)

@@ -300,6 +300,9 @@ class TrainSettings(Settings):
     def record(self) -> Task:
         return task_named(self.task)
 
+    def inapplicable(self) -> dict[str, str]:
+        return {} if self.resume is None else dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
+
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
         """Return the defaults of the command line: those of the run to resume, or of the presets."""

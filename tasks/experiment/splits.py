@@ -53,6 +53,10 @@ class Splits(Protocol):
         """Whether training and test differ by more than chance, so that what a policy reaches on both is told."""
         ...
 
+    def of_seed(self, seed: int) -> Splits:
+        """Return the splits as the training of a seed has them."""
+        ...
+
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
         """Make the environment of a training; ``identity`` are its seeds and numbers by name."""
         ...
@@ -113,6 +117,9 @@ class SeedSplits:
 
     first: ClassVar[Mapping[Split, int]] = FIRST
     generalises: ClassVar[bool] = False
+
+    def of_seed(self, seed: int) -> SeedSplits:
+        return self
 
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
         if rows > VALIDATION:
@@ -192,17 +199,22 @@ class TapeSplits:
         market: settings of the market.
         tape: the market, of all days used.
         validation_fraction: share of the training days or paths for validation, the last ones.
-        drawn_symbols: returns the market of a training environment, such as one of random subsets of the symbols.
+        drawn_symbols: returns the market of the training of a seed, such as one of random subsets of the symbols.
+        seed: of the training.
     """
 
     record: Task
     market: BarMarket
     tape: MarketTape
     validation_fraction: float = 0.0
-    drawn_symbols: Callable[[MarketTape], MarketTape] = lambda tape: tape
+    drawn_symbols: Callable[[MarketTape, int], MarketTape] = lambda tape, seed: tape
+    seed: int = 0
 
     first: ClassVar[Mapping[Split, int]] = dict.fromkeys(FIRST, 0)
     generalises: ClassVar[bool] = True
+
+    def of_seed(self, seed: int) -> TapeSplits:
+        return replace(self, seed=seed)
 
     def part(self, split: Episodes) -> MarketTape:
         """Return the days or paths of a split; ValueError if there are none after the warm-up."""
@@ -221,13 +233,14 @@ class TapeSplits:
         seed = self.market.market_seed + number * SEED_STRIDE
         market = replace(self.market, market_seed=seed, tick_size=self.tape.tick_size)
         if (count := market.split.num_training(market.num_paths)) is None:
-            return self.drawn_symbols(replace(self, tape=market.tape(config, self.tape.device)).part("train"))
+            whole = replace(self, tape=market.tape(config, self.tape.device))
+            return self.drawn_symbols(whole.part("train"), self.seed)
         if self.validation_fraction and count > 1:
             count = training_paths(count, self.validation_fraction)
-        return self.drawn_symbols(replace(market, num_paths=count).tape(config, self.tape.device))
+        return self.drawn_symbols(replace(market, num_paths=count).tape(config, self.tape.device), self.seed)
 
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
-        return self._made(self.drawn_symbols(self.part("train")), rows, config, compile, **identity)
+        return self._made(self.drawn_symbols(self.part("train"), self.seed), rows, config, compile, **identity)
 
     def episodes(
         self,

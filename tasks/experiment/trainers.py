@@ -54,8 +54,8 @@ class Trainer(Protocol):
         """Return the learner of a run, from its start; ``first`` is the folder of the first seed's run."""
         ...
 
-    def validated(self, learner: Any, splits: Splits) -> Runnable:  # noqa: ANN401
-        """Return a learner with its validations, if there are any."""
+    def validated(self, learner: Any, splits: Splits, seed: int) -> Runnable:  # noqa: ANN401
+        """Return the learner of a run of a seed with its validations, if there are any."""
         ...
 
     def write_trained(self, trained: Runnable, learner: Any, run: SeedRun) -> None:  # noqa: ANN401
@@ -104,7 +104,7 @@ class PolicyTrainer:
         start_from_initial(settings, learner, run.folder, first)
         return learner
 
-    def validated(self, learner: Learner[Any], splits: Splits) -> Runnable:
+    def validated(self, learner: Learner[Any], splits: Splits, seed: int) -> Runnable:
         given = self.settings.validation
         if not given.validation_fraction:
             return learner
@@ -114,7 +114,7 @@ class PolicyTrainer:
         # Policies of symbols train on some of them and are validated on all.
         some = getattr(self.settings.subsets, "symbols_per_path", None) is not None
         network = make_network(env, learner.config) if some else None
-        validation = Validation(env, self.settings.seed, network)
+        validation = Validation(env, seed, network)
         kind: Any = ValidatedEnsemble if isinstance(learner, Members) else ValidatedLearner
         return kind(learner, validation, given.evaluations, given.patience)
 
@@ -168,7 +168,7 @@ class ModelTrainer:
         config = with_seed(settings.learner, settings.seed)
         return language_learner(env, settings.model, config, settings.batch.group_size)
 
-    def validated(self, learner: LanguageGRPO, splits: Splits) -> Runnable:
+    def validated(self, learner: LanguageGRPO, splits: Splits, seed: int) -> Runnable:
         return learner
 
     def write_trained(self, trained: Runnable, learner: LanguageGRPO, run: SeedRun) -> None:

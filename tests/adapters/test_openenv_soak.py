@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 import vecenv
-from tests.tasks.commands.test_serve_command import serving, settings
+from tests.tasks.commands.test_serve_command import serving, settings, splits_on
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.interaction import Episode, Turn
 from vecenv.text.tensor_interaction import TensorInteraction
@@ -31,11 +31,13 @@ FREED_SECONDS = 10
 def transcripts() -> dict[tuple[str, int, int], tuple[str, list[Turn]]]:
     """Return what every episode shows and pays whoever plays it by the fixed answers, turned by a number."""
     given = settings("--task", "single_stock_costs")
-    parts = given.parts(given.tape(given.env))
+    splits = splits_on(given)
     known = {}
     for split in SPLITS:
         for turned in range(len(ANSWERS)):
-            env = vecenv.make("single_stock_costs", EPISODES, market=parts[split], config=given.env, compile=False)
+            env = vecenv.make(
+                "single_stock_costs", EPISODES, market=splits.part(split), config=given.env, compile=False
+            )
             rows, ids = Dialogue(TensorInteraction(env), given.text), list(range(EPISODES))
             first = [turn.message for turn in rows.begin(ids, [Episode(0, index) for index in ids])]
             days = [rows.answer(ids, [answer] * EPISODES) for answer in rotated(turned)]

@@ -133,16 +133,17 @@ def test_a_model_learns_from_conversations_trains_goes_on_and_is_evaluated(tmp_p
     told = json.loads((model / "training.json").read_text())
     assert told["conversations"] == told["answers"] == told["contexts"] == 2 * 8 * 4
 
-    groups = ("--num-groups", "2", "--group-size", "4", "--language.minibatches", "1", "--language.total-frames", "64")
-    small = (*MARKET, *RULES, *ASKED, *groups, "--no-compile", "--episodes", "4", "--device", "cpu")
-    beside = ("--language.groups", "1", "--language.others", "rule_based", "--language.lora-rank", "2")
+    groups = ("--num-groups", "2", "--group-size", "4", "--learner.minibatches", "1", "--learner.total-frames", "64")
+    asked = [word.replace("--language.", "--learner.") for word in ASKED]
+    small = (*MARKET, *RULES, *asked, *groups, "--no-compile", "--episodes", "4", "--device", "cpu")
+    beside = ("--learner.groups", "1", "--learner.others", "rule_based", "--learner.lora-rank", "2")
     assert main(["train", "--algorithm", "grpo", "--model", str(model), *small, *beside, "--folder", str(run)]) == 0
     assert {"checkpoint.pt", "settings.yaml", "learning_curve.png", "model"} <= {path.name for path in run.iterdir()}
     document = json.loads((run / "metrics.json").read_text())
     assert {"trained", "buy_and_hold", "oracle"} <= set(document["evaluation"]["agents"])
     rows = (run / "metrics.csv").read_text().splitlines()
     assert len(rows) == 1 + 64 // 16 and {"grade", "answer_tokens", "no_spread"} <= set(rows[0].split(","))
-    assert main(["train", "--resume", str(run), "--language.total-frames", "80"]) == 0
+    assert main(["train", "--resume", str(run), "--learner.total-frames", "80"]) == 0
     assert len((run / "metrics.csv").read_text().splitlines()) == 6
 
     evaluate = ["evaluate", "--model", str(run), "--agents", "hold", "--episodes", "2", "--device", "cpu"]

@@ -14,7 +14,7 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.sources import convert, read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.experiment.markets import FileMarket
 
 FINRL = ["date", "tic", "open", "high", "low", "close", "volume", "day"]
 
@@ -150,7 +150,7 @@ def test_an_account_is_kept_in_one_currency_which_a_tape_keeps(tmp_path):
     tape = load_market(table(A="USD"), MarketOptions(features=()))
     assert load_market(tape).currency == "USD" and load_market(tape, MarketOptions(currency="EUR")).currency == "EUR"
     assert load_market("synthetic", MarketOptions(features=(), num_paths=1, num_days=30)).currency == "INR"
-    for refuse in (lambda: load_market(plain, MarketOptions(currency="Rs.")), lambda: MarketSettings(currency="Rs.")):
+    for refuse in (lambda: load_market(plain, MarketOptions(currency="Rs.")), lambda: FileMarket(currency="Rs.")):
         with pytest.raises(ValueError, match=r"currency must be a code .*, got 'Rs\.'"):
             refuse()
 

@@ -13,7 +13,7 @@ from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.system.preset_files import with_values
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.experiment.markets import FileMarket
 
 SECONDS = 1706659200 + 64800  # 2024-01-31 18:00 UTC
 READ = (
@@ -95,7 +95,7 @@ def test_an_order_that_is_not_certain_is_refused_with_both_readings_and_the_sett
         read_bars(path, form=BarForm.of(None, (), False, "%d.%m.%Y"))
     for form in ("%m/%d", "%Y", "x", "%", "%d%d%Y", "%Y-11-28"):
         with pytest.raises(ValueError, match=f"date_format must tell year, month and day, such as .*, got '{form}'"):
-            MarketSettings(date_format=form)
+            FileMarket(date_format=form)
 
 
 def test_days_and_offsets_of_columns():
@@ -208,4 +208,4 @@ def test_settings_read_dates_by_that_rule(value, tmp_path, capsys):
     assert cli.main(words) == 2
     assert f"'{value}' {why}" in " ".join(capsys.readouterr().err.split()).replace(" │ │ ", " ")
     with pytest.raises(ValueError, match=f"preset: start: '{value}' is not of the type"):
-        with_values(MarketSettings(), {"start": value}, "preset")
+        with_values(FileMarket(), {"start": value}, "preset")

@@ -11,7 +11,7 @@ from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.experiment.markets import ByShare
 from vecenv.worldmodel.commands.generate import _long_table
 
 DAYS = 60
@@ -32,9 +32,8 @@ def test_paths_are_read_split_and_summed_up(folder):
     tape = load_market(place, MarketOptions(symbols=("B", "A"), features=("daily_change",)))
     assert tape.symbols == ("B", "A") and (tape.ohlcv[..., 3] == bars.ohlcv[..., [1, 0], 3].float()).all()
     assert not tape.tradable[:, :20].any() and tape.tradable[:, 20:].all() and tape.first_day == 20
-    settings = MarketSettings(market=str(place), test_fraction=0.4)
-    assert [part.num_paths for part in (settings.training(tape), settings.test(tape))] == [3, 2]
-    assert settings.inapplicable()["embargo"] == "a split by days"
+    split = ByShare(test_fraction=0.4)
+    assert [part.num_paths for part in (split.training(tape), split.test(tape))] == [3, 2]
     assert known_days(str(place)) == {"A": "2024-12-31"}
     assert inspect(place)["paths"] == 5 and inspect(place)["rows"] == 5 * DAYS * 2
     env = vecenv.make("stock_trading", 8, market=place, compile=False, features=("daily_change",), episode_length=20)

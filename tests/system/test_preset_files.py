@@ -9,11 +9,11 @@ from typing import Literal
 import pytest
 import yaml
 
+from vecenv.registry import task_named
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
 from vecenv.tasks.agent_market import execution, market_making, trading
-from vecenv.tasks.commands.comparison import config_of
-from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.experiment.settings import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TIERS, TierConfig
 
@@ -105,6 +105,8 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
         if path.parent.name == "train":
             settings = TrainSettings.defaults(["--preset", path.stem])
             assert settings.task == read_values(path).get("task", "stock_trading")
+            # The same of the task's name, where it is the default of one.
+            assert path.stem != settings.task or settings == TrainSettings.defaults(["--task", path.stem])
         else:
             for config in special.get(path.stem, (StockTradingConfig(),)):
                 with_values(config, read_values(path), str(path))
@@ -125,12 +127,16 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
     # Bars from a file have a default with costs and a smaller test; a preset of rules stands.
     generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
     assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
-    assert (generated.test_fraction, data.test_fraction, data.env.action) == (0.334, 0.2, "tilt")
+    assert (generated.source.split.test_fraction, data.source.split.test_fraction, data.env.action) == (
+        0.334,
+        0.2,
+        "tilt",
+    )
     assert TrainSettings.defaults(["--task-preset", "finrl"]).env.action != "tilt"
     # A preset of tiers fits every tier.
     for preset, rules in (("tiers", ("limit_weights", "grade_potential")), ("tiers_signal", ("discrete", "signal"))):
         for task in (*TIERS, "curriculum"):
             settings = TrainSettings.defaults(["--preset", preset, "--task", task])
-            assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+            assert (settings.task, settings.env.max_orders, settings.learner.gamma) == (task, 5, 1.0)
             assert (settings.env.action, settings.env.reward) == rules
-            assert settings.env.market_symbols == config_of(task).market_symbols
+            assert settings.env.market_symbols == task_named(task).config().market_symbols

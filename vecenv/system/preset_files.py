@@ -122,10 +122,9 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
     hints = get_type_hints(type(settings), include_extras=True)
     told: dict[str, Any] = {}
     for item in fields(settings):
-        if item.name not in without:
-            value = plain(getattr(settings, item.name))
-            told |= value if is_flat(hints[item.name]) else {item.name: value}
-    return told
+        value = getattr(settings, item.name)
+        told |= as_values(value, without) if is_flat(hints[item.name]) else {item.name: plain(value)}
+    return {name: value for name, value in told.items() if name not in without}
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401

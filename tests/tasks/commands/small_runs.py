@@ -1,22 +1,30 @@
 """A small market, settings of trainings on it, and runs as they are before their first update, made in an instant."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
-import vecenv
-from vecenv.learn import checkpoints, exact, ppo
-from vecenv.tasks.commands import run_folder, train, train_settings
+from vecenv.learn import algorithm_named, checkpoints, exact, ppo
+from vecenv.registry import task_named
+from vecenv.system.preset_files import option_names
+from vecenv.tasks.experiment import planning
+from vecenv.tasks.experiment.checkpoints import write_settings
+from vecenv.tasks.experiment.seeds import SeedRun
+from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings, _of_kinds
+from vecenv.tasks.experiment.splits import Splits
+from vecenv.tasks.experiment.trainers import Trainer
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 DAYS = 160
 SHARES = StockTradingConfig(features=("rsi_30",), episode_length=12, hmax=10)
 TILTS = replace(SHARES, action="tilt")
 SMALL = {"hidden": (8,), "num_steps": 8, "total_frames": 256, "minibatches": 2}
+LEARNERS = {"ppo": ppo.PPOConfig(**SMALL), "exact": exact.ExactConfig(**SMALL | {"policy": "symbol"})}
+PARTS = ("source", "split", "paths", "subsets", "batch", "runs", "combining", "validation", "days", "trained")
 
 
 def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
@@ -28,24 +36,48 @@ def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
     return pd.concat(tables)
 
 
-def settings_on(place: Path, **changes: Any) -> train_settings.TrainSettings:
+def changed(settings: Any, **given: Any) -> Any:
+    """Settings with some options replaced, which may be those of their parts."""
+    for item in fields(settings):
+        if item.name in PARTS:
+            part = getattr(settings, item.name)
+            if own := {name: given.pop(name) for name in option_names(part) if name in given}:
+                given[item.name] = changed(part, **own)
+    return replace(settings, **given)
+
+
+def settings_of(**given: Any) -> TrainSettings:
+    """Settings of a training that no preset changes, by the names of their options."""
+    record, algorithm = task_named(given.get("task", "stock_trading")), given.get("algorithm", "ppo")
+    env = given.get("env") or record.config()
+    return changed(_of_kinds(record, algorithm_named(algorithm), given.get("model"), env, given), **given)
+
+
+def settings_on(place: Path, **changes: Any) -> TrainSettings:
     """Settings of a training of two updates on the market of a folder."""
     given = {"market": str(place / "market.parquet"), "num_envs": 16, "compile": False, "episodes": 6, "device": "cpu"}
-    given |= {"env": TILTS, "ppo": ppo.PPOConfig(**SMALL), "exact": exact.ExactConfig(**SMALL | {"policy": "symbol"})}
-    return train_settings.TrainSettings(**given | changes)
+    learner = LEARNERS.get(changes.get("algorithm", "ppo"))
+    return settings_of(**given | {"env": TILTS} | ({} if learner is None else {"learner": learner}) | changes)
 
 
-def learner_of(settings: train_settings.TrainSettings) -> Any:
-    config = settings.with_symbols(settings.env)
-    config = STOCK_TRADING.domain.smooth(config) if settings.algorithm == "exact" else config
-    training = settings.training(settings.tape(config))
-    options = {"market": training, "compile": False, "config": config, "seed": settings.seed}
-    return train.new_learner(settings, vecenv.make(settings.task, settings.num_envs, **options))
+def parts_of(settings: TrainSettings) -> tuple[Trainer, Splits]:
+    """Return what trains, and the splits of the market."""
+    trainer = planning._trainer(settings, settings.source.fitted(settings.record, settings.env))
+    return trainer, planning._splits(settings, trainer.rules, Console(quiet=True))[1]
 
 
-def made_run(folder: Path, settings: train_settings.TrainSettings, **state: Any) -> Path:
+def learner_of(settings: TrainSettings) -> Any:
+    """Return the learner of a run from its own start."""
+    settings = changed(settings, **({} if settings.runs.initial is None else {"initial": None}))
+    trainer, splits = parts_of(settings)
+    rows = settings.batch.rows * (settings.runs.ensemble or 1)
+    env = splits.of_seed(settings.seed).training(rows, trainer.training_rules, False, trainer.identity(settings))
+    return trainer.learner(env, SeedRun(settings, Path(), "trained"), Path())
+
+
+def made_run(folder: Path, settings: TrainSettings, **state: Any) -> Path:
     """Make a folder with the checkpoint, some of its entries replaced, and the settings of a run."""
     folder.mkdir(parents=True)
     checkpoints.save_checkpoint(learner_of(settings).state_dict() | state, folder / "checkpoint.pt")
-    run_folder.write_settings(folder, settings, train_settings.NOT_IN_FILES)
+    write_settings(folder, settings, NOT_IN_FILES)
     return folder

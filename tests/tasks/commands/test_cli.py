@@ -20,8 +20,8 @@ from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli, collect, evaluate, sft, train
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.progress import StepBar, TextBar, TrainingBar, working
-from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.experiment.progress import StepBar, TextBar, TrainingBar, working
+from vecenv.tasks.experiment.settings import TrainSettings
 from vecenv.tasks.tiers.config import TierConfig
 
 
@@ -93,11 +93,16 @@ def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys):
     for args, told in (
         ("train --market market.parquet --symbols S0 S9", ["market.parquet", "S9", "S1"]),
         ("train --preset finrl --market market.parquet", ["market.parquet", "episode of 250 days"]),
-        ("train --grpo.refills 2", ["error: --grpo.refills belongs to --algorithm grpo: no effect with"]),
+        (
+            "train --grpo.refills 2",
+            ["error: --grpo.refills: the settings of the learner are given as --learner.refills"],
+        ),
+        ("train --group-size 2", ["error: --group-size belongs to a learner that compares groups, such as --alg"]),
+        ("train --resume tilts --folder new", ["error: --folder belongs to a new run: no effect with these settings"]),
         ("train --folder tilts", ["already holds a run", "--resume tilts"]),
         ("train --env.comission 0.1", ["--env.comission", "--env.commission"]),
         ("train --json nowhere/result.json", ["nowhere/result.json: there is no folder nowhere"]),
-        ("evaluate --checkpoint tilts --env.action weights", ["error: the checkpoint was trained on act"]),
+        ("evaluate --checkpoint tilts --env.action weights", ["error: tilts/checkpoint.pt: the checkpoint was trained on act"]),
         ("sft --data nowhere.jsonl", ["vecenv sft: error: ", "nowhere.jsonl"]),
         ("data convert market.parquet market.xls", ["market.xls", ".parquet"]),
         ("replay nofile.jsonl", ["vecenv replay: error: ", "nofile.jsonl"]),
@@ -134,13 +139,13 @@ def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_sh
     words = ["train", "--preset", str(preset), "--num-envs", "16"]
     assert cli.main([*words, "--env.hmax", "0.5", "--json", str(target)]) == 0
     told = json.loads(target.read_text())
-    assert (told["seed"], told["num_envs"], told["num_groups"], told["env"]["hmax"]) == (4, 16, 128, 0.5)
+    assert (told["seed"], told["num_envs"], told["env"]["hmax"]) == (4, 16, 0.5) and "num_groups" not in told
     assert told["preset"] == str(preset)
     capsys.readouterr()
     assert cli.main([*words, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--env.hmax FLOAT Largest order in shares per symbol and day. (default: 7.0)" in text
-    assert "of --algorithm grpo: " in text and "--grpo.variant" not in text
+    assert "--env.hmax FLOAT 7.0 Largest order in shares per symbol and day" in text
+    assert "--learner.clip FLOAT" in text and "--learner.variant" not in text and "--num-groups" not in text
 
 
 METRICS = {"frames": 50, "samples_per_second": 1234.5, "return_percent": float("nan"), "grade": 0.5}

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
-from tests.tasks.commands.small_runs import DAYS, bars
+from tests.tasks.commands.small_runs import DAYS, bars, changed
 from vecenv.market import fetch, parquet_files
 from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.commands import cli, collect
 from vecenv.tasks.commands.collect import CollectSettings
 from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
+from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.signals.news import headlines, lexicon
 from vecenv.tasks.tiers.text.parse import parse_orders
 from vecenv.tasks.tiers.text.tier_text import system_prompt
@@ -108,10 +110,12 @@ EPISODES, LENGTH = 3, 4
 
 
 def settings(out, task: str = "multi_stock_3", **changes) -> CollectSettings:
-    given = CollectSettings.defaults(["--task", task])
+    given = CollectSettings.defaults(["--task", task, "--market", "synthetic"][: 2 if task == "execution" else 4])
     rules = replace(given.env, max_ticks=60) if task == "execution" else replace(given.env, days=LENGTH)
-    market = {"market": "synthetic", "num_paths": 4, "num_days": 290, "device": "cpu", "episodes": EPISODES}
-    return replace(given, **{"out": out, "env": rules, "seed": 5} | market | changes)
+    market = {} if task == "execution" else {"num_paths": 4, "num_days": 290}
+    return changed(
+        given, **{"out": out, "env": rules, "seed": 5, "device": "cpu", "episodes": EPISODES} | market | changes
+    )
 
 
 def collected(given: CollectSettings) -> tuple[dict, list]:
@@ -147,9 +151,10 @@ def test_a_line_is_an_episode_or_a_day_as_a_chat(tmp_path):
 
 def test_conversations_are_of_training_days_and_of_simulated_markets(tmp_path):
     given = settings(tmp_path / "train.jsonl", num_paths=1, num_days=700, agents=("rule_based",), episodes=40)
-    tape = given.tape(given.env)
+    tape = given.source.tape(given.env, torch.device("cpu"))
     edges = tuple(tape.dates[day].astype(object) for day in (400, 430))
-    _, lines = collected(replace(given, train_end=edges[0], test_start=edges[1]))
+    parts = ByDates(train_end=edges[0], test_start=edges[1])
+    _, lines = collected(replace(given, source=replace(given.source, split=parts)))
     assert str(tape.dates[380]) < max(line["dates"][1] for line in lines) <= str(edges[0])
     # Of a simulated market the reference plays by default; every answer can be read.
     told, lines = collected(settings(tmp_path / "a.jsonl", "execution", conversation="episode", episodes=2))
@@ -226,7 +231,7 @@ def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
 def test_a_person_may_leave_and_is_told_of_what_is_refused(play, tmp_path):
     for lines in (["HOLD"], ["HOLD", "", "Q"]):
         code, out, err = play(lines, f"{ON_BARS} --record {tmp_path / 'left.jsonl'}")
-        assert (code, err) == (0, "") and "Left after 1 days" in out and "buy_and_hold" in out
+        assert (code, err) == (0, "Making the market random_walk …\n") and "Left after 1 days" in out and "buy_and_hold" in out
         (episode,) = read_jsonl(tmp_path / "left.jsonl")
         assert not episode.finished and len(episode.days) == 1
         (tmp_path / "left.jsonl").unlink()

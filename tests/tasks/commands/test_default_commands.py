@@ -18,9 +18,10 @@ from vecenv.learn.policies import why_not_by_reference
 from vecenv.market import load
 from vecenv.registry import task_names
 from vecenv.system.preset_files import read_values, shipped_presets
-from vecenv.tasks.commands import cli, train
-from vecenv.tasks.commands.simulated import is_simulated
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands import cli
+from vecenv.tasks.experiment.markets import GeneratedMarket
+from vecenv.tasks.experiment.settings import TrainSettings
+from vecenv.tasks.experiment.trainers import PolicyTrainer
 
 TRAIN, RULES = shipped_presets("train"), shipped_presets("task")
 # Presets of bars from a file: the first day of a small one, and a real one.
@@ -40,20 +41,20 @@ ROWS, STEPS = 72, 8
 reference is read so here."""
 
 
-def smaller(settings: TrainSettings, from_file: bool) -> dict[str, object]:
+def smaller(settings: TrainSettings) -> dict[str, object]:
     """Return numbers and lengths by option."""
-    validated = settings.validation_fraction > 0
+    validated = settings.validation.validation_fraction > 0
     sizes: dict[str, object] = {"episodes": 3} | ({"validation-episodes": 3, "evaluations": 1} if validated else {})
-    if not is_simulated(settings.task) and not from_file:
+    if isinstance(settings.source, GeneratedMarket):
         # The history before the first day of a neural market has 252 days.
         sizes |= {"num-paths": 4 if validated else 2, "num-days": 300 if settings.task == "curriculum" else 260}
     own = {name: value for name, value in LENGTHS.items() if hasattr(settings.env, name)}
     sizes |= {f"env.{name.replace('_', '-')}": value for name, value in own.items()}
-    if settings.algorithm == "grpo":
+    if settings.model is not None:
         told = {"context-tokens": 1024, "answer-tokens": 2, "total-frames": 12, "minibatches": 2}
-        return sizes | {"num-groups": 2, "group-size": 2} | {f"language.{name}": n for name, n in told.items()}
+        return sizes | {"num-groups": 2, "group-size": 2} | {f"learner.{name}": n for name, n in told.items()}
     frames = {"num-steps": STEPS, "total-frames": ROWS * STEPS}
-    return sizes | {"num-envs": ROWS} | {f"{settings.algorithm}.{name}": n for name, n in frames.items()}
+    return sizes | {"num-envs": ROWS} | {f"learner.{name}": n for name, n in frames.items()}
 
 
 @pytest.fixture(scope="module")
@@ -91,16 +92,16 @@ def lighter():
 
 def trained(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and require that observations are kept by reference wherever they can be."""
-    new = train.new_learner
+    new = PolicyTrainer.learner
 
-    def checked(settings, env):
-        learner = new(settings, env)
+    def checked(trainer, env, run, first):
+        learner = new(trainer, env, run, first)
         if getattr(learner.config, "by_reference", False) is None:
             possible = why_not_by_reference(env, learner.network) is None
             assert possible == (learner.collector.references is not None)
         return learner
 
-    monkeypatch.setattr(train, "new_learner", checked)
+    monkeypatch.setattr(PolicyTrainer, "learner", checked)
     assert cli.main(["train", *command.split(), "--folder", str(folder / "run")]) == 0
 
 
@@ -116,7 +117,7 @@ def with_model(command: str, folder: Path) -> str:
 def test_it_runs_small(command, small_file, lighter, tmp_path, monkeypatch):
     name = command.split()[-1]
     command = with_model(command, tmp_path) + (f" --market {small_file(FILES[name][0])}" if name in FILES else "")
-    sizes = smaller(TrainSettings.defaults(command.split()), name in FILES)
+    sizes = smaller(TrainSettings.defaults(command.split()))
     words = " ".join(f"--{option} {value}" for option, value in sizes.items())
     trained(f"{command} {words} --no-compile", tmp_path, monkeypatch)
 
@@ -133,6 +134,5 @@ def test_it_runs_whole(command, tmp_path, monkeypatch):
         command += f" --market {Path(os.environ['VECENV_DATA'], FILES[name][1])}.parquet"
     command = with_model(command, tmp_path)
     settings = TrainSettings.defaults(command.split())
-    steps = settings.learner_config().num_steps * settings.num_envs if settings.algorithm != "grpo" else 1
-    learner = settings.algorithm if settings.model is None else "language"
-    trained(f"{command} --{learner}.total-frames {2 * steps}", tmp_path, monkeypatch)
+    steps = settings.learner.num_steps * settings.batch.rows if settings.algorithm != "grpo" else 1
+    trained(f"{command} --learner.total-frames {2 * steps}", tmp_path, monkeypatch)

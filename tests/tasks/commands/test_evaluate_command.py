@@ -13,7 +13,7 @@ from rich.console import Console
 
 import vecenv
 from tests.small_env import small_tape
-from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run, settings_on
+from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run, parts_of, settings_on
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import ensemble, evaluation
 from vecenv.learn.agents import PolicyAgent
@@ -21,15 +21,22 @@ from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.ensemble import Combination
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import known_days
-from vecenv.tasks.commands import cli, comparison, known_before
-from vecenv.tasks.commands.comparison import comparison_environment, trained_agents, validation_environment
+from vecenv.registry import task_named
+from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main
-from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.experiment import comparison, known_before
+from vecenv.tasks.experiment.checkpoints import check_fits, check_same_inputs, read_checkpoint
+from vecenv.tasks.experiment.comparison import trained_agents
+from vecenv.tasks.experiment.markets import FileMarket
+from vecenv.tasks.experiment.settings import Combining
+from vecenv.tasks.experiment.splits import TapeSplits, comparison_environment
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.worldmodel.network import checkpoint, market_network, transformer
+
+CPU = torch.device("cpu")
 
 
 def defaults(*words) -> EvaluateSettings:
@@ -44,9 +51,11 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     (run / "settings.yaml").write_text(yaml.safe_dump(own))
     for words in (("--checkpoint", run), ("--checkpoint", run / "checkpoint.pt"), ("--model", run)):
         settings = defaults(*words)
-        assert (settings.market, settings.symbols) == (str(place / "market.parquet"), names)
-        assert (settings.test_fraction, settings.task, settings.env, settings.seed) == (0.3, "stock_trading", TILTS, 0)
-        assert settings.language == AnswerConfig(turns=2, temperature=0.5) and settings.device == "auto"
+        market = settings.source
+        assert (market.market, market.symbols) == (str(place / "market.parquet"), names)
+        assert (settings.task, settings.env, settings.seed) == ("stock_trading", TILTS, 0)
+        assert market.split.test_fraction == 0.3 and settings.device == "auto"
+    assert settings.trained.language == AnswerConfig(turns=2, temperature=0.5)
     # Trained under smooth rules, compared under those of its run.
     assert not read_checkpoint(place / "exact")["scenario"]["config"]["whole_shares"]
     assert defaults("--checkpoint", place / "exact").env == TILTS
@@ -63,15 +72,16 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     # The checkpoint alone brings the rules.
     (tmp_path / "alone.pt").write_bytes((place / "shares" / "checkpoint.pt").read_bytes())
     alone = defaults("--checkpoint", tmp_path / "alone.pt")
-    assert (alone.env, alone.market) == (SHARES, "neural")
+    assert (alone.env, alone.source.market) == (SHARES, "neural")
     # Without a run they are those of the task.
     tier = defaults("--task", "portfolio")
-    assert (defaults().task, tier.env.action, tier.market) == ("stock_trading", "orders", "neural")
-    assert defaults("--task", "news_signals").market == "news"
+    assert (defaults().task, tier.env.action, tier.source.market) == ("stock_trading", "orders", "neural")
+    assert defaults("--task", "news_signals").source.market == "news"
     assert defaults("--task-preset", "finrl").env != defaults().env
     # Whoever says where the test lies means the test.
     split = (("--train-end", "2020-01-01"), ("--test-start", "2020-01-01"), ("--test-fraction", "0.3"))
-    assert {defaults(*words).part for words in split} == {"test"} and defaults().part is None
+    own = ("--market", "a.csv")
+    assert {defaults(*own, *words).days.part for words in split} == {"test"} and defaults(*own).days.part is None
 
 
 def test_what_cannot_be_evaluated_is_refused_before_the_market_is_made(place, tmp_path, capsys):
@@ -85,14 +95,14 @@ def test_what_cannot_be_evaluated_is_refused_before_the_market_is_made(place, tm
     ):
         with pytest.raises(ValueError, match=re.escape(told.replace("RUN", run))):
             defaults(*words.replace("RUN", run).split())
-    given, tier = defaults("--checkpoint", run), defaults("--task", "portfolio")
+    given, tier, voting = defaults("--checkpoint", run), defaults("--task", "portfolio"), Combining(combine="vote")
     for settings, told in (
         (replace(given, agents=("nobody",)), "unknown agents nobody"),
         (replace(given, record=tmp_path / "a.jsonl"), "episodes of 'stock_trading' are not recorded"),
         (replace(tier, record=tmp_path / "a.txt"), "a.txt: episodes are written as .jsonl or .parquet"),
         (replace(tier, model="./nowhere"), "./nowhere: there is no folder of a model"),
         (replace(given, model="m"), "task 'stock_trading' has no text"),
-        (replace(given, combine="vote", checkpoint=(place / "tilts",)), "--combine vote needs several checkpoints"),
+        (replace(given, trained=voting), "--combine vote needs several checkpoints"),
     ):
         with pytest.raises(ValueError, match=re.escape(told)):
             main(settings)
@@ -103,7 +113,7 @@ def test_policies_play_and_tell_how_they_differ(place, tmp_path, capsys):
     other = made_run(tmp_path / "other", settings_on(place, seed=5))
     given = replace(defaults("--checkpoint", place / "tilts"), agents=("hold",), episodes=2, device="cpu")
     places = (place / "tilts", other)
-    result = main(replace(given, checkpoint=places, combine="vote"))
+    result = main(replace(given, checkpoint=places, trained=Combining(combine="vote")))
     assert list(result["agents"]) == ["tilts", "other", "ensemble", "hold"]
     assert result["checkpoint"] == [str(path / "checkpoint.pt") for path in places] and result["combine"] == "vote"
     assert result["diversity"]["distance"] > 0 and "Diversity of the policies" in capsys.readouterr().out
@@ -144,8 +154,8 @@ def test_a_policy_plays_all_days_of_a_market_that_it_never_saw_and_the_test_of_i
         assert ("Left out  volume_of_tweets: columns that no agent sees" in out) == bool(given)
     # What a policy without settings was trained on is not known.
     (tmp_path / "alone.pt").write_bytes((run / "checkpoint.pt").read_bytes())
-    settings = replace(defaults("--checkpoint", place / "tilts"), market=str(tmp_path / "new.csv"))
-    assert "is not known" in known_before.days_to_play(settings, small_tape(40), [tmp_path / "alone.pt"], None)[1]
+    market = replace(defaults("--checkpoint", run).source, market=str(tmp_path / "new.csv"))
+    assert "is not known" in known_before.trained_on(tmp_path / "alone.pt", market, CPU)
 
 
 def test_a_policy_plays_all_of_a_recording_of_another_time(tmp_path, capsys):
@@ -175,14 +185,16 @@ def test_episodes_fit_into_the_days_of_the_test():
     for shortest, longest, expected in ((60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))):
         lengths = {"episode_length": longest, "min_episode_length": shortest, "random_start": True}
         config = StockTradingConfig(features=tape.feature_names, **lengths)
-        env, note = comparison_environment("stock_trading", tape, config, 50)
+        env, note = comparison_environment(task_named("stock_trading"), tape, config, 50)
         config = env.scenario.config
         assert (config.min_episode_length, config.episode_length) == expected
         lengths = env.state.end_day - env.state.start_day
         assert expected[0] <= int(lengths.min()) and int(lengths.max()) <= 39 and int(env.state.end_day.max()) == 39
         assert note == ("" if longest == 39 else "Test episodes have 39 days instead of 250: the test has 40.")
         assert env.num_envs == 50 and not env.compiled
-        validated = validation_environment("stock_trading", tape, replace(config, episode_length=longest), 3, False)
+        splits = TapeSplits(task_named("stock_trading"), FileMarket(), tape)
+        rules = splits.validating(replace(config, episode_length=longest))
+        validated, _ = splits.episodes("all", 3, rules, own_actions=True)
         assert validated.num_envs == 3 and validated.scenario.config.episode_length == 39
 
 
@@ -191,22 +203,20 @@ def test_a_validation_keeps_the_actions_of_the_policy(action):
     """And buy and hold plays beside it, by lists of orders."""
     options = {"num_paths": 2, "num_days": 260}
     made = vecenv.make("multi_stock_3", 2, market_options=options, action=action, max_orders=3, compile=False)
-    market = ("multi_stock_3", made.scenario.tape, made.scenario.config)
-    env = validation_environment(*market, 4, False)
+    splits = TapeSplits(task_named("multi_stock_3"), FileMarket(), made.scenario.tape)
+    env, _ = splits.episodes("all", 4, splits.validating(made.scenario.config), own_actions=True)
     assert env.action_spec.shape[1:] == made.action_spec.shape[1:] and env.scenario.config.max_orders == 3
     held = evaluation.evaluate(env, {"buy_and_hold": BuyAndHold()})
     assert held.grades["buy_and_hold"]["calibrated"].mean == pytest.approx(0.5, abs=0.05)
     with pytest.raises(ValueError, match=r"multi_stock_3 are compared by their orders: env\.action must be 'orders'"):
-        comparison_environment(*market, 4)
-    with pytest.raises(ValueError, match=r"^validation_episodes must be at least 1, got 0"):
-        validation_environment(*market, 0, False)
+        splits.episodes("all", 4, made.scenario.config)
     with pytest.raises(ValueError, match=r"^episodes must be at least 1, got 0"):
-        comparison_environment(*market, 0)
+        splits.episodes("all", 0, made.scenario.config)
 
 
 def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path, monkeypatch):
     settings, chosen = settings_on(place), comparison.chosen_agents
-    env, _ = comparison_environment("stock_trading", settings.test(settings.tape(TILTS)), TILTS, 4)
+    env, _ = parts_of(settings)[1].episodes("test", 4, TILTS)
     assert chosen("stock_trading", ("all",)) == tuple(BASELINES)
     assert chosen("stock_trading", ("hold", "buy_and_hold")) == ("hold", "buy_and_hold")
     with pytest.raises(ValueError, match=r"unknown agents nobody, all; there are .*buy_and_hold.*, or all"):
@@ -256,10 +266,13 @@ def test_policies_play_alone_and_as_their_mean_beside_baselines(place, tmp_path,
 
 
 def test_combinations_and_inputs_that_do_not_fit_are_named(place):
-    one, asked, check = place / "tilts" / "checkpoint.pt", comparison.asked_combination, comparison.check_combination
-    assert asked("mean", 0.0) is None and asked("vote", 2.0) == Combination("vote", 2.0)
-    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
-        asked("weighted", 0)
+    one, check = place / "tilts" / "checkpoint.pt", comparison.check_combination
+    assert Combining().asked() is None and Combining(combine="vote").asked() == Combination("vote", 1.0)
+    assert Combining(combine="weighted", sharpe_temperature=2.0).asked() == Combination("weighted", 2.0)
+    with pytest.raises(ValueError, match="sharpe_temperature must be positive, got 0"):
+        Combining(combine="weighted", sharpe_temperature=0)
+    with pytest.raises(ValueError, match="sharpe_temperature belongs to --combine weighted: no effect"):
+        Combining(combine="vote", sharpe_temperature=2)
     check(None, [one])
     check(Combination("vote"), [one, one])
     with pytest.raises(ValueError, match=r"^--combine vote needs several checkpoints, got 1$"):
@@ -268,18 +281,18 @@ def test_combinations_and_inputs_that_do_not_fit_are_named(place):
         with pytest.raises(ValueError, match="holds no Sharpe ratio of a validation"):
             check(Combination(kind), [one, one])
     state, settings = read_checkpoint(place / "tilts"), settings_on(place)
-    tape, two = settings.tape(TILTS), settings_on(place, symbols=("S0", "S1")).tape(TILTS)
-    comparison.check_fits(state, tape, TILTS)
+    tape, two = (own.source.tape(TILTS, CPU) for own in (settings, settings_on(place, symbols=("S0", "S1"))))
+    check_fits(state, tape, TILTS)
     told = f"3 symbols, but 2 are chosen of {tape.source}; choose as many with --symbols"
     with pytest.raises(ValueError, match=re.escape(f"the checkpoint was trained on {told}")):
-        comparison.check_fits(state, two, TILTS)
+        check_fits(state, two, TILTS)
     # Policies of symbols play any number of them.
-    comparison.check_fits(state | {"config": {"policy": "symbol"}}, two, TILTS)
-    comparison.check_fits(read_checkpoint(place / "exact"), two, TILTS)
+    check_fits(state | {"config": {"policy": "symbol"}}, two, TILTS)
+    check_fits(read_checkpoint(place / "exact"), two, TILTS)
     with pytest.raises(ValueError, match=r"^the checkpoint was trained on features rsi_30, not macd$"):
-        comparison.check_same_inputs(state, replace(TILTS, features=("macd",)))
+        check_same_inputs(state, replace(TILTS, features=("macd",)))
     with pytest.raises(ValueError, match=r"^the checkpoint was trained on actions 'tilt', not 'weights'$"):
-        comparison.check_same_inputs(state, replace(TILTS, action="weights"))
+        check_same_inputs(state, replace(TILTS, action="weights"))
 
 
 TOLD = (

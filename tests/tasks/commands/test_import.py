@@ -11,7 +11,17 @@ from vecenv import registry
 from vecenv.tasks.commands import cli
 
 GUIDE = Path("vecenv/core/README.md")
-SMALL = ("--no-compile", "--num-envs", "16", "--ppo.total-frames", "2048", "--ppo.hidden", "8", "--episodes", "8")
+SMALL = (
+    "--no-compile",
+    "--num-envs",
+    "16",
+    "--learner.total-frames",
+    "2048",
+    "--learner.hidden",
+    "8",
+    "--episodes",
+    "8",
+)
 
 
 @pytest.fixture

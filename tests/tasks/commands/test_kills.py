@@ -19,7 +19,8 @@ from vecenv.worldmodel.network.checkpoint import load_network, save_network
 
 COMMAND = """
 import sys
-from vecenv.tasks.commands import cli, train
+from vecenv.tasks.commands import cli
+from vecenv.tasks.experiment import experiment
 from vecenv.worldmodel.commands import fit
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES
 from vecenv.worldmodel.sampling import stationary
@@ -29,7 +30,7 @@ def told(kind, name, what):
     own = getattr(kind, name)
     setattr(kind, name, lambda bar, given: (print("now", what(given), flush=True), own(bar, given))[1])
 
-told(train.TrainingBar, "show", lambda metrics: metrics["update"])
+told(experiment.TrainingBar, "show", lambda metrics: metrics["update"])
 told(fit.PartsBar, "part", str)
 stationary.BURN_IN, coupling.PATHS = 5, 2
 drift.EFFORTS = {size: drift.Effort(starts=4, pairs=16) for size in DRIFT_SIZES}
@@ -92,7 +93,7 @@ def test_what_was_killed_comes_to_what_an_undisturbed_run_comes_to(name, tmp_pat
         return
     bars(3, 160).to_parquet(tmp_path / "market.parquet")
     words = f"{TRAIN} --algorithm {name}"
-    words += "".join(f" --{name}.{option} {value}" for option, value in (SIZES | MORE[name]).items())
+    words += "".join(f" --learner.{option} {value}" for option, value in (SIZES | MORE[name]).items())
     ended(tmp_path, f"{words} --folder whole")
     for sent in signals:
         killed(tmp_path, f"{words} --folder {sent.name}", draw.randint(3, 7), sent, draw.uniform(0, 0.02))

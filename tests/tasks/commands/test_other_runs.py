@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 import vecenv
-from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, learner_of, made_run, settings_on
+from tests.tasks.commands.small_runs import SHARES, SMALL, TILTS, changed, learner_of, made_run, parts_of, settings_on
 from vecenv.learn import cppo, dqn, members, sac, validation
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.checkpoints import save_checkpoint
@@ -22,24 +22,24 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import Interval
 from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.runs import MetricsLog
-from vecenv.tasks.commands import other_runs, seeds, training_report
-from vecenv.tasks.commands.comparison import comparison_environment, trained_agents
-from vecenv.tasks.commands.other_runs import check_beside, check_initial, start_from_initial
-from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.seeds import SeedRun, check_folder, policies_by_folder, policy_files, runs_of_seeds
-from vecenv.tasks.commands.train import new_learner, tell_batch, with_validation
-from vecenv.tasks.commands.training_checks import check_training
+from vecenv.tasks.experiment import other_runs, report, seeds, trainers
+from vecenv.tasks.experiment.checkpoints import read_checkpoint
+from vecenv.tasks.experiment.comparison import trained_agents
+from vecenv.tasks.experiment.experiment import tell_batch
+from vecenv.tasks.experiment.other_runs import check_beside, check_initial, start_from_initial
+from vecenv.tasks.experiment.planning import check_training
+from vecenv.tasks.experiment.seeds import SeedRun, check_folder, policies_by_folder, policy_files, runs_of_seeds
 
 MACD, WEIGHTS = replace(TILTS, features=("macd",)), replace(TILTS, action="weights")
 HIDDEN, SYMBOLS = PPOConfig(**SMALL | {"hidden": (16,)}), PPOConfig(**SMALL | {"policy": "symbol"})
-SAC = {"algorithm": "sac", "sac": sac.SACConfig(hidden=(8,))}
-DQN = {"algorithm": "dqn", "dqn": dqn.DQNConfig(hidden=(8,))}
+SAC = {"algorithm": "sac", "learner": sac.SACConfig(hidden=(8,))}
+DQN = {"algorithm": "dqn", "learner": dqn.DQNConfig(hidden=(8,))}
 
 
 def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path):
     for given, changes, told in (
-        ("initial", {"ppo": HIDDEN}, "trained with hidden (8,), which cannot start a run"),
-        ("initial", {"ppo": SYMBOLS}, "trained with policy flat, which cannot start a run with policy symbol"),
+        ("initial", {"learner": HIDDEN}, "trained with hidden (8,), which cannot start a run"),
+        ("initial", {"learner": SYMBOLS}, "trained with policy flat, which cannot start a run with policy symbol"),
         ("initial", {"env": MACD}, "the checkpoint was trained on features rsi_30, not macd"),
         ("initial", {"task": "portfolio"}, "trained for {'task': 'stock_trading'"),
         ("initial", SAC, "head gaussian, which cannot start a run with head tanh"),
@@ -52,7 +52,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
             getattr(other_runs, f"check_{given}")(settings)
         assert told in str(error.value)
-    for given in ({}, {"algorithm": "cppo", "cppo": cppo.CPPOConfig(**SMALL)}):
+    for given in ({}, {"algorithm": "cppo", "learner": cppo.CPPOConfig(**SMALL)}):
         check_initial(settings_on(place, initial=place / "tilts", **given))
     own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
     model = {name: value for name, value in own.items() if name != "actor"}
@@ -70,10 +70,10 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
     own, plain = settings_on(place, initial=Path("a"), validation_fraction=0.2), place / "tilts"
     started = made_run(tmp_path / "run", own)
     for folder, given, told in (
-        (started, replace(own, initial=Path("b")), "initial (a, not b)"),
-        (started, replace(own, validation_episodes=3), "validation_episodes (64, not 3)"),
+        (started, changed(own, initial=Path("b")), "initial (a, not b)"),
+        (started, changed(own, validation_episodes=3), "validation_episodes (64, not 3)"),
         (plain, own, "initial (None, not a)"),
-        (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).market}, not synthetic)"),
+        (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).source.market}, not synthetic)"),
         (plain, settings_on(place, validation_fraction=0.2), "validation_fraction (0.0, not 0.2)"),
         (plain, settings_on(place, seed=1), "seed (0, not 1)"),
         (plain, settings_on(place, test_fraction=0.3), "test_fraction (0.2, not 0.3)"),
@@ -82,12 +82,12 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         with pytest.raises(
             ValueError, match=re.escape(f"{folder} is a run with other {told}, and goes on as it began")
         ):
-            check_training(replace(given, resume=folder), 16)
+            check_training(replace(given, resume=folder))
     # How long it is, what it is compared with, where it runs, and where its files lie.
-    longer = replace(settings_on(place).ppo, total_frames=512, checkpoint_every=3)
-    moved = settings_on(tmp_path, resume=plain, episodes=8, beside=(place / "exact",), ppo=longer, patience=3, seeds=2)
-    check_training(moved, 16)
-    check_training(replace(own, resume=started), 16)
+    longer = replace(settings_on(place).learner, total_frames=512, checkpoint_every=3)
+    moved = settings_on(tmp_path, resume=plain, episodes=8, beside=(place / "exact",), learner=longer, seeds=2)
+    check_training(moved)
+    check_training(changed(own, resume=started, patience=3))
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -134,16 +134,16 @@ def test_other_runs_beside_this_one(place, tmp_path):
         with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
             other_runs.policies_beside(settings_on(place, beside=beside))
     # A flat policy of other symbols cannot play the test.
-    settings, check = settings_on(place, beside=(place / "two",)), other_runs.check_beside_on
+    settings = settings_on(place, beside=(place / "two",))
     check_beside(settings)
-    tape = settings.tape(settings.env)
-    env, _ = comparison_environment("stock_trading", settings.test(tape), settings.env, 2)
-    check(settings_on(place, beside=(place / "exact",)), env, tape, settings.env)
+    (trainer, splits), beside = parts_of(settings), settings_on(place, beside=(place / "exact",))
+    env, _ = splits.episodes("test", 2, TILTS)
+    parts_of(beside)[0].check_shown(env, splits)
     with pytest.raises(ValueError, match=r"checkpoint.pt: the checkpoint was trained on 2 symbols, but 3 are chosen"):
-        check(settings, env, tape, settings.env)
-    other = vecenv.make("stock_trading", 2, market=tape, config=SHARES, compile=False)
+        trainer.check_shown(env, splits)
+    other = vecenv.make("stock_trading", 2, market=splits.tape, config=SHARES, compile=False)
     with pytest.raises(ValueError, match="trained on observations and actions of other sizes"):
-        check(settings_on(place, beside=(place / "tilts",)), other)
+        parts_of(settings_on(place, beside=(place / "tilts",)))[0].check_shown(other, splits)
 
 
 def test_folders_of_seeds_and_the_names_of_their_policies(tmp_path):
@@ -151,7 +151,7 @@ def test_folders_of_seeds_and_the_names_of_their_policies(tmp_path):
     assert policy_files(tmp_path / "a.pt") == {"trained": tmp_path / "a.pt"}
     for given in ({"seeds": 2}, {"ensemble": 2}):
         settings = settings_on(tmp_path, seed=4, **given)
-        single = replace(settings, seeds=1, ensemble=None)
+        single = changed(settings, seeds=1, ensemble=None)
         runs = [SeedRun(replace(single, seed=seed), tmp_path / f"seed_{seed}", f"trained_{seed}") for seed in (4, 5)]
         assert runs_of_seeds(settings, tmp_path) == runs
         together = [SeedRun(settings, tmp_path, "ensemble")]
@@ -192,9 +192,9 @@ def test_folders_that_hold_runs_and_those_that_can_go_on(place, tmp_path):
     check_folder(replace(new, resume=place / "tilts"), place / "tilts")
     with pytest.raises(ValueError, match="tilts: there is no checkpoint of one of the 2 seeds"):
         check_folder(replace(two, resume=place / "tilts"), place / "tilts")
-    for settings in (new, replace(new, ensemble=2)):
+    for settings in (new, changed(new, ensemble=2)):
         with pytest.raises(ValueError, match=r"several/checkpoint\.pt: there is no checkpoint"):
-            check_folder(replace(settings, resume=several), several)
+            check_folder(changed(settings, resume=several), several)
     # Damaged files are named.
     settings, log, checkpoint = replace(two, resume=several), folder / "metrics.csv", folder / "checkpoint.pt"
     check_folder(settings, several)
@@ -224,7 +224,7 @@ def test_an_interruption_says_how_to_go_on_if_there_is_a_checkpoint(place, tmp_p
     # A later seed without a checkpoint leaves the run to be resumed too.
     seeds.keep_interrupted(console, second, settings, folder)
     assert out.getvalue().count("Interrupted") == 2 and not second.folder.exists()
-    seeds.write_seed_settings(SeedRun(replace(settings, seeds=1), folder, "trained"), settings, folder)
+    seeds.write_seed_settings(SeedRun(changed(settings, seeds=1), folder, "trained"), settings, folder)
     assert yaml.safe_load((folder / "settings.yaml").read_text())["seeds"] == 2
 
 
@@ -259,24 +259,22 @@ def test_what_seeds_reach_together_and_policies_on_training_days_beside_the_test
         told = {"training": training, "test": test}
         return {name: {"mean": mean, "low": mean - 0.5, "high": None} for name, mean in told.items()} | {"gap": gap}
 
-    result = training_report.generalisation(training, test)
+    result = report.generalisation(training, test)
     excess = {"excess_log_return": spans(0.02, -0.01, 0.03)}
     assert result == {
         "trained": {"grader": "calibrated", **spans(0.75, 0.5, 0.25), **excess},
         "hold": {"grader": "calibrated", **spans(0.5, 0.625, -0.125)},
     }
-    assert training_report.generalisation_line(result) == (
+    assert report.generalisation_line(result) == (
         "Grade on training days and on those of the test: trained 0.750 and 0.500 (excess 2.00% and -1.00%), "
         "hold 0.500 and 0.625"
     )
     # The same days leave no gap.
-    tape = settings_on(place).tape(TILTS)
-    env, _ = comparison_environment("stock_trading", tape, TILTS, 5)
+    env, _ = parts_of(settings_on(place))[1].episodes("all", 5, TILTS)
     kept = {name: place / name / "checkpoint.pt" for name in ("tilts", "exact")}
     baselines = {name: env.scenario.task.agents[name]() for name in ("hold", "buy_and_hold")}
     test = evaluate(env, trained_agents(kept, env) | baselines, seed=3)
-    again = training_report.evaluate_on_training("stock_trading", tape, TILTS, kept, test)
-    result = training_report.generalisation(again, test)
+    result = report.generalised(kept, env, test)
     assert list(result) == ["tilts", "exact", "buy_and_hold"]
     assert [entry["gap"] for entry in result.values()] == [0.0] * 3
     assert [result[name]["excess_log_return"]["gap"] for name in kept] == [0.0] * 2
@@ -288,26 +286,21 @@ def test_a_training_is_validated_begins_untrained_and_warns_of_rows_that_march_i
     first = [tensor.clone() for tensor in learner.actor]
     for tensor in (*learner.actor, *learner.moments):
         tensor.add_(1)
-    training_report.write_initial_policy(learner, tmp_path)
+    trainers.write_untrained(learner, learner.state_dict(), tmp_path)
     kept = read_checkpoint(tmp_path / "untrained.pt")
     assert same(kept["actor"], first) and same(kept["moments"], learner.moments) and kept["config"]["seed"] == 4
-    training_report.write_initial_policy("a language model's learner", tmp_path / "nowhere")
-    # A training is validated where there is a span.
+    # A training is validated where a share is for it.
     settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
-    learner, tape = learner_of(settings), settings.tape(TILTS)
-    assert with_validation(settings, learner, TILTS, {}) is learner
-    validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
+    (trainer, splits), learner = parts_of(settings), learner_of(settings)
+    assert parts_of(settings_on(place))[0].validated(learner, splits, 0) is learner
+    validated = trainer.validated(learner, splits, 0)
     assert isinstance(validated, validation.ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
     assert validated.validation.env.num_envs == 3
-    for own, spans in ((settings, {"Validation": tape}), (replace(settings, task="crypto_lob"), {})):
-        with pytest.raises(ValueError, match="model is trained without validation: set --validation-fraction 0"):
-            with_validation(own, "a language model's learner", TILTS, spans)
     # The seed of a run is added to that of its learner.
     own = A2CConfig(seed=3, num_steps=4, hidden=(8,))
-    settings = settings_on(place, seed=4, algorithm="a2c", a2c=own)
-    assert settings.learner_config() == replace(own, seed=7) and learner_of(settings).config.seed == 7
-    several = settings_on(place, seed=4, ensemble=3)
-    assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
+    settings = settings_on(place, seed=4, algorithm="a2c", learner=own)
+    assert learner_of(settings).config == replace(own, seed=7)
+    assert settings_on(place, ensemble=3).runs.number == 3 and settings_on(place, seeds=2).runs.number == 2
     # Of 8 x 58 days 512 steps of independent rows show 464 (1 - exp(-512 / 464)) = 310.
     out = StringIO()
     learner, console = SimpleNamespace(env=learner_of(settings_on(place)).env), Console(file=out, width=400)
@@ -326,19 +319,16 @@ def test_a_training_is_validated_begins_untrained_and_warns_of_rows_that_march_i
 def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     given = {"validation_fraction": 0.3} if validated else {}
     settings = settings_on(place, seed=4, ensemble=2, **given)
-    tape = settings.tape(TILTS)
-    rows = members.row_seeds(range(4, 6), 16)
-    env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
-    learner = new_learner(settings, env)
-    spans = {"Validation": settings.validation(tape)} if validated else {}
-    trained = with_validation(settings, learner, TILTS, spans)
+    trainer, splits = parts_of(settings)
+    learner = learner_of(settings)
+    trained = trainer.validated(learner, splits, 0)
     assert isinstance(learner, members.Members)
     assert isinstance(trained, validation.ValidatedEnsemble) == validated
     log = MetricsLog(tmp_path)
     log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})
     log.close()
     runs = runs_of_seeds(settings, tmp_path)
-    training_report.write_members(trained, runs, tmp_path)
+    trainers.write_members(trained, runs, tmp_path)
     for number, run in enumerate(runs):
         files = {"checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt"}
         assert {path.name for path in run.folder.iterdir()} == files

@@ -3,15 +3,18 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 import yaml
 
+from tests.tasks.commands.small_runs import made_run, settings_on
+from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands import train as train_command
-from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.experiment import experiment, plan, resumed_settings, train_settings
+from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.stock_trading.agents import BASELINES
 
 pytestmark = pytest.mark.assembly
@@ -29,6 +32,7 @@ validation_episodes: 4
 evaluations: 2
 env: {episode_length: 12, features: [rsi_30], action: tilt}
 """
+VERSION_1 = Path(__file__).parent / "settings_version_1.yaml"
 SIZES = {"total-frames": 256, "num-steps": 8, "minibatches": 2, "hidden": 8}
 OFF_POLICY = SIZES | {"minibatch-size": 32, "buffer-size": 512}
 # The metric of each learner that no other has, or one of its kind.
@@ -54,7 +58,7 @@ def run(place):
     preset.write_text(PRESET)
 
     def trained(algorithm: str, *more: object, market: tuple = ()) -> int:
-        own = [word for name, value in LEARNERS[algorithm][0].items() for word in (f"--{algorithm}.{name}", value)]
+        own = [word for name, value in LEARNERS[algorithm][0].items() for word in (f"--learner.{name}", value)]
         words = market or ("--preset", preset, "--market", place / "market.parquet")
         if algorithm == "dqn":
             words = BOOKS
@@ -81,7 +85,7 @@ def updates_in(folder) -> list[int]:
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
 def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm):
-    folder, frames, whole = tmp_path / "run", f"--{algorithm}.total-frames", LEARNERS[algorithm][0]["total-frames"]
+    folder, frames, whole = tmp_path / "run", "--learner.total-frames", LEARNERS[algorithm][0]["total-frames"]
     beside = ("--beside", place / "exact") if algorithm == "ppo" else ()
     assert run(algorithm, *beside, "--seed", 3, "--folder", folder) == 0
     files = {path.name for path in folder.iterdir()}
@@ -113,7 +117,7 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     assert cli.main(["train", "--resume", str(folder), frames, str(whole * 3 // 2)]) == 0
     assert updates_in(folder) == [1, 2, 3] and pd.read_csv(folder / "metrics.csv")[:2].equals(log)
     own = yaml.safe_load((folder / "settings.yaml").read_text())
-    assert (own["seed"], own[algorithm]["total_frames"]) == (3, whole * 3 // 2)
+    assert (own["seed"], own["learner"]["total_frames"]) == (3, whole * 3 // 2)
 
 
 def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monkeypatch, capsys):
@@ -121,7 +125,7 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     folder, alone, source, target = (tmp_path / name for name in ("a run", "alone", "source", "told.json"))
     assert run("ppo", "--folder", source) == 0
     more = ("--initial", source, "--symbols-per-path", 2, "--subsets-per-path", 3)
-    show, shown = train_command.TrainingBar.show, []
+    show, shown = experiment.TrainingBar.show, []
 
     def interrupted(bar, metrics):
         show(bar, metrics)
@@ -133,7 +137,7 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(train_command.TrainingBar, "show", interrupted)
+            patch.setattr(experiment.TrainingBar, "show", interrupted)
             assert run("ppo", *more, "--seed", 4, "--seeds", 2, "--folder", folder) == 130
     finally:
         signal.signal(signal.SIGINT, before)
@@ -173,7 +177,7 @@ def test_an_ensemble_in_one_batch_leaves_runs_that_are_combined(run, tmp_path):
     told = evaluated(folder, tmp_path / "told.json", "--combine", "select")["agents"]
     best = f"trained_{max(bests, key=lambda seed: bests[seed]['sharpe'])}"
     assert told["ensemble"]["cumulative_return"] == told[best]["cumulative_return"]
-    assert cli.main(["train", "--resume", str(folder / "seed_5"), "--ppo.total-frames", "384"]) == 0
+    assert cli.main(["train", "--resume", str(folder / "seed_5"), "--learner.total-frames", "384"]) == 0
     assert updates_in(folder / "seed_5") == [1, 2, 3]
 
 
@@ -182,3 +186,34 @@ def test_new_paths_are_drawn_while_a_run_goes_on(place, run, tmp_path, capsys):
     more = ("--num-paths", 5, "--validation-fraction", 0, "--refresh-every", 1, "--folder", tmp_path)
     assert run("ppo", *more, market=market) == 0
     assert "drawing new paths …" in capsys.readouterr().out and updates_in(tmp_path) == [1, 2]
+
+
+def test_python_writes_what_the_command_writes(place, run, tmp_path):
+    assert run("ppo", "--seed", 3, "--folder", tmp_path / "command") == 0
+    learner = {name.replace("-", "_"): value for name, value in LEARNERS["ppo"][0].items()}
+    market, preset, folder = place / "market.parquet", place / "small.yaml", tmp_path / "python"
+    settings = train_settings(preset=str(preset), market=str(market), learner=learner, seed=3, folder=folder)
+    with plan(settings) as made:
+        made.fit()
+        assert made.compare().num_episodes == 6
+        assert made.write()["folder"] == str(folder)
+    told = [told_in(tmp_path / name / "metrics.json") for name in ("command", "python")]
+    assert all(one.pop("training_seconds") > 0 for one in told) and told[0] == told[1]
+    kept = [yaml.safe_load((tmp_path / name / "settings.yaml").read_text()) for name in ("command", "python")]
+    assert kept[0] == kept[1]
+
+
+def test_a_run_of_version_1_goes_on_and_is_evaluated(place, tmp_path):
+    """Its settings had those of all learners and markets, with or without an effect."""
+    settings = settings_on(place, seed=3)
+    folder = made_run(tmp_path / "run", settings)
+    text = VERSION_1.read_text().replace("PLACE", str(place))
+    (folder / "settings.yaml").write_text(text)
+    assert resumed_settings(folder) == settings and len(yaml.safe_load(text)) > len(as_values(settings))
+    assert cli.main(["train", "--resume", str(folder), "--learner.total-frames", "384", "--no-compile"]) == 0
+    assert updates_in(folder) == [1, 2, 3]
+    assert yaml.safe_load((folder / "settings.yaml").read_text())["learner"]["total_frames"] == 384
+    (folder / "settings.yaml").write_text(text)
+    agents = evaluated(folder, tmp_path / "told.json", "--seed", "3")["agents"]
+    trained = told_in(folder / "metrics.json")["evaluation"]["agents"]["trained"]
+    assert agents["trained"]["cumulative_return"] == trained["cumulative_return"]

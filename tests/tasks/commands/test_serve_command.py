@@ -19,12 +19,15 @@ from websockets.sync.client import connect
 
 from tests.adapters import served_market
 from tests.adapters.served_market import reset
+from tests.tasks.commands.small_runs import changed
 from vecenv.adapters.guard import Limits
 from vecenv.adapters.openenv.pool import Message, Opening
 from vecenv.adapters.openenv.server import bound_socket
+from vecenv.registry import task_named
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings, row_pools
 from vecenv.tasks.commands.serve import main as serve_command
+from vecenv.tasks.experiment.splits import TapeSplits
 from vecenv.text.dialogue import TextRules
 
 MARKET = ("--task", "single_stock_costs", "--market", "planted", "--num-paths", "8", "--num-days", "330")
@@ -33,9 +36,15 @@ QUIET = Console(quiet=True)
 
 
 def settings(*args: str) -> ServeSettings:
-    given = ServeSettings.defaults(args)
+    given = ServeSettings.defaults((*args, "--market", "planted"))
     config = replace(given.env, context=("signal",), days=4)
-    return replace(given, env=config, market="planted", num_paths=8, num_days=330, compile=False)
+    return changed(given, env=config, num_paths=8, num_days=330, compile=False)
+
+
+def splits_on(given: ServeSettings) -> TapeSplits:
+    share = given.validation.validation_fraction
+    tape = given.source.tape(given.env, torch.device("cpu"))
+    return TapeSplits(task_named(given.task), given.source, tape, share)
 
 
 def serving(*args: str):
@@ -72,17 +81,18 @@ def test_splits_share_no_path_no_day_or_no_random_numbers():
     env, given = pool.dialogue.interaction.env, settings("--task", "single_stock_costs")
     assert pool.free == given.limits.sessions + 2
     assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
-    spans = {name: part.path_span for name, part in given.parts(given.tape(given.env)).items()}
+    splits = splits_on(given)
+    spans = {name: splits.part(name).path_span for name in given.splits}
     assert spans == {"train": (0, 5), "validation": (5, 6), "test": (6, 8)}
-    given = replace(given, num_paths=1, num_days=1500)
-    tape = given.tape(given.env)
-    parts, whole = given.parts(tape), given.training(tape)
+    splits = splits_on(changed(given, num_paths=1, num_days=1500))
+    tape, parts = splits.tape, {name: splits.part(name) for name in given.splits}
+    whole = splits.market.split.training(tape)
     days = [part.dates[part.first_day :] for part in parts.values()]
     for earlier, later in pairwise(days):
         between = np.searchsorted(tape.dates, later[0]) - np.searchsorted(tape.dates, earlier[-1])
-        assert between == given.embargo + 1
+        assert between == splits.market.split.embargo + 1
     assert days[1][-1] == whole.dates[-1] and days[2][-1] == tape.dates[-1]
-    assert len(days[1]) == round(given.validation_fraction * (whole.num_days - whole.first_day))
+    assert len(days[1]) == round(splits.validation_fraction * (whole.num_days - whole.first_day))
     # The days are those of the market, and so is what is seen of them.
     offset = int(np.searchsorted(tape.dates, parts["test"].dates[0]))
     assert torch.equal(parts["test"].features[:, 30], tape.features[:, 30 + offset])
@@ -108,7 +118,10 @@ def test_splits_share_no_path_no_day_or_no_random_numbers():
 def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     given = settings()
     replace(given, num_tasks=(1 << 32) - 1, seed=(1 << 63) - 1, port=65535, splits=("test",))
-    replace(given, task="execution", num_tasks=2**30)
+    own = ServeSettings.defaults(("--task", "execution"))
+    replace(own, num_tasks=2**30)
+    with pytest.raises(ValueError, match="num_tasks must be at most 1,073,741,824 for execution, got"):
+        replace(own, num_tasks=2**30 + 1)
     for changes, message in (
         *(({"validation_fraction": own}, rf"validation_fraction must be in \(0, 1\), got {own}") for own in (0, 1)),
         ({"splits": ("train", "train")}, r"splits must be different, got"),
@@ -116,10 +129,9 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
         *(({"num_tasks": own}, rf"num_tasks must be in \[1, 2\^32\), got {own}") for own in (0, 1 << 32)),
         *(({"seed": own}, rf"seed must be in \[0, 2\^63\), got {own}") for own in (-1, 1 << 63)),
         *(({"port": own}, rf"port must be in \[0, 65,536\), got {own}") for own in (-1, 65536)),
-        ({"task": "execution", "num_tasks": 2**30 + 1}, "num_tasks must be at most 1,073,741,824 for execution, got"),
     ):
         with pytest.raises(ValueError, match=message):
-            replace(given, **changes)
+            changed(given, **changes)
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
     with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()

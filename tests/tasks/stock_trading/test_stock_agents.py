@@ -14,7 +14,7 @@ from vecenv.market.planted_optimum import planted_target_weights
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_of
-from vecenv.tasks.commands.comparison import baseline_agents
+from vecenv.tasks.experiment.comparison import baseline_agents
 from vecenv.tasks.stock_trading.agents import (
     BASELINES,
     BuyAndHold,

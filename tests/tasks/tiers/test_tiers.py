@@ -21,7 +21,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.commands.comparison import trained_config
+from vecenv.tasks.experiment.checkpoints import trained_config
 from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, CurriculumConfig, TierConfig, tier_config
 from vecenv.tasks.tiers.market import RSI, market_breadth
 from vecenv.tasks.tiers.observation import OWN_FEATURES, SHARED_FEATURES, Account
