@@ -11,10 +11,8 @@ from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.auction.clearing import MAX_QUANTITY, Cleared, Orders, clear
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import SHORT_SAMPLES
-from vecenv.tasks.agent_market.closing import Tick, as_int32, closed, extremes, repeated
-from vecenv.tasks.agent_market.fundamental import advanced
-from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
-from vecenv.tasks.agent_market.streams import AGENTS_A_STREAM, MarketStream
+from vecenv.tasks.agent_market.dynamics import Tick, advanced, closed, repeated, reported
+from vecenv.tasks.agent_market.market import AGENTS_A_STREAM, DEPTH, Layout, Market, MarketStream, Report, Rules
 from vecenv.tasks.agent_market.tables import TABLE_BITS, table_normal
 from vecenv.tasks.agent_market.traders import MOMENTUM, NOISE, VALUE
 
@@ -75,7 +73,23 @@ def _one_tick(market: Market, messages: Message, rules: Rules, layout: Layout) -
     )
     word = random_bits(key, MarketStream.ARRIVALS, tick)[3]
     estimate = moved.value + rules.normal[word >> (32 - TABLE_BITS)].to(torch.int64) * rules.number("fair_noise")
-    return after, _report(after, done, rest, cleared, _by_seats(sent, cleared, layout), estimate, layout)
+    of_seats = _by_seats(sent, cleared, layout)
+    nothing = of_seats * 0
+    return after, reported(
+        after,
+        done,
+        estimate,
+        layout,
+        notional=cleared.price * cleared.volume,
+        prices=rest.prices.to(torch.int32),
+        quantities=rest.quantities.to(torch.int32),
+        seat_traded=of_seats,
+        own_quantity=nothing,
+        own_price=nothing,
+        own_size=nothing,
+        own_ahead=nothing,
+        own_id=nothing - 1,
+    )
 
 
 def _background_orders(
@@ -167,33 +181,3 @@ def _by_seats(sent: _Sent, cleared: Cleared, layout: Layout) -> Tensor:
     place = 2 * sent.owner + sent.orders.side
     summed = filled.new_zeros(2 * layout.seats).index_add(0, place, filled)
     return summed.view(layout.seats, 2).to(torch.int32)
-
-
-def _report(
-    market: Market, done: Tick, rest: _Rest, cleared: Cleared, of_seats: Tensor, estimate: Tensor, layout: Layout
-) -> Report:
-    high, low = extremes(done)
-    none = of_seats * 0
-    return Report(
-        bid=done.bid.to(torch.int32),
-        ask=done.ask.to(torch.int32),
-        doubled_mid=as_int32(market.doubled_mid),
-        high=high,
-        low=low,
-        bought=done.bought,
-        sold=done.sold,
-        notional=cleared.price * cleared.volume,
-        trades=done.trades,
-        estimate=estimate,
-        news=market.news,
-        prices=rest.prices.to(torch.int32),
-        quantities=rest.quantities.to(torch.int32),
-        seat_cash=market.cash[: layout.seats],
-        seat_shares=market.shares[: layout.seats],
-        seat_traded=of_seats,
-        own_quantity=none,
-        own_price=none,
-        own_size=none,
-        own_ahead=none,
-        own_id=none - 1,
-    )

@@ -191,9 +191,8 @@ ARRIVALS = ("maker_arrivals", "value_arrivals", "momentum_arrivals")
 def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
     """Return the parameters of the rules as tensors by name: `NUMBERS` of shape () and `ARRIVALS` (C,), int64."""
     tick = config.tick_seconds
-    numbers = {
+    computed = {
         "session_ticks": config.ticks(config.session_seconds),
-        "mean_price": config.mean_price,
         "reversion": round(-math.expm1(-config.reversion * tick) * 2**28),
         # The mean of exp(2 x) is exp(2 variance).
         "volatility": round(config.volatility * math.exp(-(config.volatility_spread**2)) * math.sqrt(tick) * 2**16),
@@ -206,26 +205,14 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "shock_mean": round(config.shock_mean),
         "shock_spread": round(config.shock_spread),
         "news_chance": chance(config.news_rate * tick),
-        "news_magnitude": config.news_magnitude,
         "news_duration": config.ticks(config.news_seconds),
-        "level_spacing": config.level_spacing,
-        "first_spread": config.first_spread,
         "spread_alpha": round(config.spread_alpha * 2**8),
         "share_of_volume": round(config.share_of_volume * 2**16),
-        "min_quote": config.min_quote,
-        "price_skew": config.price_skew,
         "volume_ticks": config.ticks(config.volume_seconds),
         "observation_noise": round(config.observation_noise * 2**16),
         "aggressive_chance": round(config.aggressive_share * 2**32),
-        "depth_spread": config.depth_spread,
-        "momentum_every": config.momentum_every,
-        **{f"{name}_latency": getattr(config, f"{name}_latency") for name in CLASSES},
-        "fair_noise": config.fair_noise,
-        "candle_ticks": config.candle_ticks,
-        "max_spread": config.max_spread,
-        "take_spread": config.take_spread,
-        "auction_spread": config.auction_spread,
     }
+    numbers = {name: computed[name] if name in computed else getattr(config, name) for name in NUMBERS}
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.
     count = max(least_entries(rates[name]) for name in CLASSES[:3])

@@ -11,7 +11,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.learn.agents import Agent
-from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.figures import COLOURS, empty_figure, seen_in_play
 from vecenv.system.page_figures import page_figure
 from vecenv.tasks.agent_market.seat_state import SeatState, own_orders
 
@@ -38,19 +38,13 @@ class Played(NamedTuple):
     shares: np.ndarray
 
 
-@torch.no_grad()
 def played(env: VecEnv, agent: Agent, seed: int) -> Played:
     """Play the first episode of every row to its end and keep what pictures need."""
-    env.reset_groups(env.num_envs, 1, seed)
-    steps: list[tuple[np.ndarray, ...]] = []
-    while True:
-        state, ended = env.state, env.rows.done
-        shares = torch.where(ended, torch.nan, state.shares.double())
-        steps.append(tuple(part.cpu().numpy() for part in (*_first_row(state), shares)))
-        if bool(ended.all()):
-            break
-        env.advance(agent.act(env), eager=not env.compiled)
-    return Played(*(np.stack(column) for column in zip(*steps, strict=True)))
+
+    def seen(steps: int) -> tuple[torch.Tensor, ...]:
+        return *_first_row(env.state), torch.where(env.rows.done, torch.nan, env.state.shares.double())
+
+    return Played(*seen_in_play(env, agent, seed, seen))
 
 
 def _first_row(state: SeatState) -> tuple[torch.Tensor, ...]:

@@ -1,10 +1,11 @@
-"""State of one market, the report of a tick, and the numbers of its rules."""
+"""State of one market, the report of a tick, its random streams, and the numbers of its rules."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
@@ -24,11 +25,33 @@ from vecenv.tasks.agent_market.background import (
     NUMBERS,
     BackgroundConfig,
 )
-from vecenv.tasks.agent_market.streams import MarketStream
 from vecenv.tasks.agent_market.tables import growth_table, kept_log, normal_table, size_table, table_normal
 
 DEPTH = 10
 """Levels of each side that a report shows."""
+
+
+class MarketStream(IntEnum):
+    """Random streams of an episode's key, one for each purpose, so that no two share a number; see the rules."""
+
+    NOISE_WAKES = 16
+    ARRIVALS = 17
+    FUNDAMENTAL = 18
+    NEWS = 19
+    MAKER = 20
+    TRADER = 21
+    TRADER_PRICE = 22
+    PARENT = 23
+    VOLATILITY = 24
+    FIRST_VOLATILITY = 25
+    AUCTION = 2**12
+
+
+SLOTS_A_TICK = 256
+"""Indices of slots that each tick has, however many slots there are."""
+
+AGENTS_A_STREAM = 512
+"""Agents of an auction that share a stream: index tick × 512 + number; the next ones have the next stream."""
 
 
 class Market(TensorClass):

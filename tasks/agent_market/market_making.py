@@ -13,9 +13,8 @@ from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
-from vecenv.tasks.agent_market.rewards import equity_change
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
-from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
+from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, equity_change
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ def advanced_market(
         return (split(after, layout.seats) if in_parts else after), seen
     tensors = [market.get(name).flatten() if in_parts else market.get(name) for name in FIELDS]
     narrow, wide = torch.ops.vecenv.agent_market_tick(
-        tensors, list(orders), *rules, list(astuple(layout)[:-1]), ticks, in_parts
+        tensors, list(orders), list(rules), list(astuple(layout)[:-1]), ticks, in_parts
     )
     told = [
         (wide if kind == torch.int64 else narrow)[first : first + math.prod(shape)].view(shape)
@@ -88,11 +88,7 @@ def _report_widths(layout: Sequence[int]) -> tuple[int, int]:
 def _tick(
     market: Sequence[Tensor],
     orders: Sequence[Tensor],
-    numbers: Tensor,
-    arrivals: Tensor,
-    normal: Tensor,
-    sizes: Tensor,
-    growth: Tensor,
+    rules: Sequence[Tensor],
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
@@ -106,7 +102,7 @@ def _tick(
         raise RuntimeError("there is no native market: no working C++ compiler was found")
     batch = _batch_of(market, in_parts)
     _check(market, layout, batch, in_parts)
-    count = batch.numel()
+    count, (numbers, arrivals, normal, sizes, growth) = batch.numel(), rules
     sent = [words.contiguous() for words in orders]
     own_numbers, own_arrivals = numbers.contiguous(), arrivals.contiguous()
     report = [
@@ -176,11 +172,7 @@ def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size, i
 def _(
     market: Sequence[Tensor],
     orders: Sequence[Tensor],
-    numbers: Tensor,
-    arrivals: Tensor,
-    normal: Tensor,
-    sizes: Tensor,
-    growth: Tensor,
+    rules: Sequence[Tensor],
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
@@ -196,30 +188,22 @@ def _(
     in_dims: tuple[Any, ...],
     market: Sequence[Tensor],
     orders: Sequence[Tensor],
-    numbers: Tensor,
-    arrivals: Tensor,
-    normal: Tensor,
-    sizes: Tensor,
-    growth: Tensor,
+    rules: Sequence[Tensor],
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    market_dims, order_dims, number_dim, arrival_dim, *table_dims, _, _, _ = in_dims
+    market_dims, order_dims, rule_dims, _, _, _ = in_dims
     if any(dim != 0 for dim in market_dims):
         raise ValueError("every tensor of a market must be mapped along its first dimension")
-    if any(dim is not None for dim in table_dims):
+    if any(dim is not None for dim in rule_dims[2:]):
         raise ValueError("all markets share the tables of normal numbers, sizes and growth")
     sent = [
         words.expand(info.batch_size, *words.shape) if dim is None else words.movedim(dim, 0)
         for words, dim in zip(orders, order_dims, strict=True)
     ]
-    numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
-    arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
-    report = torch.ops.vecenv.agent_market_tick(
-        list(market), sent, numbers, arrivals, normal, sizes, growth, layout, ticks, in_parts
-    )
-    return report, (0, 0)
+    own = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(rules, rule_dims, strict=True)]
+    return torch.ops.vecenv.agent_market_tick(list(market), sent, own, layout, ticks, in_parts), (0, 0)
 
 
 def copied(market: Market) -> Market:

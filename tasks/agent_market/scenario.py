@@ -112,24 +112,18 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
         cash = zero + round(self.config.initial_cash / self.config.price_tick)
         fields = {
             "features": none.float().expand(len(feature_names(self.config.fair_value))).clone(),
-            "touch": none.expand(2).clone(),
             "ladder": none.expand(2, 2, 10).clone(),
-            "doubled_mid": market.doubled_mid,
             "estimate": market.fundamental,
             "cash": cash,
-            "shares": zero,
-            "cost": real,
             "peak": 2 * cash,
-            "traded": zero.expand(2).clone(),
-            "last_traded": none.expand(2).clone(),
             "own": torch.stack([none, none, none, none, none - 1]).unsqueeze(-1).expand(5, 2).clone(),
-            "tick": zero,
-            "first_mid": market.doubled_mid,
-            "flow": zero.expand(2).clone(),
-            "last_volume": zero,
+            "cost": real,
             "changes": real.expand(2).clone(),
-            "invalid": zero,
             "counts": market.counts,
+            **dict.fromkeys(("doubled_mid", "first_mid"), market.doubled_mid),
+            **dict.fromkeys(("shares", "tick", "last_volume", "invalid"), zero),
+            **{name: none.expand(2).clone() for name in ("touch", "last_traded")},
+            **{name: zero.expand(2).clone() for name in ("traded", "flow")},
         }
         parents = [self.parent_order(key, seat) for seat in range(self.num_agents)]
         if self.num_agents == 1:

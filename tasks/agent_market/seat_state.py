@@ -72,6 +72,13 @@ def doubled_equity(cash: Tensor, shares: Tensor, doubled_mid: Tensor) -> Tensor:
     return 2 * cash + shares * doubled_mid
 
 
+def equity_change(state: SeatState, next_state: SeatState, price_tick: float, scale: float) -> Tensor:
+    """Return the change of equity at the mid, in currency times a scale. Shape: (), float32."""
+    before = doubled_equity(state.cash, state.shares, state.doubled_mid)
+    after = doubled_equity(next_state.cash, next_state.shares, next_state.doubled_mid)
+    return ((after - before).double() * (price_tick / 2 * scale)).float()
+
+
 def cost_after(cost: Tensor, shares: Tensor, bought: Tensor, paid: Tensor) -> Tensor:
     """Return what a position has cost after a net purchase, negative if sold, at average cost. Shapes: ().
 

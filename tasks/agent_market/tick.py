@@ -15,10 +15,8 @@ from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Status,
 from vecenv.kernels.order_book.messages import Report as Told
 from vecenv.kernels.order_book.passes import count, first, largest, least, total
 from vecenv.kernels.order_book.requoting import requoted, without_owner
-from vecenv.tasks.agent_market.closing import Tick, as_int32, closed, extremes, repeated
-from vecenv.tasks.agent_market.fundamental import advanced
-from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
-from vecenv.tasks.agent_market.streams import MarketStream
+from vecenv.tasks.agent_market.dynamics import Tick, advanced, closed, repeated, reported
+from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, MarketStream, Report, Rules
 from vecenv.tasks.agent_market.traders import MAKER, View, maker_quotes, trader_message, view_of
 
 
@@ -183,29 +181,19 @@ def _requoted(
 
 def _report(market: Market, done: Tick, flow: _Flow, estimate: Tensor, layout: Layout) -> Report:
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
-    bid, ask = best_prices(book).unbind()
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
-    high, low = extremes(done)
     own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
     quantity, price, size, ahead, order = (
         torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True)
     )
-    return Report(
-        bid=bid,
-        ask=ask,
-        doubled_mid=as_int32(market.doubled_mid),
-        high=high,
-        low=low,
-        bought=flow.bought,
-        sold=flow.sold,
+    return reported(
+        market,
+        done,
+        estimate,
+        layout,
         notional=flow.notional,
-        trades=flow.trades,
-        estimate=estimate,
-        news=market.news,
         prices=torch.stack([level.price for level in shown]),
         quantities=torch.stack([level.quantity for level in shown]),
-        seat_cash=market.cash[: layout.seats],
-        seat_shares=market.shares[: layout.seats],
         seat_traded=flow.seats,
         own_quantity=quantity,
         own_price=price,

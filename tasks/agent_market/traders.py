@@ -11,8 +11,7 @@ from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import CLASSES, MAX_LATENCY, SHORT_SAMPLES
-from vecenv.tasks.agent_market.market import Layout, Rules
-from vecenv.tasks.agent_market.streams import SLOTS_A_TICK, MarketStream
+from vecenv.tasks.agent_market.market import SLOTS_A_TICK, Layout, MarketStream, Rules
 from vecenv.tasks.agent_market.tables import TABLE_BITS, table_normal
 
 MAKER, VALUE, MOMENTUM, NOISE = range(len(CLASSES))

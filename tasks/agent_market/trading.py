@@ -12,9 +12,8 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 from vecenv.system.settings import Count, Items, NotNegative, Positive, PositiveShare, When
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
-from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted, shortfall_of_fills
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
-from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
+from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, equity_change
 
 SELLS, HOLDS, BUYS = 0, 1, 2
 """Choices of the discrete action, and of the side of a limit order."""
@@ -121,13 +120,37 @@ class Trading(MarketScenario):
         if config.reward == "shortfall":
             return shortfall_of_fills(state, next_state, config.price_tick, config.scale)
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
-        weights = (config.drawdown_weight, config.cost_per_share, config.sharpe_weight)
-        return risk_adjusted(state, next_state, ended, weights, config, config.scale)
+        return risk_adjusted(state, next_state, ended, config)
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
         initial = 2 * self.config.initial_cash / self.config.price_tick
         return torch.sigmoid((equity / initial - 1) / self.config.grade_scale).float()
+
+
+def shortfall_of_fills(state: SeatState, next_state: SeatState, price_tick: float, scale: float) -> Tensor:
+    """Return minus the shortfall of a step's fills against the mid before it, in currency times a scale. Shape: ()."""
+    bought = next_state.shares - state.shares
+    doubled_gain = 2 * (next_state.cash - state.cash) + bought * state.doubled_mid
+    return (doubled_gain.double() * (price_tick / 2 * scale)).float()
+
+
+def risk_adjusted(state: SeatState, next_state: SeatState, ended: Tensor, config: TradingConfig) -> Tensor:
+    """Return the change of equity less drawdown and traded shares, plus the Sharpe ratio of the steps at the end.
+
+    Shape: (), float32.
+    """
+    change = equity_change(state, next_state, config.price_tick, 1.0).double()
+    equity = doubled_equity(next_state.cash, next_state.shares, next_state.doubled_mid)
+    drawdown = (next_state.peak - equity).double() * (config.price_tick / 2)
+    shares = next_state.last_traded.sum().double()
+    steps = (next_state.tick // config.ticks_per_step).clamp(min=1).double()
+    mean, square = (next_state.changes / steps).unbind()
+    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    sharpe = torch.where(deviation > 0, mean / deviation.clamp(min=1e-12), 0.0)
+    bonus = torch.where(ended, config.sharpe_weight * sharpe, 0.0)
+    penalty = config.drawdown_weight * drawdown
+    return (config.scale * (change - penalty - config.cost_per_share * shares) + bonus).float()
 
 
 def _chosen(values: list[int] | tuple[int, ...], choice: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
-from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.figures import COLOURS, empty_figure, seen_in_play
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 if TYPE_CHECKING:
@@ -35,22 +35,16 @@ class Played(NamedTuple):
     filled: np.ndarray
 
 
-@torch.no_grad()
 def played(env: VecEnv, agent: Agent, seed: int) -> Played:
     """Play the first episode of every row to its end and keep what pictures need."""
-    env.reset_groups(env.num_envs, 1, seed)
     initial = env.scenario.initial  # type: ignore[attr-defined]
-    steps: list[tuple[np.ndarray, ...]] = []
-    while True:
-        state = env.state
-        over = env.rows.done & (env.rows.elapsed < len(steps))
+
+    def seen(steps: int) -> tuple[torch.Tensor, ...]:
+        state, over = env.state, env.rows.done & (env.rows.elapsed < steps)
         equity = torch.where(over, torch.nan, BASIS_POINTS * state.equity.double() / initial)
-        first = (state.row[0], state.position[0], torch.stack([state.bought[0], state.sold[0]]))
-        steps.append(tuple(part.cpu().numpy() for part in (equity, *first)))
-        if bool(env.rows.done.all()):
-            break
-        env.advance(agent.act(env), eager=not env.compiled)
-    equities, row, position, filled = (np.stack(column) for column in zip(*steps, strict=True))
+        return equity, state.row[0], state.position[0], torch.stack([state.bought[0], state.sold[0]])
+
+    equities, row, position, filled = seen_in_play(env, agent, seed, seen)
     alive = np.isfinite(equities[:, 0])
     return Played(equities, row[alive], position[alive], filled[alive])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent
 from vecenv.learn.networks import ItemNetwork
 from vecenv.learn.policies import ActorPolicy
 
@@ -48,6 +49,23 @@ def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str)
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
     return figure, list(axes.flat)
+
+
+@torch.no_grad()
+def seen_in_play(
+    env: VecEnv, agent: Agent, seed: int, seen: Callable[[int], Sequence[Tensor]]
+) -> list[np.ndarray[Any, Any]]:
+    """Play the first episode of every row to its end, and stack what ``seen`` returns before each step and after all.
+
+    ``seen`` is given the number of steps so far. Shape of each: (T + 1, ...).
+    """
+    env.reset_groups(env.num_envs, 1, seed)
+    steps: list[list[np.ndarray[Any, Any]]] = []
+    while not steps or not bool(env.rows.done.all()):
+        if steps:
+            env.advance(agent.act(env), eager=not env.compiled)
+        steps.append([part.cpu().numpy() for part in seen(len(steps))])
+    return [np.stack(column) for column in zip(*steps, strict=True)]
 
 
 def colour_of(evaluation: Evaluation, agent: str) -> str:

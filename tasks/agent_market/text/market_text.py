@@ -54,19 +54,6 @@ Answers, on one line separated by ; at most {max_orders} orders
 Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
 
 
-def order_grammar(max_orders: int, default: int, price: str, tick: str, auction: bool = False) -> str:
-    """Return the description of the grammar; ``price`` is that of its examples, ``tick`` the price tick."""
-    return (AUCTION_ORDERS if auction else ORDERS).format(
-        max_orders=max_orders, size=default, default=default, price=price, tick=tick
-    )
-
-
-def system_prompt(goal: str, steps: int, seconds: float, grammar: str, auction_seconds: float | None = None) -> str:
-    """Return the system prompt of an episode; ``auction_seconds`` is None in a market with an order book."""
-    market = MARKET if auction_seconds is None else AUCTION
-    return f"{market.format(steps=steps, seconds=seconds, tick_seconds=auction_seconds)}{goal}\n{grammar}"
-
-
 class MarketText(TextInterface):
     """Renders rows and parses answers of a market's task."""
 
@@ -100,59 +87,43 @@ class MarketText(TextInterface):
             shares - own_orders(state, side).quantity
             for side, shares in zip((BUY, SELL), self.scenario.room(state), strict=True)
         ]
-        columns = (
-            state.tick // config.ticks_per_step,
-            self.scenario.unscaled(observations)[:, : len(names)],
-            ladder.transpose(-3, -2),
-            state.own.transpose(-2, -1),
-            state.doubled_mid,
-            state.estimate.double() * 2.0**-16,
-            state.shares,
-            state.cash,
-            equity * (config.price_tick / 2) - config.initial_cash,
-            state.last_traded,
-            state.last_volume,
-            *rooms,
-        )
+        columns = {
+            "step": state.tick // config.ticks_per_step,
+            "features": self.scenario.unscaled(observations)[:, : len(names)],
+            "ladder": ladder.transpose(-3, -2),
+            "own": state.own.transpose(-2, -1),
+            "doubled_mid": state.doubled_mid,
+            "estimate": state.estimate.double() * 2.0**-16,
+            "shares": state.shares,
+            "cash": state.cash,
+            "profit": equity * (config.price_tick / 2) - config.initial_cash,
+            "last_traded": state.last_traded,
+            "last_volume": state.last_volume,
+            "room": torch.stack(rooms, -1),
+        }
         rows = []
-        for step, features, levels, own, mid, estimate, shares, cash, profit, traded, volume, buys, sells in zip(
-            *(column.tolist() for column in _on_host(columns)), strict=True
-        ):
-            rows.append(
-                Shown(
-                    step=step,
-                    steps=config.num_steps,
-                    features=dict(zip(names, features, strict=False)),
-                    ladder=levels,
-                    own=own,
-                    doubled_mid=mid,
-                    estimate=estimate if config.fair_value else None,
-                    shares=shares,
-                    cash=cash,
-                    profit=profit,
-                    last_traded=traded,
-                    last_volume=volume,
-                    room=(buys, sells),
-                )
-            )
+        for numbers in zip(*(column.tolist() for column in _on_host(list(columns.values()))), strict=True):
+            row: dict[str, Any] = dict(zip(columns, numbers, strict=True))
+            row["features"] = dict(zip(names, row["features"], strict=False))
+            row["estimate"] = row["estimate"] if config.fair_value else None
+            rows.append(Shown(steps=config.num_steps, **row))
         return rows
 
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
         language, config = self.language, self.scenario.config
-        prices, auction = (state.doubled_mid >> 1).tolist(), config.clearing == "auction"
-        return [
-            order_grammar(config.max_orders, language.default, language.price(price), str(language.price_tick), auction)
-            for price in prices
-        ]
+        told, size = AUCTION_ORDERS if config.clearing == "auction" else ORDERS, language.default
+        given = {"max_orders": config.max_orders, "size": size, "default": size, "tick": language.price_tick}
+        return [told.format(price=language.price(price), **given) for price in (state.doubled_mid >> 1).tolist()]
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
         config = self.scenario.config
-        seconds = config.ticks_per_step * config.tick_seconds
-        auction_seconds = config.tick_seconds if config.clearing == "auction" else None
-        return [
-            system_prompt(goal, config.num_steps, seconds, grammar, auction_seconds)
-            for goal, grammar in zip(self.goals(state), self.grammar(state), strict=True)
-        ]
+        market = (AUCTION if config.clearing == "auction" else MARKET).format(
+            steps=config.num_steps,
+            seconds=config.ticks_per_step * config.tick_seconds,
+            tick_seconds=config.tick_seconds,
+        )
+        goals = zip(self.goals(state), self.grammar(state), strict=True)
+        return [f"{market}{goal}\n{grammar}" for goal, grammar in goals]
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         return (state.last_traded > 0).any(-1) | (state.own[:, 0] > 0).any(-1)

@@ -32,8 +32,8 @@ from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, Fold, fold_before,
 from vecenv.tasks.crypto_lob.forecasts.quality import (
     Quality,
     quality_by_horizon,
+    quality_figure,
     quality_table,
-    save_quality_figure,
     to_json,
 )
 from vecenv.tasks.crypto_lob.tape import snapshots_of
@@ -158,7 +158,7 @@ def train(settings: TrainFactors) -> dict[str, Any]:
         result = record | {"rows": count, "forecast_rows": count - folds[0].first, "quality": to_json(measured)}
         with replacing(settings.out / "quality.json") as partial:
             partial.write_text(json.dumps(result, indent=1) + "\n")
-        save_quality_figure(settings.out / "quality.png", measured, rows.description)
+        quality_figure(measured, rows.description).savefig(settings.out / "quality.png", dpi=110)
     _show(console, measured)
     written = settings.out / "forecasts.parquet"
     console.print(f"Written to {settings.out}; trade with them: --env.forecasts {written}", soft_wrap=True)

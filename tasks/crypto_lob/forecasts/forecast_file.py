@@ -13,7 +13,7 @@ import numpy as np
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
 from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
-from vecenv.tasks.crypto_lob.forecasts.moves import forecast_names
+from vecenv.tasks.crypto_lob.forecasts.moves import FORECAST_NAMES
 
 TIME, MID, SEEN = "ts_ms", "mid", "models_seen_until_ms"
 """Columns beside the forecasts: of the row, of its best prices, and of the latest price that its models were fitted
@@ -41,7 +41,7 @@ def write_forecasts(
     from vecenv.market.parquet_files import write_parquet
 
     columns = {TIME: books.time, MID: mids(books), SEEN: seen_until}
-    columns |= {name: forecasts[:, place] for place, name in enumerate(forecast_names())}
+    columns |= {name: forecasts[:, place] for place, name in enumerate(FORECAST_NAMES)}
     write_parquet(pd.DataFrame(columns), path, {RECORD: json.dumps(dict(record))})
 
 

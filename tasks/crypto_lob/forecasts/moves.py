@@ -5,7 +5,6 @@ Folds walk forward: a model learns from rows whose outcomes are known before the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,11 +19,6 @@ LEAST_OPEN = 0.75
 """Share of the rows of a horizon that must be no holes."""
 
 
-def horizon_rows(series: BookSeries) -> list[int]:
-    """Return the rows of each horizon."""
-    return [series.rows(seconds) for seconds in HORIZONS]
-
-
 def smoothed_moves(series: BookSeries) -> np.ndarray:
     """Return the mean logarithm of the mid over the rows of each horizon less that of the row, in basis points.
 
@@ -34,7 +28,7 @@ def smoothed_moves(series: BookSeries) -> np.ndarray:
     """
     level = series.log_mid - series.log_mid[0]
     moves = np.full((len(level), len(HORIZONS)), np.nan)
-    for place, rows in enumerate(horizon_rows(series)):
+    for place, rows in enumerate(map(series.rows, HORIZONS)):
         if rows >= len(level):
             continue
         known = _sums_after(series.open.astype(np.float64), rows) >= LEAST_OPEN * rows
@@ -50,9 +44,8 @@ def _sums_after(values: np.ndarray, rows: int) -> np.ndarray:
     return total[rows + 1 :] - total[1 : len(values) - rows + 1]
 
 
-def forecast_names(horizons: Sequence[int] = HORIZONS) -> tuple[str, ...]:
-    """Return the names of forecasts, those of factors."""
-    return tuple(f"forecast_{seconds}" for seconds in horizons)
+FORECAST_NAMES = tuple(f"forecast_{seconds}" for seconds in HORIZONS)
+"""Names of forecasts, which are factors."""
 
 
 @dataclass(frozen=True)

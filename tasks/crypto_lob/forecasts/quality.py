@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,15 +85,7 @@ def quality_by_horizon(
 def to_json(told: Mapping[str, list[Quality | None]]) -> dict[str, Any]:
     """Return qualities by forecaster and horizon as JSON-able lists."""
     return {
-        name: [
-            None
-            if item is None
-            else {
-                "information_coefficient": item.information_coefficient._asdict(),
-                "r_squared": item.r_squared._asdict(),
-            }
-            for item in items
-        ]
+        name: [item and {measure: getattr(item, measure)._asdict() for measure in MEASURES} for item in items]
         for name, items in told.items()
     }
 
@@ -146,8 +137,3 @@ def quality_figure(told: Mapping[str, list[Quality | None]], title: str) -> Figu
     panels[0].legend()
     figure.suptitle(title)
     return figure
-
-
-def save_quality_figure(path: Path, told: Mapping[str, list[Quality | None]], title: str) -> None:
-    """Write the picture."""
-    quality_figure(told, title).savefig(path, dpi=110)

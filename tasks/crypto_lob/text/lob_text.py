@@ -49,7 +49,7 @@ class LobText(TextInterface):
             tape.size[rows, :, : config.depth],
             state.position.cpu(),
             state.age.cpu(),
-            (state.position.long() * state_mid(self.scenario, state) - state.trade_cost).cpu(),
+            (state.position.long() * self.scenario.shared["mid"][state.row.long()].abs() - state.trade_cost).cpu(),
             state.resting.cpu(),
             observations[:, -len(tape.factor_names) :].cpu() if tape.factor_names else torch.zeros(len(rows), 0),
             tape.open[rows],
@@ -145,8 +145,3 @@ class LobText(TextInterface):
     def random_answer(self, draw: Random) -> str:
         unit = self.language.coins(draw.randrange(1, 2 * self.language.unit + 1)).replace(",", "")
         return draw.choice(("HOLD", "CLOSE", "BUY", "SELL", f"BUY {unit}", f"SELL {unit}"))
-
-
-def state_mid(scenario: CryptoLob, state: Any) -> Tensor:  # noqa: ANN401
-    """Return the doubled mids at the rows of states. Shape: that of the batch, int64."""
-    return scenario.shared["mid"][state.row.long()].abs().long()

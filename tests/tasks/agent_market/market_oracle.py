@@ -16,8 +16,7 @@ from vecenv.tasks.agent_market.background import (
     NUM_SAMPLES,
     SHORT_SAMPLES,
 )
-from vecenv.tasks.agent_market.market import COUNTS, DEPTH, Layout
-from vecenv.tasks.agent_market.streams import SLOTS_A_TICK, MarketStream
+from vecenv.tasks.agent_market.market import COUNTS, DEPTH, SLOTS_A_TICK, Layout, MarketStream
 
 MAKER, VALUE, MOMENTUM, NOISE = range(4)
 """Classes of agents."""

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tests.worldmodel.validation.simulated_windows import NAN, normal
 from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.validation.acceptance import Bar, Verdict, half_leverage, surely_below
-from vecenv.worldmodel.validation.criteria import criteria
+from vecenv.worldmodel.validation.criteria import CRITERIA, criteria
 from vecenv.worldmodel.validation.figures import point
 from vecenv.worldmodel.validation.forecast import (
     CRPS_UNIT,
@@ -176,6 +178,14 @@ def test_lines_of_the_table():
     assert {row.key for row in criteria() if not row.earlier} >= {"drift", "zero_gaps", "panel_bars_gru_score"}
     for digits, keys in DIGITS.items():
         assert [row.key for row in criteria() if row.digits == digits and "_days_" not in row.key] == keys.split()
+
+
+def test_tables_of_the_page_have_the_criteria_of_the_list():
+    page = Path(__file__).parents[3] / "worldmodel" / "validation" / "README.md"
+    lines = [line for line in page.read_text().splitlines() if re.match(r"\| .+ [↓↑≈] \| ", line)]
+    for line, row in zip(lines, 2 * [row for row in CRITERIA if row.bar], strict=True):
+        label = row.label.replace("|", "\\|")
+        assert line.startswith(f"| {label} {row.aim.value} | ") and f" | {row.bar.text} | " in line
 
 
 def test_cells_and_markdown():
