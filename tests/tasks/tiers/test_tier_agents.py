@@ -12,8 +12,9 @@ from tests.tasks.tiers.blind_agents import BLIND_AGENTS, FixedSymbol
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError
+from vecenv.learn.learner import train
 from vecenv.learn.policies import load_policy
-from vecenv.learn.ppo import PPOConfig, train
+from vecenv.learn.ppo import PPOConfig
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
