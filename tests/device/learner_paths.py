@@ -12,8 +12,6 @@ from vecenv.learn import algorithm_named, evaluation, group_objective, members, 
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.learner import Learner
 from vecenv.registry import task_of
-from vecenv.tasks.commands import train_settings
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 STEPS = 6
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
@@ -65,9 +63,9 @@ LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents 
 def learner_path(name: str) -> Path:
     if name in UPDATES:
         rules, settings = UPDATES[name]
-        algorithm = name.split()[0].lower()
-        config = replace(getattr(train_settings.TrainSettings(env=StockTradingConfig()), algorithm), **settings)
-        return lambda trial: _updates(trial, algorithm_named(algorithm).learner(_environment(trial, **rules), config))
+        algorithm = algorithm_named(name.split()[0].lower())
+        config = replace(algorithm.config(), **settings)
+        return lambda trial: _updates(trial, algorithm.learner(_environment(trial, **rules), config))
     if name in ENSEMBLES:
         return lambda trial: _ensemble(trial, ENSEMBLES[name])
     kind, _, which = name.partition(" ")
