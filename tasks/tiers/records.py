@@ -92,7 +92,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
     episode = RecordedEpisode
     scenario = TierTrading
     family = "the trading tiers"
-    unchecked = (*TapeRecording.unchecked, "curriculum.action")
+    unchecked: ClassVar[tuple[str, ...]] = (*TapeRecording.unchecked, "curriculum.action")
     columns: ClassVar[Columns] = {
         "path": lambda record, day: record.path,
         "market": lambda record, day: record.market["fingerprint"],
