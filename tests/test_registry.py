@@ -149,7 +149,7 @@ def test_a_strangers_task_is_found_conforms_and_is_split(walking):
 def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, tmp_path):
     metrics = ppo.PPO(walking(8), ppo.PPOConfig(num_steps=4, minibatches=1, hidden=(8,))).update()
     assert metrics["frames"] == 32 and "hold" not in metrics
-    config = group_objective.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
+    config = grpo.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
     assert grpo.GRPO(walking(16), config, 8).update()["frames"] == 20 * 16
     with pytest.raises(ValueError, match="does not tell total_return"):
         grpo.GRPO(walking(16), replace(config, reward=group_objective.EpisodeReward(total_return=1.0)), 8).update()

@@ -102,9 +102,15 @@ class Task:
         return self.recording
 
     def check_text(self) -> None:
-        """Raise ValueError unless the task has a text interface."""
+        """Raise ValueError unless the task has tensors and a text interface."""
+        self._check_tensors()
         if self.text is None:
             raise ValueError(f"task {self.name!r} has no text")
+
+    def _check_tensors(self) -> Callable[..., Scenario]:
+        if self.scenario is None:
+            raise ValueError(f"task {self.name!r} is a conversation and has no tensors: see make_interaction")
+        return self.scenario
 
     def check_talks(self) -> None:
         """Raise ValueError unless agents can act by text, with or without tensors."""
@@ -121,12 +127,11 @@ class Task:
             ValueError: a required market is missing, the task takes none, the config does not fit it, or the task is a
                 conversation without tensors.
         """
-        if self.scenario is None:
-            raise ValueError(f"task {self.name!r} is a conversation and has no tensors: see make_interaction")
+        rules = self._check_tensors()
         if (tape is None) != (self.market is None):
             raise ValueError(f"task {self.name!r} has no market" if tape else f"task {self.name!r} needs a market")
         config = self.config() if config is None else config
-        scenario = self.scenario(config) if tape is None else self.scenario(tape, config)
+        scenario = rules(config) if tape is None else rules(tape, config)
         scenario.name, scenario.version, scenario.task = self.name, self.version, self
         scenario.outcomes = self.outcomes
         if self.text is not None:

@@ -29,7 +29,8 @@ from vecenv.finance.metrics import Summary, episode_metrics, independent_groups,
 from vecenv.finance.trading import play_account
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.intervals import DRAWS, Interval, student_quantile
-from vecenv.learn.ppo import PPOConfig, train
+from vecenv.learn.learner import train
+from vecenv.learn.ppo import PPOConfig
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.tape import MarketTape

@@ -172,7 +172,7 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
     def outcome(self, record: MarketEpisode) -> dict[str, str]:
         units = task_named(record.task).outcomes
         last = _outcome_texts(record.turns[-1], units) if record.turns else dict.fromkeys(units, "–")
-        columns: ClassVar[Columns] = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
+        columns = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
         columns |= {name.capitalize(): f"{grade:.3f}" for name, grade in record.grades.items()}
         trades = sum(turn.bought + turn.sold > 0 for turn in record.turns)
         invalid = sum(not turn.valid for turn in record.turns)

@@ -56,13 +56,13 @@ class NewsLaw(Settings):
         if self.strength + LARGEST_NORMAL * self.volatility * (1 + self.danger) >= 1:
             raise ValueError(f"a price could reach zero with strength {self.strength}, volatility {self.volatility}")
 
-    def told(self, sign: Tensor, draw: Tensor) -> Tensor:
+    def reported(self, sign: Tensor, draw: Tensor) -> Tensor:
         """Return what headlines tell of a hidden sign: -1, 0 or 1; draws are uniform in (0, 1). Shape: that of both."""
         other = ((draw - self.accuracy) / max(1.0 - self.accuracy, 1e-12) * 3.0).floor().clamp(0.0, 2.0) - 1.0
         return torch.where(draw < self.accuracy, sign, other)
 
 
-def known_of_signs(law: NewsLaw, returns: Tensor, tone: Tensor, risk: Tensor, there: Tensor) -> Tensor:
+def forward_filter(law: NewsLaw, returns: Tensor, tone: Tensor, risk: Tensor, there: Tensor) -> Tensor:
     """Return the probabilities of the hidden signs at each close, given all returns and headlines up to it.
 
     The forward filter of a hidden Markov model (Rabiner, "A tutorial on hidden Markov models", 1989, eq. 19-20), exact
@@ -93,7 +93,7 @@ def known_of_signs(law: NewsLaw, returns: Tensor, tone: Tensor, risk: Tensor, th
 
 
 def growth_weights(law: NewsLaw, known: Tensor) -> Tensor:
-    """Return the long-only weights of largest expected log-growth to second order, given `known_of_signs`.
+    """Return the long-only weights of largest expected log-growth to second order, given `forward_filter`.
 
     Maximises sum w m - sum w^2 q / 2 over w >= 0, sum w <= 1, with mean m and second moment q of the next return of
     each symbol, which are independent. The solution is w = max(m - l, 0) / q, with l >= 0 so that the sum is at most 1
@@ -173,7 +173,7 @@ def _paths(law: NewsLaw, seed: int, paths: Tensor, num_days: int, num_symbols: i
     change = law.volatility * normal_numbers(bars)
     change[:, 1:] = law.strength * direction[:, :-1] + (1 + law.danger * danger[:, :-1]) * change[:, 1:]
     there = open_uniform(news[0]) < law.coverage
-    tone, risk = (law.told(sign, open_uniform(word)) for sign, word in ((direction, news[1]), (danger, news[2])))
+    tone, risk = (law.reported(sign, open_uniform(word)) for sign, word in ((direction, news[1]), (danger, news[2])))
     first, count = (table.to(paths.device)[(3 * (tone + 1) + risk + 1).long()] for table in _classes())
     headline = first + ((news[3] * count) >> 32)
     scores = _scores().to(paths.device)[headline]
@@ -181,7 +181,7 @@ def _paths(law: NewsLaw, seed: int, paths: Tensor, num_days: int, num_symbols: i
     columns = torch.where(there.unsqueeze(-1), columns, torch.nan)
     # The range has one scale in danger and without: it must not tell more than the close.
     ohlcv = bars_of_returns(torch.log1p(change), law.volatility, bars)
-    return ohlcv, columns, growth_weights(law, known_of_signs(law, change, tone, risk, there))
+    return ohlcv, columns, growth_weights(law, forward_filter(law, change, tone, risk, there))
 
 
 def _words(stream: NewsStream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:

@@ -131,7 +131,6 @@ class SignalTrading(RiskAware, StockTrading):
 
     @property
     def has_risk_level(self) -> bool:
-        """Whether learners may weigh trajectories by the risk level: not where it is in the rewards already."""
         return not self._risk_in_rewards
 
     @property

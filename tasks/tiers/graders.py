@@ -38,7 +38,7 @@ LOWEST_SEED, HIGHEST_SEED = 0.001, 0.999
 _NO_DEVIATION = 1e-12
 
 
-class EpisodeRecord(NamedTuple):
+class EpisodeStatistics(NamedTuple):
     """Summary statistics of an episode so far. Shape of each: ().
 
     Returns are simple ones: 0.05 is a gain of 5%. Rates and exposures are shares.
@@ -83,37 +83,37 @@ class EpisodeRecord(NamedTuple):
     periods_per_year: Tensor
 
 
-def in_double(record: EpisodeRecord) -> EpisodeRecord:
+def in_double(record: EpisodeStatistics) -> EpisodeStatistics:
     """Return the record with every number in float64."""
-    return EpisodeRecord(*[number.double() for number in record])
+    return EpisodeStatistics(*[number.double() for number in record])
 
 
-def sharpe_score(record: EpisodeRecord, flat: float) -> Tensor:
+def sharpe_score(record: EpisodeStatistics, flat: float) -> Tensor:
     """Return the annualised Sharpe ratio S as (S + 1) / 4 in [0, 1], ``flat`` for constant returns. Shape: ()."""
     varies = record.deviation > _NO_DEVIATION
     sharpe = record.periods_per_year.sqrt() * record.mean_return / torch.where(varies, record.deviation, 1.0)
     return torch.where(varies, ((sharpe + 1.0) / 4.0).clamp(0.0, 1.0), flat)
 
 
-def faultlessness(record: EpisodeRecord, penalty: float) -> Tensor:
+def faultlessness(record: EpisodeStatistics, penalty: float) -> Tensor:
     """Return 1 less ``penalty`` for each mistake, at least 0. Shape: ()."""
     return (1.0 - penalty * record.mistakes).clamp(min=0.0)
 
 
-def activity(record: EpisodeRecord) -> Tensor:
+def activity(record: EpisodeStatistics) -> Tensor:
     """Score the trades a day over the tier's own days: too few, too many, or more is better. Shape: ()."""
     daily = record.num_trades / record.tier_days
     usual = 0.8 + (0.05 * daily).clamp(max=0.2)
     return torch.where(daily < 0.1, 0.3, torch.where(daily > 5.0, 0.4, usual))
 
 
-def gate_respect(record: EpisodeRecord) -> Tensor:
+def gate_respect(record: EpisodeStatistics) -> Tensor:
     """Return the share of the closed days without an order to buy, 1 where no day was closed. Shape: ()."""
     share = record.respected_days / record.closed_days.clamp(min=1.0)
     return torch.where(record.closed_days > 0, share, 1.0)
 
 
-def seed_single(record: EpisodeRecord) -> Tensor:
+def seed_single(record: EpisodeStatistics) -> Tensor:
     """Grade the return against buying and holding: the published grader, with a real benchmark. Shape: (), float64."""
     record = in_double(record)
     gain, benchmark = record.total_return, record.benchmark_return
@@ -127,14 +127,14 @@ def seed_single(record: EpisodeRecord) -> Tensor:
     return torch.where(gain <= 0, losing, winning).clamp(LOWEST_SEED, HIGHEST_SEED)
 
 
-def seed_portfolio(record: EpisodeRecord) -> Tensor:
+def seed_portfolio(record: EpisodeStatistics) -> Tensor:
     """Grade Sharpe ratio, mistakes and activity: the published grader of 3 and 10 symbols. Shape: (), float64."""
     record = in_double(record)
     grade = 0.6 * sharpe_score(record, flat=0.3) + 0.25 * faultlessness(record, 0.1) + 0.15 * activity(record)
     return grade.clamp(LOWEST_SEED, HIGHEST_SEED)
 
 
-def seed_full(record: EpisodeRecord) -> Tensor:
+def seed_full(record: EpisodeStatistics) -> Tensor:
     """Grade return, Sharpe ratio, closed days and risk: the published grader of 25 symbols. Shape: (), float64."""
     record = in_double(record)
     gain = ((record.total_return + 0.05) / 0.15).clamp(0.0, 1.0)
@@ -149,7 +149,7 @@ def net_return(total_return: Tensor, traded: Tensor, costs: Tensor) -> Tensor:
     return total_return - (STANDARD_COST - costs).clamp(min=0.0) * traded
 
 
-def position(record: EpisodeRecord) -> Tensor:
+def position(record: EpisodeStatistics) -> Tensor:
     """Place the return: 0 far below buy-and-hold, 0.5 at it and 1 at hindsight, all net of costs. Shape: ().
 
     Above buy-and-hold the unit is hindsight's lead over it, at least `RETURN_FLOOR`; below, `LOSS_SHARE` of that.
@@ -161,18 +161,18 @@ def position(record: EpisodeRecord) -> Tensor:
     return (0.5 + 0.5 * excess / unit).clamp(0.0, 1.0)
 
 
-def participation(record: EpisodeRecord) -> Tensor:
+def participation(record: EpisodeStatistics) -> Tensor:
     """Return exposure over hindsight's, at most 1; that counts as at least `LEAST_EXPOSURE` of the limit. Shape: ()."""
     wanted = torch.maximum(record.oracle_exposure, LEAST_EXPOSURE * record.max_exposure)
     return torch.where(record.exposure > 0, (record.exposure / wanted).clamp(max=1.0), 0.0)
 
 
-def discipline(record: EpisodeRecord) -> Tensor:
+def discipline(record: EpisodeStatistics) -> Tensor:
     """Return 1 less `RULE_BREAK_PENALTY` for each order against the rules, at least `LEAST_DISCIPLINE`. Shape: ()."""
     return (1.0 - RULE_BREAK_PENALTY * record.rule_breaks).clamp(min=LEAST_DISCIPLINE)
 
 
-def calibrated(record: EpisodeRecord) -> Tensor:
+def calibrated(record: EpisodeStatistics) -> Tensor:
     """Grade participation × position × discipline, so 0 without positions. Shape: (), float64."""
     record = in_double(record)
     return participation(record) * position(record) * discipline(record)
@@ -181,7 +181,7 @@ def calibrated(record: EpisodeRecord) -> Tensor:
 PARTS = {"participation": participation, "position": position, "discipline": discipline}
 """Factors of the grade ``calibrated``, by name."""
 
-GradeFunction = Callable[[EpisodeRecord], Tensor]
+GradeFunction = Callable[[EpisodeStatistics], Tensor]
 
 
 @dataclass(frozen=True)

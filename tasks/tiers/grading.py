@@ -10,7 +10,7 @@ from torch import Tensor
 from vecenv.kernels.orders import fill_prices
 from vecenv.market.hindsight import hindsight_tables, sleeves
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord, grade_function
+from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeStatistics, grade_function
 from vecenv.tasks.tiers.law import Tensors, TierState, affordable
 from vecenv.tasks.tiers.market import purchases_a_day
 from vecenv.tasks.tiers.reward import MISTAKES, RULE_BREAKS, picked
@@ -96,9 +96,9 @@ def benchmark(
     return state.start_value - paid + (shares * now).sum(-1), value.sum(-1)
 
 
-def episode_record(
+def episode_statistics(
     scenario: TierTrading, state: TierState, params: Tensors, shared: Tensors, reference: Tensors
-) -> EpisodeRecord:
+) -> EpisodeStatistics:
     """Return the summary statistics of an episode so far, with its ``reference`` returns, from `references`."""
     days = (state.day - state.start_day).double()
     base = state.path * scenario.tape.num_days + state.start_day
@@ -114,7 +114,7 @@ def episode_record(
     benchmark_value, benchmark_traded = benchmark(
         scenario, state, params, shared, reference["bought_on"][state.rule, base]
     )
-    return EpisodeRecord(
+    return EpisodeStatistics(
         days=days,
         tier_days=scenario.rule("days", state, params),
         total_return=state.portfolio_value / start - 1.0,
@@ -143,7 +143,7 @@ def first_grades(scenario: TierTrading) -> Tensor:
     zero = torch.zeros((), dtype=torch.float64, device=scenario.tape.device)
     grades = []
     for tier in scenario.tiers:
-        empty = EpisodeRecord(*[zero for _ in EpisodeRecord._fields])
+        empty = EpisodeStatistics(*[zero for _ in EpisodeStatistics._fields])
         record = empty._replace(tier_days=zero + tier.days, max_exposure=zero + tier.max_exposure)
         grades.append(grade_function(scenario.config.grader, tier.seed_grader)(record))
     return torch.stack(grades).to(torch.float32)

@@ -92,7 +92,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
     episode = RecordedEpisode
     scenario = TierTrading
     family = "the trading tiers"
-    unchecked = (*TapeRecording.unchecked, "curriculum.action")
+    unchecked: ClassVar[tuple[str, ...]] = (*TapeRecording.unchecked, "curriculum.action")
     columns: ClassVar[Columns] = {
         "path": lambda record, day: record.path,
         "market": lambda record, day: record.market["fingerprint"],
@@ -111,8 +111,10 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
         "_charts": candle_charts,
         "Reward by component": reward_section,
     }
-    metadata = ("versions", "task", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "path")
-    metadata += ("mistakes",)
+    metadata = (
+        *("versions", "task", "config", "curriculum", "params", "market", "seed", "env_id", "episode", "path"),
+        "mistakes",
+    )
 
     def decided(self, env: VecEnv, rows: Rows, ids: Tensor, action: Tensor) -> OrderList:
         """Return the orders of rows' actions, of any space. Shape of each: (B, M)."""

@@ -20,7 +20,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import fewer_ticks
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, PARTS, grade_function, in_double
-from vecenv.tasks.tiers.grading import episode_record, first_grades, references
+from vecenv.tasks.tiers.grading import episode_statistics, first_grades, references
 from vecenv.tasks.tiers.law import (
     Limits,
     Positions,
@@ -72,6 +72,7 @@ class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Sc
 
     name = "tiers"
     version = "1"
+    longest: int
     compile_options = MappingProxyType(
         # Sequential orders are a long chain of scalars: few loops, each value computed once, eight accounts at a time.
         {
@@ -373,7 +374,7 @@ class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Sc
     def _grades(self, names: Sequence[str], state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         # In a compiled step the references are in the market tensors.
         reference = shared if "oracle_return" in shared else self.references
-        record = episode_record(self, state, params, shared, reference)
+        record = episode_statistics(self, state, params, shared, reference)
         grades = {}
         for name in names:
             functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
@@ -384,7 +385,7 @@ class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Sc
         return grades
 
     def grade_parts(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        record = in_double(episode_record(self, state, params, shared, self.references))
+        record = in_double(episode_statistics(self, state, params, shared, self.references))
         return {name: part(record).to(torch.float32) for name, part in PARTS.items()}
 
     def info(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
 from vecenv.learn import algorithm_named, evaluation, group_objective, members, ppo
-from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
+from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.learner import Learner
 from vecenv.registry import task_of
 
@@ -56,7 +56,7 @@ ENSEMBLES: dict[str, dict[str, Any]] = {
 }
 """Settings of the members, of which there are two."""
 
-GROUPS = tuple(f"GRPO {variant}" for variant in VARIANTS)
+GROUPS = tuple(f"GRPO {variant}" for variant in group_objective.VARIANTS)
 LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents full_autonomous")
 
 

@@ -27,8 +27,9 @@ from vecenv.learn.ensemble import (
     played_observations,
     sharpe_weights,
 )
+from vecenv.learn.learner import Trained
 from vecenv.learn.policies import ActorPolicy, load_policy
-from vecenv.learn.ppo import PPO, PPOConfig, Trained
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape

@@ -22,8 +22,8 @@ from vecenv.learn.group_episodes import (
     step_anchors,
     step_credit,
 )
-from vecenv.learn.group_objective import GroupObjective, group_losses
-from vecenv.learn.grpo import GRPO, EpisodeReward, GRPOConfig
+from vecenv.learn.group_objective import EpisodeReward, GroupObjective, group_losses
+from vecenv.learn.grpo import GRPO, GRPOConfig
 
 RETURN = EpisodeReward(grade=0.0, total_return=1.0)
 SMALL = GRPOConfig(total_frames=4 * HORIZON * 16, epochs=2, minibatches=2, hidden=(8, 8), reward=RETURN)

@@ -17,7 +17,8 @@ from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy
 from vecenv.learn.ensemble import Combination
 from vecenv.learn.exact import Exact, ExactConfig
-from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GRPOConfig
+from vecenv.learn.group_objective import VARIANTS, EpisodeReward
+from vecenv.learn.grpo import GRPOConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
@@ -302,6 +303,9 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     for name in ("own", "ppo"):
         with pytest.raises(ValueError, match=f"there is an algorithm '{name}' already"):
             vecenv.register_algorithm(replace(own, name=name, summary="another"))
+    assert all(learn.algorithm_of(record.config()) is record for record in records)
+    with pytest.raises(ValueError, match="RunConfig are the settings of no algorithm; there are ppo"):
+        learn.algorithm_of(RunConfig())
     with pytest.raises(ValueError, match=r"unknown algorithm 'reinforce'; there are ppo, cppo, .*, own"):
         vecenv.algorithm_named("reinforce")
     installed = metadata.EntryPoint("theirs", "vecenv.learn.a2c:ALGORITHM", learn.GROUP)

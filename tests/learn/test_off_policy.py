@@ -13,11 +13,12 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 from tests.learn.small_tasks import GAMMA, PLACES, SMALL_DQN, VARIANTS, chain_env, chain_values, planted_env, same
 from tests.learn.tails_task import tails_env
 from vecenv import FusedCollector, VecEnv
-from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, dqn_losses, train
+from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, dqn_losses
+from vecenv.learn.learner import train
 from vecenv.learn.off_policy import OffPolicyLearner, critic_losses
 from vecenv.learn.policies import ActorPolicy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.runs import run
+from vecenv.learn.runs import CHECKPOINT, run
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import DDPG, TD3, DDPGConfig, TD3Config
 from vecenv.registry import task_named

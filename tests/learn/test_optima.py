@@ -10,9 +10,11 @@ from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_re
 from vecenv import FusedCollector
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig
+from vecenv.learn.group_objective import VARIANTS, EpisodeReward
+from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.learner import train
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import DDPG, TD3, DDPGConfig, TD3Config

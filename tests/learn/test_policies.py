@@ -19,8 +19,9 @@ from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.learner import train
 from vecenv.learn.policies import ActorPolicy, check_same_network, load_policy, start_from
-from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.returns import RunningMoments
 from vecenv.learn.runs import CHECKPOINT, load_run, run
 from vecenv.learn.validation import METRICS, ValidatedEnsemble, ValidatedLearner, Validation

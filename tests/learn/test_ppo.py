@@ -14,9 +14,11 @@ from tests.small_env import make_env, same_bits, small_tape
 from vecenv import VecEnv
 from vecenv.learn.a2c import a2c_losses
 from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig
+from vecenv.learn.learner import train
 from vecenv.learn.members import ensemble_of, means_of_members, member_metric, metrics_of_member, row_seeds
-from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
-from vecenv.learn.runs import update_seed
+from vecenv.learn.policies import load_policy
+from vecenv.learn.ppo import PPO, PPOConfig, ppo_losses
+from vecenv.learn.runs import CHECKPOINT, update_seed
 
 
 def test_losses_by_hand() -> None:

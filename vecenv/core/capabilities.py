@@ -135,13 +135,12 @@ class MultiAgent(Donating):
 
 
 class RiskAware(ABC):
-    """What is held over a step has a risk, by which learners can weigh rewards (`vecenv.learn.cppo`).
+    """What is held over a step has a risk, by which learners can weigh rewards (`vecenv.learn.cppo`)."""
 
-    Attributes:
-        has_risk_level: whether learners may: not where the rewards are weighed already.
-    """
-
-    has_risk_level: bool = True
+    @property
+    def has_risk_level(self) -> bool:
+        """Whether learners may weigh rewards by it: not where they are weighed already."""
+        return True
 
     @abstractmethod
     def risk_level(self, state: Any, next_state: Any, params: Tensors, shared: Tensors) -> Tensor:  # noqa: ANN401

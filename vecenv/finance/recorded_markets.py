@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ class TapeRecording(Recording[Step, Episode]):
 
     step_name = "day"
     # The market's origin, the package's version, and the action space: texts are parsed in any.
-    unchecked = ("market.origin", "market.source", "versions.vecenv", "config.action")
+    unchecked: ClassVar[tuple[str, ...]] = ("market.origin", "market.source", "versions.vecenv", "config.action")
 
     def market(self, env: VecEnv, origin: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata of the market with what reproduces it."""

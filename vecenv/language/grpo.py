@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -81,7 +81,6 @@ class LanguageGRPO:
     ) -> None:
         self.model, self.chat, self.config, self.group_size = model, chat, config, group_size
         self.groups: TensorGroups | ConversationGroups
-        self.env: VecEnv | ConversationGroups
         if isinstance(env, VecEnv):
             self.days = _checked_days(env)
             self.rows = env.num_envs if config.groups is None else config.groups * group_size
@@ -91,13 +90,15 @@ class LanguageGRPO:
             check_whole_worlds(env, group_size)
         else:
             self.rows = env.num_rows
-            self.env = self.groups = ConversationGroups(env, config, model.device)
+            self.groups = ConversationGroups(env, config, model.device)
+            # It has what checkpoints and runs need of an environment.
+            self.env = cast("VecEnv", self.groups)
             self.days = self.groups.longest
             check_groups(self.rows, group_size, config)
-        env = self.env
-        if self.rows > env.num_envs:
-            raise ValueError(f"the model cannot play {config.groups} of {env.num_envs // group_size} groups")
-        if (self.rows < env.num_envs) != (others is not None):
+        rows = self.env.num_envs
+        if self.rows > rows:
+            raise ValueError(f"the model cannot play {config.groups} of {rows // group_size} groups")
+        if (self.rows < rows) != (others is not None):
             raise ValueError("an agent for the other groups is needed exactly if the model does not play all groups")
         longest = longest_context(model)
         if longest is not None and config.context_tokens > longest:
@@ -109,7 +110,7 @@ class LanguageGRPO:
         self.batch_size = self.days * self.rows
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
-        self.first_seed, self.rollouts = int(env.seed_tensor), 0
+        self.first_seed, self.rollouts = int(self.env.seed_tensor), 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state, on the CPU: a GPU need not hold model and optimiser twice."""

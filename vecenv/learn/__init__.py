@@ -94,6 +94,17 @@ def algorithm_names() -> list[str]:
     return [*_announced(), *_registered]
 
 
+def algorithm_of(config: object) -> Algorithm:
+    """Return the algorithm whose settings are given; ValueError if there is none."""
+    for name in algorithm_names():
+        algorithm = algorithm_named(name)
+        if type(algorithm.config()) is type(config):
+            return algorithm
+    raise ValueError(
+        f"{type(config).__name__} are the settings of no algorithm; there are {', '.join(algorithm_names())}"
+    )
+
+
 def algorithm_named(algorithm: str | Algorithm) -> Algorithm:
     """Return the record of an algorithm, given the record or its name; ValueError of an unknown one."""
     if isinstance(algorithm, Algorithm):

@@ -7,19 +7,14 @@ and is faster: 1.4 instead of 2.5 ms for 1,280 rows (D = 61, K = 10, two 64 x 64
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
-from vecenv.learn.learner import Trained
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
-from vecenv.learn.runs import Metrics, run
 from vecenv.system.settings import Count, Positive, Share
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
@@ -58,11 +53,8 @@ def a2c_losses(log_prob: Tensor, entropy: Tensor, value: Tensor, advantage: Tens
     return Losses(policy=-(log_prob * advantage).mean(), value=(value - target).square().mean(), entropy=entropy.mean())
 
 
-__all__ = ["A2C", "LOSS_METRICS", "A2CConfig", "Trained", "a2c_losses", "train"]
-
-
 class A2C(OnPolicyLearner[A2CConfig]):
-    """A2C learner; `train` runs it. Actions, heads, policies and errors are those of `OnPolicyLearner`."""
+    """A2C learner. Actions, heads, policies and errors are those of `OnPolicyLearner`."""
 
     loss_metrics = LOSS_METRICS
 
@@ -82,19 +74,6 @@ class A2C(OnPolicyLearner[A2CConfig]):
         losses = a2c_losses(log_prob, entropy, network.value(critic, observation), advantage, target)
         loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
         return loss, torch.stack(losses).detach()
-
-
-def train(
-    env: VecEnv,
-    config: A2CConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[A2C]:
-    """Train A2C; for the arguments see `vecenv.learn.runs.run`."""
-    learner = A2C(env, config or A2CConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

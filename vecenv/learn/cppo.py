@@ -27,9 +27,8 @@ moves. The penalty is converted to scaled rewards, the unit of advantages and va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -40,10 +39,9 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
 from vecenv.learn import Algorithm
-from vecenv.learn.learner import Trained
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.returns import ALONE, Reduction, discounted_sums
-from vecenv.learn.runs import Metrics, run
+from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Fraction, NotNegative, Positive
 
 CVAR_METRICS = ("trajectory_return", "cvar_nu", "cvar_lambda", "penalised_fraction", "capped_fraction")
@@ -145,9 +143,6 @@ def risk_weighed(reward: Tensor, level: Tensor) -> Tensor:
     return torch.where(reward > 0, reward / level, reward * level)
 
 
-__all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "train"]
-
-
 def check_risk_levels(env: VecEnv) -> None:
     """Raise ValueError unless a rollout's risk levels can be had.
 
@@ -178,7 +173,7 @@ def risk_levels(collector: FusedCollector) -> Tensor:
 
 
 class CPPO(PPO):
-    """CVaR-PPO learner; `train` runs it. Several members have a threshold and a multiplier each.
+    """CVaR-PPO learner. Several members have a threshold and a multiplier each.
 
     Raises:
         ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
@@ -242,19 +237,6 @@ class CPPO(PPO):
         mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape), self.reduction)
         self.told = torch.stack([mean, self.nu, self.multiplier, *shares], -1)
         return advantages - penalty.amount
-
-
-def train(
-    env: VecEnv,
-    config: CPPOConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[CPPO]:
-    """Train CVaR-PPO; for the arguments see `vecenv.learn.runs.run`."""
-    learner = CPPO(env, config or CPPOConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

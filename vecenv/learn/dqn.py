@@ -11,9 +11,7 @@ faster: 0.7 instead of 2.3 ms for 1,024 rows (D = 15, K = 3, 64 x 64 networks, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -25,12 +23,10 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, EpisodeStream, step_bits
 from vecenv.learn import Algorithm
 from vecenv.learn.heads import FORBIDDEN
-from vecenv.learn.learner import Trained
 from vecenv.learn.networks import Network
 from vecenv.learn.off_policy import OffPolicyConfig, OffPolicyLearner
-from vecenv.learn.policies import load_policy
 from vecenv.learn.returns import bootstrapped
-from vecenv.learn.runs import CHECKPOINT, Metrics, run
+from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Share
 
 LOSS_METRICS = ("td_loss", "td_error", "mean_value", "mean_target")
@@ -104,9 +100,6 @@ def dqn_losses(values: Tensor, action: Tensor, target: Tensor) -> Losses:
     )
 
 
-__all__ = ["CHECKPOINT", "DQN", "LOSS_METRICS", "DQNConfig", "EpsilonGreedyPolicy", "Trained", "load_policy", "train"]
-
-
 def check_one_choice(spec: TensorSpec, task: str) -> None:
     """Raise ValueError unless an action is a single choice, whose values can be learned."""
     if not isinstance(spec, Categorical) or isinstance(spec, MultiCategorical) or spec.shape.numel() != 1:
@@ -144,7 +137,7 @@ class EpsilonGreedyPolicy:
 
 
 class DQN(OffPolicyLearner[DQNConfig]):
-    """DQN learner; `train` runs it. Its policy, as trained or loaded, takes the choice of the largest value.
+    """DQN learner. Its policy, as trained or loaded, takes the choice of the largest value.
 
     Raises:
         ValueError: an action is not a single choice, or as `OffPolicyLearner`.
@@ -199,19 +192,6 @@ class DQN(OffPolicyLearner[DQNConfig]):
         targets = one_step_targets(reward, terminated, following, judged, network.mask(next_observation), config.gamma)
         losses = dqn_losses(self.values(parameters, observation), action, targets)
         return losses.loss, torch.stack(losses).detach()
-
-
-def train(
-    env: VecEnv,
-    config: DQNConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[DQN]:
-    """Train DQN; for the arguments see `vecenv.learn.runs.run`."""
-    learner = DQN(env, config or DQNConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -12,9 +12,7 @@ the mean reward, or of the mean over the worst windows (CVaR; Rockafellar and Ur
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -28,9 +26,9 @@ from vecenv.core.rows import Rows, leaves, owned, with_leaves
 from vecenv.learn import Algorithm
 from vecenv.learn.domain import rollout_metrics
 from vecenv.learn.heads import clamp_inward
-from vecenv.learn.learner import Learner, Trained
+from vecenv.learn.learner import Learner
 from vecenv.learn.networks import NetworkConfig
-from vecenv.learn.runs import Metrics, checked_losses, run
+from vecenv.learn.runs import Metrics, checked_losses
 from vecenv.system.settings import Count, PositiveShare
 
 
@@ -59,7 +57,7 @@ class Window(NamedTuple):
 
 
 class Exact(Learner[ExactConfig]):
-    """Learner by the exact gradient; `train` runs it. `vecenv.registry.Task.smooth` returns the config that it needs.
+    """Learner by the exact gradient. `vecenv.registry.Task.smooth` returns the config that it needs.
 
     Raises:
         ValueError: the task is not smooth.
@@ -154,19 +152,6 @@ class Exact(Learner[ExactConfig]):
         self.add_observations(self.window.observation)
         # Its rows are many, and the next ones take their place.
         del self.window
-
-
-def train(
-    env: VecEnv,
-    config: ExactConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[Exact]:
-    """Train by the exact gradient; for the arguments see `vecenv.learn.runs.run`."""
-    learner = Exact(env, config or ExactConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -12,8 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.learn.learner import LearnerConfig
-from vecenv.learn.runs import Frames, RunConfig
+from vecenv.learn.runs import RunConfig
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, Share, When
 
 Ratio = Literal["token", "sequence"]
@@ -190,11 +189,3 @@ class GroupConfig(RunConfig):
         rules = VARIANTS[self.variant]
         bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
         return rules._replace(objective=replace(rules.objective, **bounds))
-
-
-@dataclass(frozen=True)
-class GRPOConfig(GroupConfig, LearnerConfig):
-    """Settings of GRPO for tensor policies."""
-
-    total_frames: Frames = 2_500_000
-    """Total environment steps over all sub-environments; rounded up to whole rollouts."""

@@ -7,8 +7,8 @@ objective that is also used for language models (`vecenv.learn.group_objective`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,11 +17,17 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, refilled, rollout_seed, step_credit
-from vecenv.learn.group_objective import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig, group_losses
-from vecenv.learn.learner import Learner, Trained
-from vecenv.learn.runs import Metrics, run
+from vecenv.learn.group_objective import GroupConfig, group_losses
+from vecenv.learn.learner import Learner, LearnerConfig
+from vecenv.learn.runs import Frames, Metrics
 
-__all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
+
+@dataclass(frozen=True)
+class GRPOConfig(GroupConfig, LearnerConfig):
+    """Settings of GRPO for tensor policies."""
+
+    total_frames: Frames = 2_500_000
+    """Total environment steps over all sub-environments; rounded up to whole rollouts."""
 
 
 def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
@@ -53,7 +59,7 @@ def check_same_rules(env: VecEnv) -> int:
 
 
 class GRPO(Learner[GRPOConfig]):
-    """GRPO learner; `train` runs it. Every rollout resets all rows of ``env``; ``group_size`` divides their number.
+    """GRPO learner. Every rollout resets all rows of ``env``; ``group_size`` divides their number.
 
     Raises:
         ValueError: the rows do not split into whole groups or equal minibatches, groups divide worlds, parameters
@@ -172,20 +178,6 @@ class GRPO(Learner[GRPOConfig]):
         loss = losses.policy + config.kl_coef * losses.reference_kl - config.entropy_coef * entropy
         metrics = (losses.policy, entropy, losses.reference_kl, losses.approx_kl, losses.clip_fraction)
         return loss, torch.stack(metrics).detach()
-
-
-def train(
-    env: VecEnv,
-    group_size: int,
-    config: GRPOConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[GRPO]:
-    """Train GRPO; for the arguments see `vecenv.learn.runs.run`."""
-    learner = GRPO(env, config or GRPOConfig(), group_size)
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -8,9 +8,7 @@ networks, one CPU core).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -19,10 +17,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.heads import GaussianHead
-from vecenv.learn.learner import Trained
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
-from vecenv.learn.policies import load_policy
-from vecenv.learn.runs import CHECKPOINT, Metrics, run
 from vecenv.system.settings import NotNegative, Positive
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "benchmark_kl")
@@ -76,21 +71,8 @@ def ppo_losses(
     )
 
 
-__all__ = [
-    "ALGORITHM",
-    "CHECKPOINT",
-    "LOSS_METRICS",
-    "PPO",
-    "PPOConfig",
-    "Trained",
-    "load_policy",
-    "ppo_losses",
-    "train",
-]
-
-
 class PPO(OnPolicyLearner[PPOConfig]):
-    """PPO learner of an environment, whose rows advance; `train` runs it.
+    """PPO learner of an environment, whose rows advance.
 
     Raises:
         ValueError: the batch cannot be split into equal minibatches, ``benchmark_kl`` is given without a Gaussian head,
@@ -133,19 +115,6 @@ class PPO(OnPolicyLearner[PPOConfig]):
             divergence = network.head.divergence_from_centre(outputs, own).mean()
             loss = loss + config.benchmark_kl * divergence
         return loss, torch.stack([*losses, divergence]).detach()
-
-
-def train(
-    env: VecEnv,
-    config: PPOConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[PPO]:
-    """Train PPO; for the arguments see `vecenv.learn.runs.run`."""
-    learner = PPO(env, config or PPOConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -9,9 +9,7 @@ in half widths of their bounds, so the target of the entropy does not depend on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -20,10 +18,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.heads import Bounds, TanhNormalHead
-from vecenv.learn.learner import Trained
 from vecenv.learn.off_policy import ActionCritics, ContinuousConfig, OffPolicyLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
-from vecenv.learn.runs import Metrics, run
+from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target", "entropy", "temperature")
@@ -45,7 +42,7 @@ class SACConfig(ContinuousConfig):
 
 
 class SAC(OffPolicyLearner[SACConfig]):
-    """SAC learner; `train` runs it. Its policy takes the squashed means.
+    """SAC learner. Its policy takes the squashed means.
 
     ``critic`` are the parameters of both critics, then the logarithm of the temperature.
 
@@ -116,19 +113,6 @@ class SAC(OffPolicyLearner[SACConfig]):
         lacking = self.config.target_entropy * self.bounds.size + log_prob.detach().mean()
         loss = policy_loss + losses.loss - log_temperature * lacking
         return loss, torch.stack([policy_loss, *losses, -log_prob.mean(), temperature]).detach()
-
-
-def train(
-    env: VecEnv,
-    config: SACConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[SAC]:
-    """Train SAC; for the arguments see `vecenv.learn.runs.run`."""
-    learner = SAC(env, config or SACConfig())
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -13,10 +13,9 @@ networks, one CPU core).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -24,10 +23,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.heads import Bounds, clamp_inward
-from vecenv.learn.learner import Trained
 from vecenv.learn.off_policy import ActionCritics, ContinuousConfig, OffPolicyLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
-from vecenv.learn.runs import Metrics, run
+from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Count, NotNegative, Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
@@ -130,7 +128,7 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
 
 
 class TD3(DDPG):
-    """TD3 learner; `train` runs it. Actor, policy and errors are those of `DDPG`."""
+    """TD3 learner. Actor, policy and errors are those of `DDPG`."""
 
     config: TD3Config
     num_critics = 2
@@ -146,20 +144,6 @@ class TD3(DDPG):
         moves = number % self.config.policy_every == 0
         for parameter, gradient in zip(self.actor, self.gradients, strict=False):
             parameter.grad = gradient if moves else None
-
-
-def train(
-    env: VecEnv,
-    config: DDPGConfig | None = None,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[DDPG]:
-    """Train TD3, or DDPG by its settings; for the arguments see `vecenv.learn.runs.run`."""
-    config = config or TD3Config()
-    learner = TD3(env, config) if isinstance(config, TD3Config) else DDPG(env, config)
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
 
 
 ALGORITHM = Algorithm(

@@ -126,10 +126,10 @@ def _check_words(world: Interaction) -> None:
     """Messages that are said to be valid are, and whatever is invalid is told so."""
     dialogue, draw = Dialogue(world, RULES), Random(4)
     known = {*world.examples(), *(world.random_answer(draw) for _ in range(6))} - {""}
-    for said in sorted(known):
+    for answer in sorted(known):
         _begun(dialogue, EPISODES)
-        (turn,) = dialogue.answer([0], [said])
-        require(turn.valid, f"{said!r} of examples or random_answer is invalid: {turn.fault}")
+        (turn,) = dialogue.answer([0], [answer])
+        require(turn.valid, f"{answer!r} of examples or random_answer is invalid: {turn.fault}")
     faults = []
     for said in MALFORMED:
         _begun(dialogue, EPISODES)

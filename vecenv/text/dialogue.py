@@ -124,8 +124,9 @@ class Dialogue:
         return heard
 
     def _call(self, message: object) -> ToolCall | None:
-        asked = self.tools is not None and isinstance(message, str)
-        return read_call(message, self.rules.tool_form) if asked else None
+        if self.tools is None or not isinstance(message, str):
+            return None
+        return read_call(message, self.rules.tool_form)
 
     def _answer(self, message: object, fault: str) -> Answer:
         if not isinstance(message, str):

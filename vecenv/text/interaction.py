@@ -29,7 +29,7 @@ class Episode(NamedTuple):
     """Name of an episode: equal names are equal episodes, in any row. A seed in [0, 2^63), an index in [0, 2^32)."""
 
     seed: int
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the method of tuples
 
 
 class Turn(NamedTuple):

@@ -217,7 +217,7 @@ class Recording(ABC, Generic[Step, Episode]):
             row: dict[str, Any] = {}
             for name, function in self.columns.items():
                 own = number if name == self.step_name else getattr(step, name, None)
-                value = own if function is None else function(record, step)
+                value: Any = own if function is None else function(record, step)
                 by_key = isinstance(value, Mapping)
                 row |= {f"{name}/{key}": part for key, part in value.items()} if by_key else {name: value}
             rows.append(row)

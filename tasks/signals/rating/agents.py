@@ -23,7 +23,7 @@ from vecenv.learn.agents import Agent, Random
 from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
-from vecenv.tasks.signals.news_market import NewsLaw, known_of_signs
+from vecenv.tasks.signals.news_market import NewsLaw, forward_filter
 from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
 from vecenv.tasks.signals.rating.law import daily_returns
 from vecenv.tasks.signals.rating.scenario import NewsSignals
@@ -89,7 +89,7 @@ class Lexicon(Table):
         return torch.where(panels.text >= 0, signal[panels.text.clamp(min=0)], 0)
 
 
-def told_by(panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
+def headline_signs(panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
     """Return tone and risk of the headlines, -1, 0 or 1, and where there is one. Shape of each: (P, T, K).
 
     Raises ValueError if the texts are not those of the market of synthetic news.
@@ -103,7 +103,7 @@ def told_by(panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
 
 def filtered_belief(law: NewsLaw, returns: Tensor, panels: Panels) -> Tensor:
     """Return the belief, in [-1, 1], at each close, given all returns and headlines up to it. Shape: (P, T, K)."""
-    return _belief(known_of_signs(law, returns, *told_by(panels)))
+    return _belief(forward_filter(law, returns, *headline_signs(panels)))
 
 
 def read_belief(law: NewsLaw, returns: Tensor, panels: Panels, recent_days: int) -> Tensor:
@@ -112,7 +112,7 @@ def read_belief(law: NewsLaw, returns: Tensor, panels: Panels, recent_days: int)
     Before them nothing is known: either sign is as likely, as always without news. The forward filter runs over the
     shown days, with news on the last alone. It is 0 on the first ``recent_days`` days, on which no episode starts.
     """
-    tone, risk, there = told_by(panels)
+    tone, risk, there = headline_signs(panels)
     belief, width = torch.zeros_like(returns), recent_days + 1
     windows = returns.unfold(1, width, 1).movedim(-1, 2).flatten(0, 1)
 
@@ -121,7 +121,7 @@ def read_belief(law: NewsLaw, returns: Tensor, panels: Panels, recent_days: int)
         last = values[:, width - 1 :].flatten(0, 1).unsqueeze(1)
         return torch.cat([torch.zeros_like(last).expand(-1, width - 1, -1), last], dim=1)
 
-    known = known_of_signs(law, windows, on_last(tone), on_last(risk), on_last(there))[:, -1]
+    known = forward_filter(law, windows, on_last(tone), on_last(risk), on_last(there))[:, -1]
     belief[:, width - 1 :] = _belief(known).unflatten(0, (len(returns), -1))
     return belief
 

@@ -102,7 +102,10 @@ def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys):
         ("train --folder tilts", ["already holds a run", "--resume tilts"]),
         ("train --env.comission 0.1", ["--env.comission", "--env.commission"]),
         ("train --json nowhere/result.json", ["nowhere/result.json: there is no folder nowhere"]),
-        ("evaluate --checkpoint tilts --env.action weights", ["error: tilts/checkpoint.pt: the checkpoint was trained on act"]),
+        (
+            "evaluate --checkpoint tilts --env.action weights",
+            ["error: tilts/checkpoint.pt: the checkpoint was trained on act"],
+        ),
         ("sft --data nowhere.jsonl", ["vecenv sft: error: ", "nowhere.jsonl"]),
         ("data convert market.parquet market.xls", ["market.xls", ".parquet"]),
         ("replay nofile.jsonl", ["vecenv replay: error: ", "nofile.jsonl"]),

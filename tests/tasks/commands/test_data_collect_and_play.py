@@ -231,7 +231,11 @@ def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
 def test_a_person_may_leave_and_is_told_of_what_is_refused(play, tmp_path):
     for lines in (["HOLD"], ["HOLD", "", "Q"]):
         code, out, err = play(lines, f"{ON_BARS} --record {tmp_path / 'left.jsonl'}")
-        assert (code, err) == (0, "Making the market random_walk …\n") and "Left after 1 days" in out and "buy_and_hold" in out
+        assert (
+            (code, err) == (0, "Making the market random_walk …\n")
+            and "Left after 1 days" in out
+            and "buy_and_hold" in out
+        )
         (episode,) = read_jsonl(tmp_path / "left.jsonl")
         assert not episode.finished and len(episode.days) == 1
         (tmp_path / "left.jsonl").unlink()

@@ -176,8 +176,8 @@ def test_the_agent_that_knows_all_books_earns_most(action, latency):
 
 def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
     task = task_named("crypto_lob")
-    config = task.domain.parted(CryptoLobConfig(synthetic_hours=0.5, episode_steps=50, embargo=10.0), "test")
-    assert not config.random_start and task.domain.parted(CryptoLobConfig(), "train").random_start
+    config = task.domain.part(CryptoLobConfig(synthetic_hours=0.5, episode_steps=50, embargo=10.0), "test")
+    assert not config.random_start and task.domain.part(CryptoLobConfig(), "train").random_start
     env = vecenv.make("crypto_lob", 12, compile=False, config=config)
     starts = env.state.start_row
     assert starts.unique().tolist() == list(range(1_350, 1_750, 50)) and starts[0] == starts[8]

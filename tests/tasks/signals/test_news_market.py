@@ -8,7 +8,7 @@ import torch
 
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
-from vecenv.tasks.signals.news_market import NewsLaw, growth_weights, known_of_signs, news_bars
+from vecenv.tasks.signals.news_market import NewsLaw, forward_filter, growth_weights, news_bars
 
 LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
 
@@ -54,7 +54,7 @@ def test_the_filter_is_the_posterior_by_enumeration():
     returns, tone = rng.normal(0, 0.02, 5), rng.integers(-1, 2, 5)
     risk, there = rng.integers(-1, 2, 5), np.array([True, False, True, True, False])
     seen = (torch.tensor(part)[None, :, None] for part in (returns, tone, risk, there))
-    known = known_of_signs(LAW, *seen)
+    known = forward_filter(LAW, *seen)
     states = list(product((-1, 1), repeat=2))
 
     def chance_of_news(value, sign):

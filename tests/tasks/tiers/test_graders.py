@@ -31,14 +31,14 @@ from vecenv.tasks.tiers.agents import AGENTS, orders_for, rule_column, shares_fo
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import (
     GRADERS,
-    EpisodeRecord,
+    EpisodeStatistics,
     calibrated,
     grade_function,
     seed_full,
     seed_portfolio,
     seed_single,
 )
-from vecenv.tasks.tiers.grading import episode_record
+from vecenv.tasks.tiers.grading import episode_statistics
 from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 # An ordinary episode, half invested for 20 days and ahead of buy-and-hold, and the bounds of what is drawn.
@@ -66,12 +66,12 @@ FIELDS = {
 }
 
 
-def record(**changes: float) -> EpisodeRecord:
+def record(**changes: float) -> EpisodeStatistics:
     numbers = {name: usual for name, (usual, _, _) in FIELDS.items()} | changes
-    return EpisodeRecord(**{name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()})
+    return EpisodeStatistics(**{name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()})
 
 
-def drawn(count: int) -> EpisodeRecord:
+def drawn(count: int) -> EpisodeStatistics:
     """Draw episodes, some of which have only zeros where they may."""
     rng, numbers = np.random.default_rng(0), {}
     for name, (_, low, high) in FIELDS.items():
@@ -80,7 +80,7 @@ def drawn(count: int) -> EpisodeRecord:
         if name in ("deviation", "exposure", "closed_days", "mistakes", "rule_breaks", "num_trades"):
             numbers[name] = np.where(rng.random(count) < 0.2, 0, numbers[name])
     numbers["respected_days"] = np.minimum(numbers["respected_days"], numbers["closed_days"])
-    return EpisodeRecord(**{name: torch.from_numpy(column) for name, column in numbers.items()})
+    return EpisodeStatistics(**{name: torch.from_numpy(column) for name, column in numbers.items()})
 
 
 def bounded(x: float) -> float:
@@ -254,7 +254,8 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     for elapsed in range(DAYS + 1):
         state = env.state
         record = env.engine.bound()._vmap(
-            lambda state, params, market: episode_record(scenario, state, params, market, scenario.references), state
+            lambda state, params, market: episode_statistics(scenario, state, params, market, scenario.references),
+            state,
         )
         for row, (path, start) in enumerate(zip(state.path.tolist(), state.start_day.tolist(), strict=True)):
             first = values[0][row]

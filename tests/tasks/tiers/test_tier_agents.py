@@ -12,12 +12,13 @@ from tests.tasks.tiers.blind_agents import BLIND_AGENTS, FixedSymbol
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError
+from vecenv.learn.learner import train
 from vecenv.learn.policies import load_policy
-from vecenv.learn.ppo import PPOConfig, train
+from vecenv.learn.ppo import PPOConfig
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
-from vecenv.tasks.tiers.grading import benchmark, episode_record
+from vecenv.tasks.tiers.grading import benchmark, episode_statistics
 from vecenv.tasks.tiers.law import Kind
 from vecenv.tasks.tiers.reward import COMPONENTS, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
@@ -122,7 +123,7 @@ def test_buy_and_hold_follows_the_benchmark_and_each_tier_is_graded_by_its_own_f
     # Most are exact: purchases are cut only where earlier ones have filled the limit.
     assert float((state.portfolio_value[rows] == value).double().mean()) > 0.5
     records = in_rows(
-        lambda state, params, market: episode_record(scenario, state, params, market, scenario.references), state
+        lambda state, params, market: episode_statistics(scenario, state, params, market, scenario.references), state
     )
     for grader in GRADERS:
         for number, tier in enumerate(TIERS.values()):

@@ -17,7 +17,7 @@ class Opening(NamedTuple):
 
     row: int
     seed: int
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the method of tuples
 
 
 class Message(NamedTuple):

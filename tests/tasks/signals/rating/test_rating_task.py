@@ -15,7 +15,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.learn.evaluation import evaluate, play
 from vecenv.registry import task_named
-from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, read_belief, sized_signal, told_by
+from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, headline_signs, read_belief, sized_signal
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.information import information
 from vecenv.tasks.signals.rating.law import daily_returns, mean_ranks, rank_correlation
@@ -170,7 +170,7 @@ def test_a_belief_is_the_accuracy_of_a_headline_and_a_filter_has_earlier_ones_to
     """P(up | good) = (a + (1 - a) / 3) / (a + 2 (1 - a) / 3); neutral and missing news tell nothing."""
     tape = news_tape(3, 40, **LAW)
     returns = daily_returns(tape.price_ticks().double(), tape.tradable)
-    belief, (tone, _, there) = read_belief(tape.law, returns, tape.panels, 0), told_by(tape.panels)
+    belief, (tone, _, there) = read_belief(tape.law, returns, tape.panels, 0), headline_signs(tape.panels)
     certain = LAW["accuracy"] / (LAW["accuracy"] + 2 * (1 - LAW["accuracy"]) / 3)
     assert torch.allclose(belief, torch.where(there, tone, 0).double() * certain, atol=1e-12)
     # With the headline of a day alone a filter is a reader of the returns up to it.
@@ -179,7 +179,7 @@ def test_a_belief_is_the_accuracy_of_a_headline_and_a_filter_has_earlier_ones_to
     assert torch.allclose(filtered_belief(tape.law, returns, alone)[:, 4], last, atol=1e-12)
     assert not torch.allclose(filtered_belief(tape.law, returns, tape.panels)[:, 4], last)
     with pytest.raises(ValueError, match="synthetic headlines alone"):
-        told_by(replace(tape.panels, texts=("other",)))
+        headline_signs(replace(tape.panels, texts=("other",)))
 
 
 def test_agents_stand_in_the_order_of_what_they_know_and_shares_are_of_the_attainable():
