@@ -19,7 +19,7 @@ from vecenv.system.files import file_state
 from vecenv.tasks.crypto_lob.clock import clocked, moment
 from vecenv.tasks.crypto_lob.config import SYNTHETIC, BookOptions, BookSource
 from vecenv.tasks.crypto_lob.factors.table import factor_table
-from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
+from vecenv.tasks.crypto_lob.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots, is_contest_table
 from vecenv.tasks.crypto_lob.sources.lobster import is_lobster_file, lobster_snapshots, messages_of
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import read_table, snapshots_of_table

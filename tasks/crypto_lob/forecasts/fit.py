@@ -17,8 +17,9 @@ from vecenv.core.checks import check_memory
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings
 from vecenv.tasks.crypto_lob.factors.table import FACTORS
+from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 from vecenv.tasks.crypto_lob.forecasts.linear import Regression, chosen_ridge, deviations, least_squares
-from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, Fold
+from vecenv.tasks.crypto_lob.forecasts.moves import Fold
 from vecenv.tasks.crypto_lob.forecasts.network import CONTEXT, ForecastNetwork, Kind
 
 FORMAT = "vecenv-book-forecasts"

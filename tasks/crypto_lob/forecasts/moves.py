@@ -11,9 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
-
-HORIZONS = (10, 20, 40, 60, 100, 160, 250, 400)
-"""Seconds of the horizons."""
+from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 
 LEAST_OPEN = 0.75
 """Share of the rows of a horizon that must be no holes."""
@@ -42,10 +40,6 @@ def _sums_after(values: np.ndarray, rows: int) -> np.ndarray:
     """Return the sum of the ``rows`` values after each row that has them. Shape: (T - rows,)."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return total[rows + 1 :] - total[1 : len(values) - rows + 1]
-
-
-FORECAST_NAMES = tuple(f"forecast_{seconds}" for seconds in HORIZONS)
-"""Names of forecasts, which are factors."""
 
 
 @dataclass(frozen=True)

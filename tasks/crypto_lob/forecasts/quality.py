@@ -12,7 +12,7 @@ from rich.table import Table
 
 from vecenv.learn.figures import COLOURS, empty_figure
 from vecenv.learn.intervals import Interval, bootstrap_of_sums, correlation_of_sums
-from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
+from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

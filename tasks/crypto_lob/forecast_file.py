@@ -13,7 +13,12 @@ import numpy as np
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
 from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
-from vecenv.tasks.crypto_lob.forecasts.moves import FORECAST_NAMES
+
+HORIZONS = (10, 20, 40, 60, 100, 160, 250, 400)
+"""Seconds of the horizons."""
+
+FORECAST_NAMES = tuple(f"forecast_{seconds}" for seconds in HORIZONS)
+"""Names of forecasts, which are factors."""
 
 TIME, MID, SEEN = "ts_ms", "mid", "models_seen_until_ms"
 """Columns beside the forecasts: of the row, of its best prices, and of the latest price that its models were fitted
