@@ -60,9 +60,10 @@ def test_compiled_rollouts_are_the_eager_ones():
 
 @pytest.mark.assembly
 def test_ppo_learns_it():
-    env = game(128)
-    config = ppo.PPOConfig(num_steps=20, total_frames=20 * 128 * 30, learning_rate=2e-3, gamma=0.9, anneal=False)
-    trained = ppo.train(env, config)
+    config = ppo.PPOConfig(
+        num_steps=20, total_frames=20 * 64 * 14, learning_rate=3e-3, gamma=0.9, anneal=False, hidden=(32,), epochs=4
+    )
+    trained = ppo.train(game(64), config)
     assert isinstance(trained.learner.network, PlanesNetwork)
     records = evaluate(game(256, 7), {"trained": PolicyAgent(trained.policy()), "random": Random()}, seed=9).records
     eaten = {name: float(record.outcomes["eaten"].double().mean()) for name, record in records.items()}
