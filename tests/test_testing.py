@@ -11,7 +11,7 @@ from torchrl.data import MultiCategorical
 import vecenv
 from tests.core.tally import TALLY, TallyConfig, Tallying
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
-from vecenv.core.capabilities import Masked, Referencing, RiskAware
+from vecenv.core.capabilities import BoundedObservations, Masked, Referencing, RiskAware
 from vecenv.registry import task_named
 from vecenv.testing import TaskFault, check_task
 
@@ -135,12 +135,44 @@ TWICE_TOLD = replace(REACH_ZERO, outcomes={"distance": "count", "speed": "count"
 IN_DOUBLE = broken(observation=lambda self, state, *_: (state.position.double().unsqueeze(-1),))
 ENDLESS = broken(truncated=lambda self, state, *_: state.day >= 50, terminated=lambda self, state, *_: state.day < 0)
 ALONE = broken(terminated=lambda self, state, *_: torch.tensor(state.position.item() > 0))
-BROKEN = {
+
+
+Bound = type("Bound", (BoundedObservations, ReachZero), {"bounds": {"day": (0, 3)}})
+Narrow = type("Narrow", (Categories,), {"action_mask": lambda self, seen: seen["day"].unsqueeze(-1) >= 0})
+
+
+def shown(base: type = ReachZero, **blocks: Callable[[Walk], torch.Tensor]) -> vecenv.Task:
+    def observation(self, state, params, shared):
+        return {name: block(state) for name, block in blocks.items()}
+
+    return broken(base, observation=observation)
+
+
+def number(state: Walk) -> torch.Tensor:
+    return state.day
+
+
+def bright(state: Walk) -> torch.Tensor:
+    return state.day.float().expand(1, 2, 2) + 200
+
+
+UNMADE = "it cannot be made and stepped once: reach_zero"
+BY_NAME = {
+    f"{UNMADE} observes nothing": shown(),
+    f"{UNMADE}: a block of the observation cannot be named 'reward', as a batch has that": shown(reward=number),
+    f"{UNMADE}: block 'wave' of the observation must be a tensor of num": shown(wave=lambda state: 1j * state.position),
+    f"{UNMADE}: bounds are given of 'day'; the observation has height": shown(Bound, height=number),
+    "observations: step 4: reach_zero: block 'day' of the observation leaves its bounds 0 to": shown(Bound, day=number),
+    "observations: step 1: block inverse is not fin": shown(day=number, inverse=lambda state: 1.0 / (1 - state.day)),
+    r"masks: the mask must be \(B, 2\)": shown(Narrow, day=number),
+    "scales: block image of the observation has a root mean square of 2.*e.02 on": shown(image=bright),
+}
+BROKEN = BY_NAME | {
     "capabilities: 'warm_up' has no effect without the base class WarmUp": broken(warm_up=2),
     "references: step 0: block 0 depends on more than its reference": broken(ByDay),
     r"references: step 0: references must be int64 in \[0, 21\), got \[21, 21": BEYOND,
     r"specs: grade 'grade' must be in \[0, 1\]": broken(grade=lambda self, state, *_: state.position.abs() + 1),
-    "specs: block 0 of the observation must be float32, not torch.float64": IN_DOUBLE,
+    r"it cannot be made .*: block 0 of the observation must be one vector of float32, and is \(1,\) float64": IN_DOUBLE,
     "specs: outcome 'speed' is declared, but info tells distance": TWICE_TOLD,
     "specs: a step writes to parameter 'speed'": stepping(lambda self: self.params["speed"].add_(0.01)),
     "determinism: step 0 differs between two runs": broken(reset=drawn_anew),

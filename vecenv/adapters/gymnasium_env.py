@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from vecenv.adapters.gymnasium_vector import GymnasiumVectorEnv
+from vecenv.adapters.gymnasium_vector import GymnasiumVectorEnv, row_of
 
 
-class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
+class GymnasiumEnv(gymnasium.Env[Any, Any]):
     """One sub-environment of a task.
 
     ``info`` has the account at every step, and the grade of the episode when it ends.
@@ -53,9 +53,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         self.render_mode = render_mode
         self.observation_space, self.action_space = self.rows.single_observation_space, self.rows.single_action_space
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start the next episode, or the first of a seed; there are no options.
 
         Raises:
@@ -65,9 +63,9 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
             raise ValueError(f"unknown options {', '.join(sorted(options))}; there are none")
         super().reset(seed=seed)
         observation, _ = self.rows.reset(seed=seed)
-        return observation[0], self._info()
+        return row_of(observation, 0), self._info()
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:  # noqa: ANN401
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401
         """Apply an action.
 
         Raises:
@@ -79,7 +77,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         over = bool(terminated[0]), bool(truncated[0])
         if any(over):
             info["grade"] = float(self.rows.env.grade()[0])
-        return observation[0], float(reward[0]), *over, info
+        return row_of(observation, 0), float(reward[0]), *over, info
 
     def _info(self) -> dict[str, Any]:
         return {name: value[0].cpu().numpy().copy() for name, value in self.rows.env.info().items()}

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import Observation, ObservationForm
 from vecenv.registry import make
 from vecenv.text.door import TextDoor
 
@@ -102,7 +103,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
                 )
             self.env.restart(chosen, unplayed=self._begun)
         self._begun = True
-        return self._out(self.env.observations()), {}
+        return self._shown(self.env.observations()), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Apply actions to all rows.
@@ -131,7 +132,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(done.any()):
             info = self._final(done)
             env.restart(done)
-        return self._out(env.observations()), self._out(reward), self._out(terminated), self._out(truncated), info
+        return self._shown(env.observations()), self._out(reward), self._out(terminated), self._out(truncated), info
 
     def _final(self, done: Tensor) -> dict[str, Any]:
         rows, ids = self.env.rows_of(done.nonzero())
@@ -142,16 +143,25 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         for name, value in told.items():
             final |= {name: self._out(self._spread(value, ids)), f"_{name}": mask}
         seen = self.env.observe_rows(rows, ids)
-        last: Array = self._spread(seen, ids)
+        last: Array
         if self.output == "numpy":
             # Gymnasium's wrappers expect an object array of observations, with None for running rows.
-            last = np.full(self.num_envs, None, dtype=object)
-            for row, shown in zip(ids.tolist(), self._out(seen), strict=True):
-                last[row] = shown
+            last, shown = np.full(self.num_envs, None, dtype=object), self._shown(seen)
+            for place, row in enumerate(ids.tolist()):
+                last[row] = row_of(shown, place)
+        elif isinstance(seen, Tensor):
+            last = self._spread(seen, ids)
+        else:
+            last = {name: self._spread(block, ids) for name, block in seen.items()}
         return {"final_obs": last, "_final_obs": mask, "final_info": final, "_final_info": mask}
 
     def _spread(self, values: Tensor, ids: Tensor) -> Tensor:
         return values.new_zeros(self.num_envs, *values.shape[1:]).index_copy_(0, ids, values)
+
+    def _shown(self, observation: Observation) -> Array:
+        if isinstance(observation, Tensor):
+            return self._out(observation)
+        return {name: self._out(block) for name, block in observation.items()}
 
     def _out(self, tensor: Tensor) -> Array:
         return tensor if self.output == "torch" else tensor.cpu().numpy()
@@ -160,9 +170,26 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return None if self.render_mode is None else tuple(TextDoor(self.env).render(range(self.num_envs)))
 
 
-def observation_space(env: VecEnv) -> spaces.Box:
-    """Return the space of one sub-environment's observation."""
-    return spaces.Box(-LARGEST, LARGEST, (sum(env.block_widths),), np.float32)
+def row_of(shown: Array, row: int) -> Array:
+    """Return one row's observation, flat or by name."""
+    return {name: block[row] for name, block in shown.items()} if isinstance(shown, dict) else shown[row]
+
+
+def observation_space(env: VecEnv) -> spaces.Space[Any]:
+    """Return the space of one sub-environment's observation: a box, or a `Dict` of its blocks by name."""
+    form = env.observation_form
+    if form.flat:
+        return spaces.Box(-LARGEST, LARGEST, (sum(form.sizes),), np.float32)
+    return spaces.Dict({name: _block_space(form, name) for name in form.blocks})
+
+
+def _block_space(form: ObservationForm, name: str) -> spaces.Space[Any]:
+    shape, dtype = form.blocks[name]
+    if dtype == torch.bool:
+        return spaces.MultiBinary(tuple(shape)) if len(shape) else spaces.Discrete(2)
+    kind = torch.empty(0, dtype=dtype).numpy().dtype
+    limits = (-LARGEST, LARGEST) if dtype.is_floating_point else (np.iinfo(kind).min, np.iinfo(kind).max)
+    return spaces.Box(*form.bounds.get(name, limits), tuple(shape), kind.type)
 
 
 def action_space(spec: TensorSpec) -> spaces.Space[Any]:

@@ -15,34 +15,44 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from vecenv.core.rows import Rows
-from vecenv.core.scenario import Drawing, Scenario
+from vecenv.core.scenario import Drawing, Observation, Scenario
 
 Tensors = Mapping[str, Tensor]
+
+
+class BoundedObservations:
+    """Its observations have bounds, which specs and spaces give.
+
+    Attributes:
+        bounds: least and largest value of blocks of the observation, by name; of others nothing is known.
+    """
+
+    bounds: Mapping[str, tuple[float, float]]
 
 
 class Masked(ABC):
     """Not all choices of its categorical actions are valid in every state."""
 
     @abstractmethod
-    def action_mask(self, observation: Tensor) -> Tensor | None:
+    def action_mask(self, observation: Observation) -> Tensor | None:
         """Return the valid choices given the observations; None if all are valid.
 
         It takes a batch; every component of a row must have at least one valid choice.
 
         Args:
-            observation: as collected. Shape: (B, D), float32.
+            observation: as collected. Shape: (B, D), float32, or of each block by name (B, ...).
 
         Returns:
             The components' masks, concatenated as their logits. Shape: (B, sum of the choices), bool.
         """
 
 
-def mask_of(scenario: Scenario[Any]) -> Callable[[Tensor], Tensor | None]:
+def mask_of(scenario: Scenario[Any]) -> Callable[[Any], Tensor | None]:
     """Return the scenario's `Masked.action_mask`, or one that allows all."""
     return scenario.action_mask if isinstance(scenario, Masked) else _all_allowed
 
 
-def _all_allowed(_: Tensor) -> None:
+def _all_allowed(_: Observation) -> None:
     return None
 
 
@@ -70,8 +80,8 @@ class Itemised(ABC):
     item_features: Sequence[str]
 
     @abstractmethod
-    def items(self, observation: Tensor) -> Items:
-        """Split observations. Shape: (B, D), float32."""
+    def items(self, observation: Observation) -> Items:
+        """Split observations. Shape: (B, D), float32, or of each block by name (B, ...)."""
 
 
 class Referencing(ABC):
@@ -262,7 +272,7 @@ class Traits(NamedTuple):
 
 
 CAPABILITIES = (
-    Masked, Itemised, Referencing, WarmUp, Donating, MultiAgent, RiskAware, Graded,
+    BoundedObservations, Masked, Itemised, Referencing, WarmUp, Donating, MultiAgent, RiskAware, Graded,
     AlternativeActions, TargetWeights, Differentiable, Scheduled, ColumnScaled,
 )  # fmt: skip
 

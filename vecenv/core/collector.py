@@ -17,6 +17,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_action
 from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
 from vecenv.core.rows import Outcome, Rows, leaves, with_leaves
+from vecenv.core.scenario import Observation, flat_view
 
 
 @dataclass
@@ -163,7 +164,7 @@ class FusedCollector:
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
         step, bound, rows, key_of, remaining = self._unpacked(tensors)
-        blocks = bound.observe(rows) if self.seen else ()
+        blocks = bound.observe(rows).values() if self.seen else ()
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
@@ -173,7 +174,7 @@ class FusedCollector:
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
         _, bound, rows, _, _ = self._unpacked(tensors)
-        return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
+        return list(bound.observe(rows).values()) if self.references is None else self.references.parts(bound, rows)
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
         step, _, rows, key_of, remaining = self._unpacked(tensors)
@@ -251,18 +252,26 @@ class FusedCollector:
         return [*self.kept_buffers(), self.reward, *self.extras.values(), *self.seen]
 
     @property
-    def observation(self) -> Tensor | None:
-        """Observations of the rollout; those by reference are put together anew. Shape: (T, N, D)."""
+    def observation(self) -> Observation | None:
+        """Observations of the rollout; those by reference are put together anew.
+
+        Shape: (T, N, D), or of each block by name (T, N, ...).
+        """
         if not self.seen:
             return None
         if self.references is None:
-            return self.seen[0]
+            return self.env.observation_form.whole(self.seen)
         return self.whole([part.flatten(0, 1) for part in self.seen]).unflatten(0, (self.num_steps, -1))
 
     def whole(self, seen: Sequence[Tensor], inputs: list[Tensor] | None = None) -> Tensor:
-        """Return observations from parts of M steps of `seen`; ``inputs`` as a compiled function's. Shape: (M, D)."""
+        """Return the `flat_view` of observations from parts of M steps of `seen`. Shape: (M, D).
+
+        Args:
+            seen: shape of each: (M, ...).
+            inputs: those of the engine, of a compiled function.
+        """
         if self.references is None:
-            return seen[0]
+            return flat_view(self.env.observation_form.whole(seen))
         own, reference = seen
         bound = self.env.engine.bound() if inputs is None else self.env.engine.bind(inputs)
         return self.references.whole(bound, own, reference)
@@ -272,8 +281,11 @@ class FusedCollector:
         return self._buffers.rows.rows(after)
 
     @torch.no_grad()
-    def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
-        """Compute the observations after given steps of given rows, before auto-reset. Shapes: (M,), (M,) -> (M, D)."""
+    def final_observations(self, step: Tensor, ids: Tensor) -> Observation:
+        """Compute the observations after given steps of given rows, before auto-reset.
+
+        Shapes: (M,), (M,) -> (M, D), or of each block by name (M, ...).
+        """
         return self.env.observe_rows(self._buffers.rows.rows_after(step, ids), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:

@@ -15,7 +15,7 @@ from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.core.rows import Rows
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Observation, Scenario
 
 
 @runtime_checkable
@@ -31,9 +31,12 @@ class Policy(Protocol):
     extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return action and extras, random by ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
+        """Return action and extras, random by ``key`` and ``elapsed`` alone.
+
+        The observation is as `VecEnv.observations` returns it. Shape: (N, D), or of each block by name (N, ...).
+        """
         ...
 
 
@@ -138,8 +141,9 @@ class PolicyCall:
             *parameters, own, reference = remaining
             acted = self._referencing.act_by_reference(parameters, own, reference, key, elapsed)
         else:
-            *parameters, observation = remaining
-            acted = self._policy.act(parameters, observation, key, elapsed)
+            count = len(self._policy.parameters)
+            parameters, seen = list(remaining[:count]), remaining[count:]
+            acted = self._policy.act(parameters, self._env.observation_form.whole(seen), key, elapsed)
         return checked_acted(type(self._policy).__name__, acted, self._action, self._extras)
 
     def table_inputs(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -180,7 +184,7 @@ class References:
 
     def parts(self, bound: BoundEngine, rows: Rows) -> list[Tensor]:
         """Return the own blocks and the references. Shape of each: (N, width); (N,), int64."""
-        blocks, reference = bound.observe(rows), bound.reference(rows)
+        blocks, reference = list(bound.observe(rows).values()), bound.reference(rows)
         return [*(blocks[place] for place in self._own), reference]
 
     def whole(self, bound: BoundEngine, own: Tensor, reference: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from vecenv.core.checks import Layout, check_unchanged, layout
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.random import EpisodeKey, episode_key, step_key
 from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, of_fields, owned, select_rows, with_leaves
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import FLAT, Observation, Scenario, joined, named
 
 _COPIES_OF_A_STEP = 3
 """Least number of copies of a row's data in an eager step; 3.2 to 5.8 were measured."""
@@ -71,7 +71,7 @@ class Engine:
         one = self.bound().of_rows(first)
         rows = one.opened(first[0], first, first)
         # The rows before and after the step.
-        world = sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *one.observe(rows)))
+        world = sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *one.observe(rows).values()))
         return _COPIES_OF_A_STEP * (world // agents + self.scenario.action_spec.zero().nbytes)
 
     def bind(self, tensors: list[Tensor]) -> BoundEngine:
@@ -146,9 +146,18 @@ class BoundEngine:
         """Return the rows with every done row reset to the start of its next episode (auto-reset)."""
         return select_rows(rows.done, self.start(seed, start_ids, rows.episode + 1), rows)
 
-    def observe(self, rows: Rows) -> tuple[Tensor, ...]:
-        """Return the observation's blocks. Shape of each: (N, size of block)."""
-        return self._vmap(self.scenario.observation, rows.state)
+    def observe(self, rows: Rows) -> dict[str, Tensor]:
+        """Return the observation's blocks by name; those of a tuple have their numbers. Shape of each: (N, ...)."""
+        return named(self._vmap(self.scenario.observation, rows.state))
+
+    def observation(self, rows: Rows) -> Observation:
+        """Return the observations, flat where all blocks are vectors. Shape: (N, D), or of each block (N, ...)."""
+        return joined(self.observe(rows))
+
+    def observed(self, rows: Rows) -> dict[str, Tensor]:
+        """Return the observations by the names of `ObservationForm.buffers`."""
+        seen = self.observation(rows)
+        return {FLAT: seen} if isinstance(seen, Tensor) else seen
 
     def reference(self, rows: Rows) -> Tensor:
         """Return the rows of shared tensors that the observations refer to. Shape: (N,), int64."""
@@ -343,7 +352,7 @@ class RowCalls:
             return RowCall(engine, function, compiled, LOOKS_BEFORE_COMPILING)
 
         self.step = {shape: RowCall(engine, _stepped, compiled) for shape in shapes}
-        self.observe = look(lambda bound, rows: {"observation": torch.cat(bound.observe(rows), dim=-1)})
+        self.observe = look(lambda bound, rows: bound.observed(rows))
         self.info = look(lambda bound, rows: bound.info(rows))
         self.grade = look(lambda bound, rows: {"grade": bound.grade(rows)})
         self.grades = look(lambda bound, rows: bound.grades(rows))

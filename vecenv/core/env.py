@@ -10,12 +10,12 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 
-from vecenv.core.capabilities import AlternativeActions, Schedule
+from vecenv.core.capabilities import AlternativeActions, BoundedObservations, Schedule
 from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
 from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Observation, ObservationForm, Scenario
 from vecenv.core.worker_seeds import remember
 
 
@@ -38,6 +38,8 @@ class VecEnv(EpisodeRows):
         env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
 
     Attributes:
+        observation_form: names, shapes and types of what is observed.
+        block_widths: the numbers of each block of an observation.
         checked_action: checks the actions of all rows and casts them to the dtype of their spec; see `ActionCheck`.
 
     Raises:
@@ -81,12 +83,12 @@ class VecEnv(EpisodeRows):
         self._make_calls()
 
     def _make_specs(self) -> None:
-        blocks = self._bound.observe(self.rows)
-        self.block_widths = [block.shape[-1] for block in blocks]
+        scenario = self.scenario
+        bounds = scenario.bounds if isinstance(scenario, BoundedObservations) else {}
+        self.observation_form = ObservationForm.of(scenario.name, self._bound.observe(self.rows), bounds)
+        self.block_widths = self.observation_form.sizes
         shape, flag = self.batch_size, (*self.batch_size, 1)
-        self.observation_spec = Composite(
-            observation=Unbounded((*shape, sum(self.block_widths)), device=self.device), shape=shape
-        )
+        self.observation_spec = Composite(self.observation_form.specs(shape, self.device), shape=shape)
         self.action_spec = self.scenario.action_spec.expand(*shape, *self.scenario.action_spec.shape)
         outcome = self._bound.step(self.rows, self.action_spec.zero(), *self.start)
         self._check_rows(outcome.rows, f"a step of {self.scenario.name}")
@@ -128,9 +130,9 @@ class VecEnv(EpisodeRows):
         for name, value in params.items():
             self.scenario.params[name].copy_(value)
 
-    def observe_rows(self, rows: Rows, ids: Tensor) -> Tensor:
-        """Return observations of given rows. Shapes: (M,) rows, (M,) their indices -> (M, D)."""
-        return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
+    def observe_rows(self, rows: Rows, ids: Tensor) -> Observation:
+        """Return observations of given rows. Shapes: (M,) rows, (M,) their indices -> (M, D), or by name (M, ...)."""
+        return self._bound.of_rows(ids).observation(rows)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -138,12 +140,12 @@ class VecEnv(EpisodeRows):
         self.restart(fresh if mask is None else mask.reshape(-1))
         return self._observation().update(self._flags())
 
-    def observations(self) -> Tensor:
-        """Return the current observations. Shape: (N, D), float32."""
-        return self._calls.observe(self.rows)["observation"]
+    def observations(self) -> Observation:
+        """Return the current observations. Shape: (N, D), float32, or of each block by name (N, ...)."""
+        return self.observation_form.whole(list(self._calls.observe(self.rows).values()))
 
     def _observation(self) -> TensorDict:
-        return TensorDict({"observation": self.observations()}, batch_size=self.batch_size, device=self.device)
+        return TensorDict(self._calls.observe(self.rows), batch_size=self.batch_size, device=self.device)
 
     def _flags(self) -> dict[str, Tensor]:
         rows = self.rows

@@ -26,7 +26,7 @@ class RolloutBuffers:
         actions: Shape: (T, N, *spec.shape).
         reward: Shape: (T, N).
         extras: what the policy returns beside the action, by name. Shape of each: (T, N, ...).
-        seen: observations, or their own blocks and the references. Shape of each: (T, N, ...).
+        seen: observations, flat or by block, or their own blocks and the references. Shape of each: (T, N, ...).
         blocks: the parts of `seen` that a step writes. Shape of each: (T, N, ...).
 
     Raises:
@@ -38,7 +38,8 @@ class RolloutBuffers:
     ) -> None:
         num_envs, device = env.num_envs, env.device
         widths = env.block_widths if references is None else references.own_widths
-        seen = num_envs * sum(widths) * 4 if store_observations else 0
+        named = not env.observation_form.flat
+        seen = num_envs * (env.observation_form.nbytes if named else 4 * sum(widths)) if store_observations else 0
         needed = RowBuffers.least_bytes(env, num_steps) + num_steps * seen
         check_memory(needed, device, f"{num_steps:,} steps of {num_envs:,} sub-environments")
 
@@ -53,7 +54,10 @@ class RolloutBuffers:
             self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in policy.extras.items()}
         self.seen: list[Tensor] = []
         self.blocks: list[Tensor] = []
-        if store_observations:
+        if store_observations and named:
+            self.seen = [buffer(*shape, dtype=dtype) for shape, dtype in env.observation_form.buffers.values()]
+            self.blocks = self.seen
+        elif store_observations:
             width, lines = sum(widths), -(-sum(widths) // ALIGNMENT)
             lead = -sum(widths[:-1]) % ALIGNMENT
             lead = lead if lead + width <= lines * ALIGNMENT else 0
@@ -63,6 +67,7 @@ class RolloutBuffers:
                 self.seen.append(buffer(dtype=torch.int64))
                 self.blocks.append(self.seen[1])
         self.batch_size = [num_envs, num_steps]
+        self._names = list(env.observation_form.buffers)
 
     @staticmethod
     def of_step(buffers: Sequence[Tensor], step: int) -> list[Tensor]:
@@ -72,7 +77,7 @@ class RolloutBuffers:
         """Return the buffers as a tensordict of views, ``observed`` with observations. Batch size: [N, T]."""
         entries = {"action": self.actions, **self.extras}
         if observed:
-            entries["observation"] = self.seen[0]
+            entries |= zip(self._names, self.seen, strict=True)
         after = self.rows.rows(after=True)
         following = {
             "reward": self.reward,

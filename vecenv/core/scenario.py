@@ -1,4 +1,4 @@
-"""Scenario base class: the rules of one sub-environment as pure functions without a batch dimension.
+"""Scenario: the rules of one sub-environment as pure functions without a batch dimension; what they show.
 
 A task subclasses `Scenario` and writes the rules for one agent. The engine batches them with `torch.vmap`,
 resets done rows, compiles one step and replays it. The functions must be traceable: `torch.where` and `clamp`
@@ -8,18 +8,68 @@ instead of Python branches on tensors, no ``.item()``, no boolean-mask write.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
 from tensordict import TensorClass
 from torch import Tensor
-from torchrl.data import TensorSpec
+from torchrl.data import Binary, Bounded, TensorSpec, Unbounded
 
 from vecenv.core.checks import form, keeps_meaning
 from vecenv.core.random import EpisodeKey
 from vecenv.system.settings import check_parameter
+
+Observation = Tensor | dict[str, Tensor]
+"""One flat tensor where every block is a vector of float32, else the blocks by name."""
+
+FLAT = "observation"
+"""Name of the flat tensor in batches and specs."""
+
+TAKEN = frozenset(
+    {"action", "log_prob", "next", "reward", "done", "terminated", "truncated", "_reset", "_step", "_flat"}
+)
+"""Names of a batch that no block may have."""
+
+
+def named(blocks: tuple[Tensor, ...] | Mapping[str, Tensor] | TensorClass) -> dict[str, Tensor]:
+    """Return what a scenario observes as blocks by name; those of a tuple are named by their numbers."""
+    if isinstance(blocks, tuple | list):
+        return {str(number): block for number, block in enumerate(blocks)}
+    return {name: blocks[name] if isinstance(blocks, Mapping) else blocks.get(name) for name in blocks.keys()}  # noqa: SIM118
+
+
+def joined(blocks: dict[str, Tensor]) -> Observation:
+    """Return the observations of N rows from their blocks. Shape of each: (N, ...)."""
+    return torch.cat(list(blocks.values()), dim=-1) if all(map(_is_vector, blocks.values())) else blocks
+
+
+def _is_vector(block: Tensor) -> bool:
+    return block.ndim == 2 and block.dtype == torch.float32
+
+
+def select(observation: Observation, index: Tensor) -> Observation:
+    """Return the observations of some rows, by their numbers or a mask."""
+    if isinstance(observation, Tensor):
+        return observation[index]
+    return {name: block[index] for name, block in observation.items()}
+
+
+def flat_view(observation: Observation, batch_dims: int = 1) -> Tensor:
+    """Return observations as vectors of float32: flat ones as they are, else all numbers of the blocks in their order.
+
+    Integers beyond 2^24 are rounded. Shapes: (B, ...) of each block -> (B, D), behind ``batch_dims`` dimensions.
+    """
+    if isinstance(observation, Tensor):
+        return observation
+    return torch.cat([_row(block, batch_dims).float() for block in observation.values()], dim=-1)
+
+
+def _row(block: Tensor, batch_dims: int) -> Tensor:
+    return block.reshape(*block.shape[:batch_dims], -1)
+
 
 State = TypeVar("State", bound=TensorClass)
 
@@ -43,7 +93,8 @@ class Scenario(ABC, Generic[State]):
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
         longest: steps of the longest episode; None if unbounded.
-        off_scale: why ``"reward"`` or ``"block N"`` of the observation is far from order one on random play, if it is.
+        off_scale: why ``"reward"`` or ``"block NAME"`` of the observation is far from order one on random play, if it
+            is; blocks of a tuple are named by their numbers.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TextInterface`; None without one.
@@ -103,8 +154,13 @@ class Scenario(ABC, Generic[State]):
     @abstractmethod
     def observation(
         self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        """Return the blocks of the observation, which are concatenated. Shape of each: (size of block,), float32."""
+    ) -> tuple[Tensor, ...] | Mapping[str, Tensor] | TensorClass:
+        """Return the blocks of the observation: in a tuple, or by name in a dict or a TensorClass.
+
+        Blocks that are all vectors of float32, as those of a tuple must be, are concatenated to one vector. Others keep
+        their names, shapes and types: numbers (), vectors (D,), sets of K items (K, F), planes or images (C, H, W); of
+        floats, integers or booleans.
+        """
 
     @abstractmethod
     def reward(
@@ -174,3 +230,112 @@ def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:
     if not whole and not keeps_meaning(value.dtype, shared.dtype):
         raise ValueError(f"parameter {name!r} must be {shared.dtype}, and {value.dtype} cannot be turned into it")
     return value.to(shared.device, shared.dtype).contiguous()
+
+
+@dataclass(frozen=True)
+class ObservationForm:
+    """Names, shapes and types of the blocks of an observation, as a scenario returns them.
+
+    Attributes:
+        blocks: shape and dtype of each block of one row, by name.
+        bounds: least and largest value of some of them, by name.
+        flat: whether every block is a vector of float32; they are then one flat tensor.
+    """
+
+    blocks: Mapping[str, tuple[torch.Size, torch.dtype]]
+    bounds: Mapping[str, tuple[float, float]]
+    flat: bool
+
+    @classmethod
+    def of(cls, task: str, found: Mapping[str, Tensor], bounds: Mapping[str, tuple[float, float]]) -> ObservationForm:
+        """Return the form of the `named` blocks of N rows. Shape of each: (N, ...).
+
+        Raises:
+            ValueError: there are none, one is no tensor of numbers, one of a tuple is no vector of float32, a name is
+                taken, or bounds are of no block or do not hold.
+        """
+        unnamed = list(found) == [str(number) for number in range(len(found))]
+        if not found:
+            raise ValueError(f"{task} observes nothing")
+        for name, block in found.items():
+            if not isinstance(block, Tensor) or block.is_complex():
+                raise ValueError(f"{task}: block {name!r} of the observation must be a tensor of numbers")
+            if unnamed and (block.ndim != 2 or block.dtype != torch.float32):
+                raise ValueError(
+                    f"{task}: block {name} of the observation must be one vector of float32, and is {form(block[0])}: "
+                    "return blocks of other kinds by name, in a dict"
+                )
+        flat = all(map(_is_vector, found.values()))
+        if not flat and (taken := sorted(found.keys() & TAKEN)):
+            raise ValueError(f"{task}: a block of the observation cannot be named {taken[0]!r}, as a batch has that")
+        for name, (low, high) in bounds.items():
+            if name not in found:
+                raise ValueError(f"{task}: bounds are given of {name!r}; the observation has {', '.join(found)}")
+            if not bool(((found[name] >= low) & (found[name] <= high)).all()):
+                raise ValueError(f"{task}: block {name!r} of the observation leaves its bounds {low:g} to {high:g}")
+        return cls({name: (block.shape[1:], block.dtype) for name, block in found.items()}, dict(bounds), flat)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of each block."""
+        return [shape.numel() for shape, _ in self.blocks.values()]
+
+    @property
+    def has_planes(self) -> bool:
+        """Whether some blocks are planes or images, (C, H, W)."""
+        return any(len(shape) == 3 for shape, _ in self.blocks.values())
+
+    @property
+    def buffers(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """Shape and dtype of what is kept of an observation, by name: one flat tensor, or the blocks."""
+        return {FLAT: (torch.Size([sum(self.sizes)]), torch.float32)} if self.flat else dict(self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one observation."""
+        return sum(shape.numel() * dtype.itemsize for shape, dtype in self.buffers.values())
+
+    def whole(self, parts: Sequence[Tensor]) -> Observation:
+        """Return an observation from its `buffers`."""
+        return parts[0] if self.flat else dict(zip(self.blocks, parts, strict=True))
+
+    def split(self, flat: Tensor) -> Observation:
+        """Return observations from their `flat_view`. Shapes: (B, D) -> (B, ...) of each block."""
+        if self.flat:
+            return flat
+        parts = zip(self.blocks.items(), flat.split(self.sizes, dim=-1), strict=True)
+        return {name: part.reshape(len(flat), *shape).to(dtype) for (name, (shape, dtype)), part in parts}
+
+    def on_flat(self, function: Callable[..., object]) -> Callable[[Tensor], object]:
+        """Return a function of observations as one of their `flat_view`."""
+        return function if self.flat else lambda flat: function(self.split(flat))
+
+    def zeros(self, batch: int, device: torch.device) -> Observation:
+        made = [torch.zeros(batch, *shape, dtype=dtype, device=device) for shape, dtype in self.buffers.values()]
+        return self.whole(made)
+
+    def specs(self, batch: Sequence[int], device: torch.device) -> dict[str, TensorSpec]:
+        """Return TorchRL's specs of the `buffers`, by name."""
+        bounds = {} if self.flat else self.bounds
+        return {
+            name: _spec(torch.Size((*batch, *shape)), dtype, bounds.get(name), device)
+            for name, (shape, dtype) in self.buffers.items()
+        }
+
+    def scale(self, name: str) -> float:
+        """Return what a block's numbers are divided by to be of order one: its largest magnitude, if that is known."""
+        dtype = self.blocks[name][1]
+        given = self.bounds.get(name, (0, 255) if dtype == torch.uint8 else (0, 1))
+        return max(map(abs, given)) or 1.0
+
+
+def _spec(
+    shape: torch.Size, dtype: torch.dtype, bounds: tuple[float, float] | None, device: torch.device
+) -> TensorSpec:
+    if dtype == torch.bool:
+        return Binary(shape=shape, dtype=dtype, device=device)
+    if dtype == torch.uint8 and bounds is None:
+        bounds = (0, 255)
+    if bounds is None:
+        return Unbounded(shape, dtype=dtype, device=device)
+    return Bounded(*bounds, shape=shape, dtype=dtype, device=device)

@@ -21,6 +21,7 @@ from torchrl.data import Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, EpisodeStream, step_bits
+from vecenv.core.scenario import Observation, flat_view
 from vecenv.learn import Algorithm
 from vecenv.learn.heads import FORBIDDEN
 from vecenv.learn.networks import Network
@@ -121,8 +122,9 @@ class EpsilonGreedyPolicy:
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
+        observation = flat_view(observation)
         mean, deviation, *actor, epsilon = parameters
         allowed = self.network.mask(observation)
         outputs, _ = self.network.outputs(actor, self.network.normalised(observation, mean, deviation), allowed)

@@ -16,6 +16,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
+from vecenv.core.scenario import flat_view
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.system.settings import Positive, Settings
@@ -256,7 +257,7 @@ def played_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) 
     seen = []
     for _ in range(num_steps):
         observation = env.observations()
-        seen.append(observation[~env.rows.done])
+        seen.append(flat_view(observation)[~env.rows.done])
         env.advance(policy.act(policy.parameters, observation, env.episode_keys, env.rows.elapsed)[0])
     return torch.cat(seen)
 

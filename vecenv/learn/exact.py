@@ -23,6 +23,7 @@ from vecenv.core.capabilities import Differentiable
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
+from vecenv.core.scenario import flat_view
 from vecenv.learn import Algorithm
 from vecenv.learn.domain import rollout_metrics
 from vecenv.learn.heads import clamp_inward
@@ -81,7 +82,7 @@ class Exact(Learner[ExactConfig]):
         env = self.env
         bound = env.engine.bound()
         rows = bound.restart_done(with_leaves(env.rows, tensors), env.seed_tensor, env.start_ids)
-        observation = torch.cat(bound.observe(rows), dim=-1)
+        observation = flat_view(bound.observation(rows))
         mean, deviation, *actor = parameters
         inputs = self.network.normalised(observation, mean, deviation)
         outputs, _ = self.network.outputs(actor, inputs, self.network.mask(observation))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import flat_view
 from vecenv.learn.agents import Agent
 from vecenv.learn.networks import ItemNetwork
 from vecenv.learn.policies import ActorPolicy
@@ -217,7 +218,7 @@ def partial_dependence(policy: ActorPolicy, observation: Tensor) -> Tensor:
 
 def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: Sequence[str]) -> Figure:
     """Plot `partial_dependence` of policies on an environment's current observations, a panel per feature."""
-    observation = env.observations()
+    observation = flat_view(env.observations())
     rows = -(-len(names) // COLUMNS)
     figure, axes = empty_figure(rows, COLUMNS, (12.0, 1.0 + 2.6 * rows), "y")
     for axis in axes[len(names) :]:

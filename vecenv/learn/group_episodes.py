@@ -13,6 +13,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, hollow
+from vecenv.core.scenario import flat_view
 from vecenv.learn.domain import domain_of
 from vecenv.learn.group_objective import EpisodeReward, GroupConfig
 from vecenv.learn.returns import generalised_advantages
@@ -58,7 +59,7 @@ class EpisodeAccounts:
 
 @dataclass(frozen=True, eq=False)
 class GroupEpisodes(EpisodeAccounts):
-    """Episodes with observations, actions and log-probabilities under the policy that played.
+    """Episodes with flat observations, actions and log-probabilities under the policy that played.
 
     They are views of buffers that the next rollout overwrites. Shape of each: (T, N, ...).
     """
@@ -158,7 +159,8 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
     before, after = collector.rows(after=False), collector.rows()
     accounts = episode_accounts(collector.env, before, after, collector.reward, worth)
     assert collector.observation is not None
-    seen, done, log_prob = collector.observation, collector.actions, collector.extras["log_prob"]
+    seen = flat_view(collector.observation, batch_dims=2)
+    done, log_prob = collector.actions, collector.extras["log_prob"]
     return GroupEpisodes(**vars(accounts), observation=seen, action=done, log_prob=log_prob)
 
 

@@ -225,7 +225,7 @@ class Learner(ABC, Generic[Config]):
         """Add the rollout's observations to the running moments that scale the next rollout."""
         seen, references = [part.flatten(0, 1) for part in self.collector.seen], self.collector.references
         if references is None:
-            self.add_observations(seen[0])
+            self.add_observations(self.collector.whole(seen))
         elif self.config.normalise_observations:
             own, rows = seen
             table = references.table(self.env.engine.bound())
@@ -258,6 +258,10 @@ class Learner(ABC, Generic[Config]):
         """Return the units ``index`` of one of the batch's tensors."""
         return tensor[index]
 
+    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the flat observations of a minibatch, and its tensors after what was seen."""
+        return picked[0], picked[1:]
+
     def minimise(self, batch: list[Tensor], **how: Any) -> Metrics:  # noqa: ANN401
         """Make the optimiser steps of one update, as `optimise`, and return the means of the loss metrics.
 
@@ -284,7 +288,7 @@ class Learner(ABC, Generic[Config]):
         """Make the optimiser steps of one update, and return the means of the metrics. Shape: `losses_shape`.
 
         Args:
-            batch: what was seen, as in the collector's `seen`, then the further tensors of `objective`.
+            batch: what was seen (see `observed`), then the further tensors of `objective`.
             constants: tensors that `objective` reads whole after those, as they are at each step.
             clipped: sizes of the groups of parameters, in their order, whose gradients have one norm; by default one.
             largest_kl: no further epoch is made once the mean ``approx_kl`` of one exceeds it.
@@ -345,8 +349,7 @@ class Learner(ABC, Generic[Config]):
         constants = take(self._counts[0])
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
-        seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
-        observation = self.collector.whole(seen, market)
+        observation, others = self.observed(picked, market)
         gradients, metrics = self.gradients_of(parameters, mean, deviation, observation, others, constants)
         if self.reduction.ranks == 1:
             gradients = self.clipped(gradients)

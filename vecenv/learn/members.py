@@ -19,6 +19,7 @@ from torch import Tensor
 from vecenv.core.capabilities import schedule_of
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
+from vecenv.core.scenario import Observation, flat_view
 from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
@@ -43,9 +44,9 @@ class MembersPolicy(ActorPolicy):
     """Actors of S members as the collector's policy, each for its own rows; all tensors are stacked: (S, ...)."""
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        count = len(parameters[0])
+        count, observation = len(parameters[0]), flat_view(observation)
         by_member = [tensor.unflatten(0, (count, -1)) for tensor in (observation, *key, elapsed)]
 
         def one(parameters: list[Tensor], observation: Tensor, *words: Tensor) -> tuple[Tensor, ...]:
@@ -156,26 +157,31 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
 
     def update_moments(self) -> None:
         if self.config.normalise_observations:
-            samples = self.network.samples(self.collector.seen[0].flatten(0, 1))
+            samples = self.network.samples(self._seen().flatten(0, 1))
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
             self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1), self.reduction)
             self.take_moments()
         if self.config.normalise_rewards:
             self.reward_scale.update(self.collector, self.reduction)
 
+    def _seen(self) -> Tensor:
+        """Return the flat observations of the rollout. Shape: (T, S N, D)."""
+        assert self.collector.observation is not None
+        return flat_view(self.collector.observation, batch_dims=2)
+
     def values_of_rollout(self) -> Tensor:
         """Return each member's values of what it saw, in parts of about a minibatch. Shape: (T, S N)."""
         each = self.env.num_envs // self.num_members
         steps = max(1, self.units // self.config.minibatches // each)
         parts = []
-        for part in self.collector.seen[0].split(steps):
+        for part in self._seen().split(steps):
             by_member = part.unflatten(1, (self.num_members, each)).movedim(1, 0).flatten(1, 2)
             values = torch.vmap(self._value)(self.critic, self.moments, by_member)
             parts.append(values.unflatten(1, (-1, each)).movedim(1, 0).flatten(1, 2))
         return torch.cat(parts)
 
     def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
-        observation = self.collector.final_observations(step, ids)
+        observation = flat_view(self.collector.final_observations(step, ids))
         member = ids // (self.env.num_envs // self.num_members)
         values = observation.new_empty(len(ids))
         # One by one: how many rows one member has must not change how another's products are blocked.

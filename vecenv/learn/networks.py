@@ -177,11 +177,16 @@ class FlatNetwork(Network):
     def _orthogonal(
         self, outputs: int, last_gain: float, generator: torch.Generator, device: torch.device
     ) -> list[Tensor]:
-        sizes = [self.moments_size, *self.hidden, outputs]
+        return self._layers(self.moments_size, outputs, last_gain, generator, device)
+
+    def _layers(
+        self, inputs: int, outputs: int, last_gain: float, generator: torch.Generator, device: torch.device
+    ) -> list[Tensor]:
+        sizes = [inputs, *self.hidden, outputs]
         gains = [math.sqrt(2.0)] * len(self.hidden) + [last_gain]
         parameters = []
-        for inputs, width, gain in zip(sizes[:-1], sizes[1:], gains, strict=True):
-            parameters += orthogonal_layer(inputs, width, gain, generator, device)
+        for width, following, gain in zip(sizes[:-1], sizes[1:], gains, strict=True):
+            parameters += orthogonal_layer(width, following, gain, generator, device)
         return parameters
 
     def _network(self, parameters: Sequence[Tensor], values: Tensor, first: int = 0) -> Tensor:

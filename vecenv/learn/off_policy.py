@@ -15,6 +15,7 @@ from torchrl.data import ReplayBuffer, TensorStorage
 
 from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import flat_view
 from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
 from vecenv.learn.networks import FlatNetwork, Network, NetworkConfig
@@ -132,14 +133,15 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         cut = collector.terminated | collector.truncated
         cut[-1] = True
         step, ids = cut.nonzero(as_tuple=True)
-        following[step, ids] = collector.final_observations(step, ids)
+        following[step, ids] = flat_view(collector.final_observations(step, ids))
         steps["next_observation"] = following
         return TensorDict(steps, collector.reward.shape, device=self.env.device).flatten()
 
     def _steps(self) -> dict[str, Tensor]:
         """Return what the buffer keeps of the rollout's steps. Shape of each: (T, N, ...)."""
         collector = self.collector
-        (observation,) = collector.seen
+        assert collector.observation is not None
+        observation = flat_view(collector.observation, batch_dims=2)
         return {
             "observation": observation,
             "action": self.taken(),

@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.core.capabilities import Referencing
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import flat_view
 from vecenv.learn.learner import Learner, LearnerConfig
 from vecenv.learn.policies import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
 from vecenv.learn.returns import RewardScale, generalised_advantages
@@ -110,6 +111,11 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         """Return what `objective` takes between actions and advantages: mostly nothing. Shape of each: (T, N, ...)."""
         return []
 
+    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Put observations together from what the collector has `seen`, with which the batch begins."""
+        count = len(self.collector.seen)
+        return self.collector.whole(picked[:count], market), picked[count:]
+
     def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
         """Return what `minimise` takes of the rollout, with flat steps. Shape of each: (T * N, ...)."""
         batch = [*self.collector.seen, self.collector.actions, *self.collected(), advantages, targets]
@@ -128,7 +134,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
         """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
-        return self._values(self.collector.final_observations(step, ids))
+        return self._values(flat_view(self.collector.final_observations(step, ids)))
 
     def standardised(self, advantages: Tensor) -> Tensor:
         """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""

@@ -13,7 +13,7 @@ from vecenv.core.capabilities import Itemised, Referencing, TargetWeights, mask_
 from vecenv.core.collector_inputs import References
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Observation, Scenario, flat_view
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
 from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, NetworkConfig, scaled, tanh
@@ -29,17 +29,23 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
         TypeError: there is no head for the environment's actions.
         ValueError: the policy of items or the head that the settings name does not fit the task's actions.
     """
-    scenario = env.scenario
-    size = sum(env.block_widths)
+    scenario, form = env.scenario, env.observation_form
+    size = sum(form.sizes)
     head = _head(scenario, config, env.device)
-    mask = mask_of(scenario)
+    mask = form.on_flat(mask_of(scenario))
+    if config.policy == "flat" and form.has_planes:
+        # Here, as tasks on markets need none.
+        from vecenv.learn.planes import PlanesNetwork
+
+        return PlanesNetwork(form, head, config.hidden, config.bf16, mask)
     if config.policy == "flat":
         return FlatNetwork(size, head, config.hidden, config.bf16, mask)
     if not isinstance(scenario, Itemised):
         raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
-    example = scenario.items(torch.zeros(1, size, device=env.device))
+    items = form.on_flat(scenario.items)
+    example = items(torch.zeros(1, size, device=env.device))
     attention = config.policy == "attention"
-    return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, mask)
+    return ItemNetwork(items, example, head, config.hidden, attention, config.bf16, mask)
 
 
 def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) -> Head:
@@ -76,9 +82,10 @@ class ActorPolicy:
         return ActorPolicy(network, [mean, deviation], actor, self.deterministic)
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
         """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        observation = flat_view(observation)
         mean, deviation, *actor = parameters
         head = self.network.head
         allowed = self.network.mask(observation)
@@ -100,7 +107,7 @@ def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
     """Return why a network cannot read observations by reference, or None if it can."""
     if not isinstance(network, FlatNetwork) or not network.hidden:
         return NOT_FLAT
-    if not isinstance(env.scenario, Referencing):
+    if not env.observation_form.flat or not isinstance(env.scenario, Referencing):
         return f"those of {env.scenario.name} are not made of shared tensors"
     if network.mask(torch.zeros(1, sum(env.block_widths), device=env.device)) is not None:
         return f"actions of {env.scenario.name} are masked by the whole observation"

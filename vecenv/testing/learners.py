@@ -18,6 +18,7 @@ from torchrl.data import Categorical, ReplayBuffer
 
 from vecenv.core.capabilities import mask_of
 from vecenv.core.collector import FusedCollector
+from vecenv.core.scenario import flat_view
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import ActorPolicy, load_policy
@@ -301,7 +302,7 @@ def _require_close(found: list[float], expected: list[float], message: str) -> N
 
 def _require_allowed(collector: FusedCollector, what: str) -> None:
     assert collector.observation is not None
-    allowed = mask_of(collector.env.scenario)(collector.observation.flatten(0, 1))
+    allowed = mask_of(collector.env.scenario)(flat_view(collector.observation, 2).flatten(0, 1))
     assert allowed is not None
     taken = allowed.gather(1, collector.actions.view(len(allowed), 1).long())
     _require(bool(taken.all()), f"{what} takes {int((~taken).sum())} masked choices")

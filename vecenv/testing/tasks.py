@@ -14,7 +14,7 @@ from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_leaves
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import ObservationForm, Scenario, flat_view
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
@@ -58,6 +58,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
     checks: list[tuple[str, Callable[[], None]]] = [
         ("capabilities", lambda: _check_capabilities(env.scenario)),
         ("specs", lambda: _check_specs(env)),
+        ("observations", lambda: _check_observations(make(), steps)),
         ("donated fields", lambda: _check_donated(make(), steps)),
         ("determinism", lambda: _check_determinism(make, steps)),
         ("independence of number and order of rows", lambda: _check_independence(make, steps)),
@@ -91,7 +92,7 @@ def _played(env: VecEnv, steps: int) -> list[list[Tensor]]:
     seen = []
     for _ in range(steps):
         reward = env.advance(_actions(env))
-        seen.append([*leaves(env.rows), env.observations(), reward, env.grade()])
+        seen.append([*leaves(env.rows), flat_view(env.observations()), reward, env.grade()])
         env.restart(env.rows.done)
     return seen
 
@@ -115,10 +116,6 @@ def _check_capabilities(scenario: Scenario) -> None:
 def _check_specs(env: VecEnv) -> None:
     bound, rows = env.engine.bound(), env.rows
     shared = {name: tensor.clone() for name, tensor in env.engine.named_inputs().items()}
-    for number, block in enumerate(bound.observe(rows)):
-        require(block.ndim == 2, f"block {number} of the observation must have one dimension, not {block.ndim - 1}")
-        require(block.dtype == torch.float32, f"block {number} of the observation must be float32, not {block.dtype}")
-        require(bool(block.isfinite().all()), f"block {number} of the observation is not finite at the start")
     action = _actions(env)
     outcome = bound.step(rows, action, *env.start)
     require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
@@ -136,6 +133,23 @@ def _check_specs(env: VecEnv) -> None:
         require(unit in UNITS, f"outcome {name!r} has the unit {unit!r}; there are {', '.join(UNITS)}")
     for name, tensor in env.engine.named_inputs().items():
         require(torch.equal(tensor, shared[name]), f"a step writes to {name}")
+
+
+def _check_observations(env: VecEnv, steps: int) -> None:
+    """Check that the blocks of an observation are finite, and of one shape and type within their bounds."""
+    form = env.observation_form
+    for step in range(steps):
+        blocks = env.engine.bound().observe(env.rows)
+        for name, block in blocks.items():
+            finite = not block.is_floating_point() or bool(block.isfinite().all())
+            require(finite, f"step {step}: block {name} is not finite")
+        try:
+            now = ObservationForm.of(env.scenario.name, blocks, form.bounds)
+        except ValueError as error:
+            raise TaskFault(f"step {step}: {error}") from error
+        require(now == form, f"step {step}: shapes or types of the blocks differ from those at the start")
+        env.advance(_actions(env))
+        env.restart(env.rows.done)
 
 
 def _check_donated(env: VecEnv, steps: int) -> None:
@@ -176,7 +190,7 @@ def _donated_read(bound: BoundEngine, before: Rows, action: Tensor, start: tuple
 
 def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dict[str, Tensor]:
     scenario = bound.scenario
-    shown = {f"block {number} of the observation": block for number, block in enumerate(bound.observe(after))}
+    shown = {f"block {name} of the observation": block for name, block in bound.observe(after).items()}
     if isinstance(scenario, Referencing):
         shown["the reference"] = bound.reference(after)
     shown["the reward"] = bound._vmap(scenario.reward, before.state, action, after.state)
@@ -254,7 +268,7 @@ def _check_references(env: VecEnv, steps: int) -> None:
         return
     bound, count = env.engine.bound(), scenario.num_references
     for step in range(steps):
-        reference, blocks = bound.reference(env.rows), bound.observe(env.rows)
+        reference, blocks = bound.reference(env.rows), list(bound.observe(env.rows).values())
         inside = reference.dtype == torch.int64 and bool(((reference >= 0) & (reference < count)).all())
         require(inside, f"step {step}: references must be int64 in [0, {count}), got {reference.tolist()}")
         shown = bound.referenced(reference)
@@ -285,15 +299,16 @@ def _check_masks(env: VecEnv, steps: int) -> None:
 
 
 def _check_scales(env: VecEnv) -> None:
-    """Check the sizes of rewards and observations on random play, except those whose `off_scale` says why."""
+    """Check the sizes of rewards and of what is observed in floats on random play, unless `off_scale` says why not."""
     bound, seen, rewards, excepted = env.engine.bound(), [], [], env.scenario.off_scale
     for _ in range(min(env.scenario.longest or _PLAYED, _PLAYED)):
-        seen.append([block.double() for block in bound.observe(env.rows)])
+        blocks = bound.observe(env.rows).items()
+        seen.append({name: block.double().flatten(1) for name, block in blocks if block.is_floating_point()})
         rewards.append(env.advance(_actions(env)).double())
         env.restart(env.rows.done)
     measured = [("reward", "the reward", "a standard deviation", float(torch.stack(rewards).std()), _REWARDS)]
-    for number, steps in enumerate(zip(*seen, strict=True)):
-        block, name = torch.stack(steps).flatten(0, 1), f"block {number}"
+    for key in seen[0]:
+        block, name = torch.stack([step[key] for step in seen]).flatten(0, 1), f"block {key}"
         columns = block.square().mean(0)
         told = f"{name} of the observation"
         measured.append((name, told, "a root mean square", float(columns.mean().sqrt()), _BLOCKS))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaf_names, leaves, with_leaves
+from vecenv.core.scenario import flat_view
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Task, make_spoken, task_named
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
@@ -126,7 +127,7 @@ def _check_hidden(env: VecEnv, beside: Collection[str], step: int) -> None:
         if field in beside or not name.startswith("state."):
             continue
         other = with_leaves(rows, [leaf.roll(1, 0) if number == place else leaf for number, leaf in enumerate(kept)])
-        same = (env.observe_rows(other, ids) == seen).all(-1).tolist()
+        same = (flat_view(env.observe_rows(other, ids)) == flat_view(seen)).all(-1).tolist()
         for row, (old, new) in enumerate(zip(told, text.render(seen, other.state), strict=True)):
             require(old == new or not same[row], f"step {step}: a text shows {name}, which is not observed")
 

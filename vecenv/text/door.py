@@ -50,8 +50,7 @@ class TextDoor:
         env = self.env
         rows, numbers = env.rows_of(ids)
         # vmap rejects empty batches.
-        width = sum(env.block_widths)
-        seen = env.observe_rows(rows, numbers) if len(numbers) else torch.empty(0, width, device=env.device)
+        seen = env.observe_rows(rows, numbers) if len(numbers) else env.observation_form.zeros(0, env.device)
         return self.text.render(seen, rows.state)
 
     def instructions(self, ids: Tensor | Sequence[int]) -> list[str]:

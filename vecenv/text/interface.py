@@ -26,7 +26,7 @@ class TextInterface(ABC):
 
     @abstractmethod
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the observation text of each row. Shape of the observations: (B, D)."""
+        """Return the observation text of each row. Shape of the observations: (B, D), or by name (B, ...)."""
 
     @abstractmethod
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401

@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.core.engine import BoundEngine, RowCall
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.core.scenario import select
 from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.tool_calls import ToolCall, Tools
@@ -50,8 +51,8 @@ class TensorInteraction(Interaction):
 
     def _looked(self, bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
         info = bound.info(rows) if self.outcomes else {}
-        seen = {"observation": torch.cat(bound.observe(rows), dim=-1), "grade": bound.grade(rows)}
-        return seen | {f"info/{name}": info[name] for name in self.outcomes}
+        seen = {f"seen/{name}": block for name, block in bound.observed(rows).items()}
+        return seen | {"grade": bound.grade(rows)} | {f"info/{name}": info[name] for name in self.outcomes}
 
     @property
     def currency(self) -> str | None:  # type: ignore[override]
@@ -72,7 +73,9 @@ class TensorInteraction(Interaction):
     def _shown(
         self, ids: Sequence[int], rows: Tensor, seen: Mapping[str, Tensor]
     ) -> list[tuple[str, dict[str, float]]]:
-        texts = self.door.text.render(seen["observation"][rows], self.door.state(ids))
+        form = self.env.observation_form
+        shown = select(form.whole([seen[f"seen/{name}"] for name in form.buffers]), rows)
+        texts = self.door.text.render(shown, self.door.state(ids))
         columns = {name: seen[f"info/{name}"][rows].tolist() for name in self.outcomes}
         return [(text, {name: told[place] for name, told in columns.items()}) for place, text in enumerate(texts)]
 

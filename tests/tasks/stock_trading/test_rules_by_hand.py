@@ -75,7 +75,7 @@ class Example:
             rewards.append(float(outcome.reward))
         found = {name: getattr(rows.state[0], name).tolist() for name in EXACT}
         found |= {"terminated": bool(outcome.terminated), "truncated": bool(outcome.truncated)}
-        return found | {"rewards": rewards, "observation": torch.cat(bound.observe(rows), -1)[0].tolist()}
+        return found | {"rewards": rewards, "observation": bound.observation(rows)[0].tolist()}
 
 
 EXACT = ("cash", "holdings", "portfolio_value", "start_value", "traded", "costs", "average_price", "invalid_actions")

@@ -257,7 +257,7 @@ def test_own_scales_are_of_order_one_whatever_prices_and_cash_and_read_no_later_
         assert torch.equal(env.scenario.shared[name][:130], cut.scenario.shared[name])
     seen, rewards = [], []
     for action in random_actions(40, 8, 4):
-        seen.append(env.engine.bound().observe(env.rows))
+        seen.append(list(env.engine.bound().observe(env.rows).values()))
         rewards.append(env.advance(action))
     sizes = [float(torch.stack(block).square().mean().sqrt()) for block in zip(*seen, strict=True)]
     assert all(0.05 < size < 5 for size in [*sizes, float(torch.stack(rewards).std())]), sizes

@@ -121,7 +121,7 @@ def check_exact(case: Case, tolerance: dict[str, float]) -> int:
         count += len(playing)
         for dtype, bound in bounds.items():
             context = f"{dtype}, step {step}, {case.rules}, gate {case.gate}"
-            observed = torch.cat(bound.observe(rows[dtype]), dim=-1)[playing]
+            observed = bound.observation(rows[dtype])[playing]
             np.testing.assert_allclose(observed, list(observations.values()), rtol=1e-5, atol=1e-6, err_msg=context)
             outcome = bound.step(rows[dtype], action)
             columns = zip(*(getattr(outcome.rows.state, name)[playing].tolist() for name in EXACT), strict=True)

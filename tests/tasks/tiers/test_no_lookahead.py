@@ -86,7 +86,7 @@ def played_steps(scenario: StockTrading, num_envs: int, num_steps: int) -> list[
     ids = torch.arange(num_envs)
     rows, played = bound.start(torch.tensor(4), ids, torch.zeros_like(ids)), []
     for action in random_actions(num_steps, num_envs, *scenario.action_spec.shape):
-        seen = torch.cat(bound.observe(rows), dim=-1)
+        seen = bound.observation(rows)
         outcome = bound.step(rows, action)
         paid = {name: getattr(outcome.rows.state, name) for name in PAID}
         brought = {name: getattr(outcome, name) for name in REWARDED[1:]}

@@ -130,7 +130,7 @@ def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.T
     rows = bound.start(torch.tensor(4), ids, torch.zeros_like(ids))
     rng = np.random.default_rng(4)
     for action in torch.from_numpy(random_orders(rng, 12, 96, 8, num_symbols=25)):
-        seen = torch.cat(bound.observe(rows), dim=-1)
+        seen = bound.observation(rows)
         outcome = bound.step(rows, action)
         after = outcome.rows.state
         paid = [after.cash, after.holdings, after.average_price, after.costs, after.fills, after.losing_sells]

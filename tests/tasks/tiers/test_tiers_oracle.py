@@ -69,7 +69,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig], 
         if not playing:
             break
         where = f"step {step}, {tiers}"
-        seen = scenario.unscaled(torch.cat(bound.observe(rows), dim=-1))[playing]
+        seen = scenario.unscaled(bound.observation(rows))[playing]
         expected = np.array([accounts[n].observation() for n in playing], np.float32)
         np.testing.assert_allclose(seen, expected, rtol=2e-6, atol=5e-7, err_msg=where)
 

@@ -1,0 +1,134 @@
+"""A game of planes, a mask and draws at every step goes through the whole house, which knows nothing of it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from torchrl.envs.utils import check_env_specs
+
+import vecenv
+from tests.grid_game import FORAGE, SIDE
+from tests.small_env import same_bits
+from vecenv.learn import a2c, dqn, grpo, ppo
+from vecenv.learn.agents import PolicyAgent, Random
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.planes import PlanesNetwork
+from vecenv.registry import make_spoken
+from vecenv.testing import check_task
+from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.tensor_interaction import TensorInteraction
+
+BLOCKS = {"board": ((2, SIDE, SIDE), torch.bool), "time": ((1,), torch.float32), "mask": ((4,), torch.bool)}
+
+
+def game(num_envs: int, seed: int = 0, compiled: bool = False) -> vecenv.VecEnv:
+    return vecenv.make(FORAGE, num_envs, seed=seed, compile=compiled)
+
+
+def test_it_conforms():
+    check_task(FORAGE, compiled=False)
+
+
+@pytest.mark.assembly
+def test_its_compiled_steps_conform():
+    check_task(FORAGE)
+
+
+def test_specs_buffers_and_final_observations_are_by_name():
+    env = game(6)
+    check_env_specs(env)
+    specs = {name: (tuple(spec.shape[1:]), spec.dtype) for name, spec in env.observation_spec.items()}
+    assert specs == BLOCKS
+    collector = vecenv.FusedCollector(env, num_steps=24)
+    batch = collector.rollout()
+    assert {name: (tuple(batch[name].shape[2:]), batch[name].dtype) for name in BLOCKS} == BLOCKS
+    assert batch["board"].flatten(-2).sum(-1).eq(1).all()
+    step, ids = collector.truncated.nonzero(as_tuple=True)
+    final = collector.final_observations(step, ids)
+    assert len(ids) == 6 and final["time"].eq(1).all() and final.keys() == BLOCKS.keys()
+
+
+@pytest.mark.assembly
+def test_compiled_rollouts_are_the_eager_ones():
+    config = ppo.PPOConfig(num_steps=24, total_frames=24 * 8, minibatches=2, hidden=(8,))
+    policy = ppo.PPO(game(8), config).collecting_policy()
+    one, other = (vecenv.FusedCollector(game(8), policy, 24, mode=mode).rollout() for mode in ("eager", "compiled"))
+    for name in (*BLOCKS, "action", ("next", "reward")):
+        assert same_bits(one[name], other[name])
+
+
+@pytest.mark.assembly
+def test_ppo_learns_it():
+    config = ppo.PPOConfig(
+        num_steps=20, total_frames=20 * 64 * 14, learning_rate=3e-3, gamma=0.9, anneal=False, hidden=(32,), epochs=4
+    )
+    trained = ppo.train(game(64), config)
+    assert isinstance(trained.learner.network, PlanesNetwork)
+    records = evaluate(game(256, 7), {"trained": PolicyAgent(trained.policy()), "random": Random()}, seed=9).records
+    eaten = {name: float(record.outcomes["eaten"].double().mean()) for name, record in records.items()}
+    assert eaten["trained"] > 2 * eaten["random"], eaten
+
+
+LEARNERS = {
+    "a2c": lambda env: a2c.train(env, a2c.A2CConfig(num_steps=5, total_frames=5 * 16 * 2, hidden=(8,))),
+    "dqn": lambda env: dqn.train(
+        env,
+        dqn.DQNConfig(num_steps=4, total_frames=256, minibatches=2, minibatch_size=9, hidden=(8,), buffer_size=99),
+    ),
+    "grpo": lambda env: grpo.train(env, 4, grpo.GRPOConfig(total_frames=20 * 16 * 2, hidden=(8,))),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_other_learners_train_on_it(name):
+    trained = LEARNERS[name](game(16))
+    assert isinstance(trained.learner.network, PlanesNetwork)
+    env = game(16, 3)
+    policy = trained.policy()
+    for _ in range(3):
+        action = PolicyAgent(policy).act(env)
+        assert env.observations()["mask"].gather(1, action).all()
+        env.advance(action)
+
+
+def test_gymnasium_has_a_space_of_each_block():
+    pytest.importorskip("gymnasium")
+    from gymnasium import spaces
+    from gymnasium.utils.env_checker import check_env
+
+    from vecenv.adapters.gymnasium_env import GymnasiumEnv
+    from vecenv.adapters.gymnasium_vector import GymnasiumVectorEnv
+
+    env = GymnasiumEnv(FORAGE)
+    check_env(env, skip_render_check=True)
+    assert isinstance(env.observation_space, spaces.Dict) and set(env.observation_space) == set(BLOCKS)
+    rows = GymnasiumVectorEnv(FORAGE, 3, compile=False, seed=2)
+    seen, _ = rows.reset()
+    assert rows.observation_space.contains({name: np.asarray(block) for name, block in seen.items()})
+    for _ in range(20):
+        *_, info = rows.step(np.zeros((3, 1), np.int64))
+    assert info["final_obs"][0]["time"] == 1 and info["final_info"]["grade"].shape == (3,)
+
+
+def test_text_agents_play_it():
+    rows = Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules())
+    shown = rows.begin([0, 1])[0].shown
+    assert sorted(shown) in (sorted("m" + "f" + "." * 23 + "\n" * 4), sorted("*" + "." * 24 + "\n" * 4))
+    turns = rows.answer([0, 1], ["left", "north"])
+    assert [bool(turn.fault) for turn in turns] == [False, True]
+
+
+def test_openenv_serves_it():
+    pytest.importorskip("openenv")
+    from vecenv.adapters.openenv import MarketAction
+    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.openenv.service import MarketService
+    from vecenv.adapters.openenv.session import MarketSession
+
+    pool = RowPool(Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules()))
+    session = MarketSession(MarketService("forage", {"test": pool}))
+    seen = asyncio.run(session.reset_async(seed=3))
+    while not seen.done:
+        seen = asyncio.run(session.step_async(MarketAction(text="left")))
+    assert set(seen.text) <= set(".mf*\n") and 0 <= seen.grade <= 1
