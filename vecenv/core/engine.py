@@ -91,7 +91,9 @@ class BoundEngine:
     def __init__(
         self, scenario: Scenario, traits: Traits, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> None:
-        self.scenario, self.traits = scenario, traits
+        # With the members of its capabilities, which the traits name.
+        self.scenario: Any = scenario
+        self.traits = traits
         self.params = dict(params)
         self.shared = shared
         # Mapping a shared parameter, or not mapping a varied one, would broadcast to N x N.

@@ -58,8 +58,8 @@ class VecEnv(EpisodeRows):
     ) -> None:
         super().__init__(scenario, num_envs, seed, device, params, env_ids)
         self.compiled = compiled
-        several = isinstance(scenario, AlternativeActions)
-        specs = scenario.understood_actions() if several else [scenario.action_spec]
+        one = [scenario.action_spec]
+        specs = scenario.understood_actions() if isinstance(scenario, AlternativeActions) else one
         self.checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
         self._make_specs()
         self._make_calls()

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -22,7 +22,9 @@ from vecenv.core.checks import form, keeps_meaning
 from vecenv.core.random import EpisodeKey
 from vecenv.system.settings import check_parameter
 
-Observation = Tensor | dict[str, Tensor]
+Seen = TypeVar("Seen")
+
+Observation: TypeAlias = Any
 """One flat tensor where every block is a vector of float32, else the blocks by name."""
 
 FLAT = "observation"
@@ -306,7 +308,7 @@ class ObservationForm:
         parts = zip(self.blocks.items(), flat.split(self.sizes, dim=-1), strict=True)
         return {name: part.reshape(len(flat), *shape).to(dtype) for (name, (shape, dtype)), part in parts}
 
-    def on_flat(self, function: Callable[..., object]) -> Callable[[Tensor], object]:
+    def on_flat(self, function: Callable[..., Seen]) -> Callable[[Tensor], Seen]:
         """Return a function of observations as one of their `flat_view`."""
         return function if self.flat else lambda flat: function(self.split(flat))
 
