@@ -119,6 +119,19 @@ def test_text_agents_play_it():
     assert [bool(turn.fault) for turn in turns] == [False, True]
 
 
+def test_a_tool_may_look_at_the_step_that_follows():
+    env = make_spoken(FORAGE, 3, seed=2)
+
+    class Ahead:
+        def results(self, state, calls, step):
+            return [str(step([row], torch.tensor([[call]])).food.tolist()) for row, call in enumerate(calls)]
+
+    told = vecenv.TextDoor(env).tool_results(Ahead(), [1, 3], [2, 0])
+    env.advance(torch.tensor([[3], [0], [1]]))
+    assert told == [str(env.state.food[[row]].tolist()) for row in (2, 0)]
+
+
+
 def test_openenv_serves_it():
     pytest.importorskip("openenv")
     from vecenv.adapters.openenv import MarketAction

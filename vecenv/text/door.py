@@ -96,6 +96,8 @@ class TextDoor:
 
         def step(places: Sequence[int], action: Tensor) -> TensorClass:
             chosen = torch.tensor(places, device=env.device)
-            return env.engine.bound().of_rows(numbers[chosen]).step(rows[chosen], action).rows.state
+            own = numbers[chosen]
+            start = (env.seeds_of(own), env.start_ids[own])
+            return env.engine.bound().of_rows(own).step(rows[chosen], action, *start).rows.state
 
         return tools.results(rows.state, calls, step)
