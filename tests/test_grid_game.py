@@ -131,7 +131,6 @@ def test_a_tool_may_look_at_the_step_that_follows():
     assert told == [str(env.state.food[[row]].tolist()) for row in (2, 0)]
 
 
-
 def test_openenv_serves_it():
     pytest.importorskip("openenv")
     from vecenv.adapters.openenv import MarketAction

@@ -85,10 +85,11 @@ def _cut(text: str) -> str:
 
 
 def _value(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "-" if value is None else ("no", "yes")[value]
     if isinstance(value, list | tuple):
         return f"[{len(value)}]" if len(value) > 1 else " ".join(map(str, value))
-    text = {None: "-", True: "yes", False: "no"}.get(value) if value is None or isinstance(value, bool) else None
-    return text or f"{value:,}" if isinstance(value, int) else text or str(value)
+    return f"{value:,}" if isinstance(value, int) and abs(value) > 65_536 else str(value)
 
 
 def _kind(hint: Any) -> str:  # noqa: ANN401

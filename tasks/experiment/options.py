@@ -30,21 +30,15 @@ Day = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarketOptions:
-    """Options that decide which kind of market there is."""
-
-    market: str | None = None
-    history: str | None = None
-    train_end: Day | None = None
-    test_start: Day | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions(MarketOptions):
+class TaskOptions:
     """Options that decide the task, its default rules and its kind of market."""
 
     task: str | None = None
     task_preset: str | None = None
+    market: str | None = None
+    history: str | None = None
+    train_end: Day | None = None
+    test_start: Day | None = None
 
 
 def early_options(options: type[Options], args: Sequence[str]) -> Options:
