@@ -230,8 +230,8 @@ class Learner(ABC, Generic[Config]):
             own, rows = seen
             table = references.table(self.env.engine.bound())
             parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
-            found = len(rows), *(references.joined(*pair) for pair in parts)
-            self.observation_moments.merge(*self.reduction.moments(*found))
+            mean, squares = (references.joined(*pair) for pair in parts)
+            self.observation_moments.merge(*self.reduction.moments(len(rows), mean, squares))
             self.take_moments()
 
     def add_observations(self, observation: Tensor) -> None:

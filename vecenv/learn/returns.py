@@ -70,7 +70,7 @@ class Reduction:
     def spread(self, values: Tensor, dim: tuple[int, ...] | None = None) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of the values of all ranks: of all, or over dimensions, which are kept."""
         if self.ranks == 1:
-            over = {} if dim is None else {"dim": dim, "keepdim": True}
+            over: dict[str, Any] = {} if dim is None else {"dim": dim, "keepdim": True}
             return values.mean(**over), values.std(**over)
         dim = tuple(range(values.ndim)) if dim is None else dim
         mean = values.mean(dim, keepdim=True)
