@@ -7,27 +7,19 @@ from pathlib import Path
 import pytest
 
 import vecenv
-from vecenv import registry
+from vecenv import learn, registry
 from vecenv.tasks.commands import cli
 
 GUIDE = Path("vecenv/core/README.md")
-SMALL = (
-    "--no-compile",
-    "--num-envs",
-    "16",
-    "--learner.total-frames",
-    "2048",
-    "--learner.hidden",
-    "8",
-    "--episodes",
-    "8",
-)
+SMALL = "--no-compile --num-envs 16 --learner.total-frames 2048 --learner.hidden 8 --episodes 8".split()
+REINFORCE = Path("tests/learn/reinforce.py").absolute()
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder to run in, after which nothing is left of what was imported and registered."""
     monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(learn, "_registered", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
     text = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
     (tmp_path / "my_task.py").write_text(
@@ -35,13 +27,14 @@ def place(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in ("my_task", "beside"):
+    for name in ("my_task", "beside", "reinforce"):
         sys.modules.pop(name, None)
 
 
 @pytest.mark.assembly
-def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place):
-    train = ("train", "--import", "my_task.py", "--task", "reach_zero", "--folder", "run", *SMALL)
+@pytest.mark.parametrize("learner", [(), ("--import", str(REINFORCE), "--algorithm", "reinforce")], ids=["ppo", "own"])
+def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place, learner):
+    train = ("train", "--import", "my_task.py", "--task", "reach_zero", "--folder", "run", *SMALL, *learner)
     assert cli.main(train) == 0
     del sys.modules["my_task"]
     registry._registered.clear()
