@@ -11,7 +11,7 @@ from vecenv import learn, registry
 from vecenv.tasks.commands import cli
 
 GUIDE = Path("vecenv/core/README.md")
-SMALL = "--no-compile --num-envs 16 --learner.total-frames 2048 --learner.hidden 8 --episodes 8".split()
+SMALL = ["--no-compile", "--num-envs", "16", "--learner.total-frames", "2048", "--learner.hidden", "8", "--episodes", "8"]
 REINFORCE = Path("tests/learn/reinforce.py").absolute()
 
 
