@@ -11,7 +11,8 @@ from vecenv import learn, registry
 from vecenv.tasks.commands import cli
 
 GUIDE = Path("vecenv/core/README.md")
-SMALL = ["--no-compile", "--num-envs", "16", "--learner.total-frames", "2048", "--learner.hidden", "8", "--episodes", "8"]
+SIZES = {"num-envs": 16, "learner.total-frames": 2048, "learner.hidden": 8, "episodes": 8}
+SMALL = ("--no-compile", *(word for name, value in SIZES.items() for word in (f"--{name}", str(value))))
 REINFORCE = Path("tests/learn/reinforce.py").absolute()
 
 
