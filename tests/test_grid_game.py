@@ -13,6 +13,7 @@ from tests.small_env import same_bits
 from vecenv.learn import a2c, dqn, grpo, ppo
 from vecenv.learn.agents import PolicyAgent, Random
 from vecenv.learn.evaluation import evaluate
+from vecenv.learn.learner import train
 from vecenv.learn.planes import PlanesNetwork
 from vecenv.registry import make_spoken
 from vecenv.testing import check_task
@@ -63,7 +64,7 @@ def test_ppo_learns_it():
     config = ppo.PPOConfig(
         num_steps=20, total_frames=20 * 64 * 14, learning_rate=3e-3, gamma=0.9, anneal=False, hidden=(32,), epochs=4
     )
-    trained = ppo.train(game(64), config)
+    trained = train(game(64), config)
     assert isinstance(trained.learner.network, PlanesNetwork)
     records = evaluate(game(256, 7), {"trained": PolicyAgent(trained.policy()), "random": Random()}, seed=9).records
     eaten = {name: float(record.outcomes["eaten"].double().mean()) for name, record in records.items()}
@@ -71,18 +72,19 @@ def test_ppo_learns_it():
 
 
 LEARNERS = {
-    "a2c": lambda env: a2c.train(env, a2c.A2CConfig(num_steps=5, total_frames=5 * 16 * 2, hidden=(8,))),
-    "dqn": lambda env: dqn.train(
-        env,
+    "a2c": (a2c.A2CConfig(num_steps=5, total_frames=5 * 16 * 2, hidden=(8,)), {}),
+    "dqn": (
         dqn.DQNConfig(num_steps=4, total_frames=256, minibatches=2, minibatch_size=9, hidden=(8,), buffer_size=99),
+        {},
     ),
-    "grpo": lambda env: grpo.train(env, 4, grpo.GRPOConfig(total_frames=20 * 16 * 2, hidden=(8,))),
+    "grpo": (grpo.GRPOConfig(total_frames=20 * 16 * 2, hidden=(8,)), {"group_size": 4}),
 }
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_other_learners_train_on_it(name):
-    trained = LEARNERS[name](game(16))
+    config, more = LEARNERS[name]
+    trained = train(game(16), config, **more)
     assert isinstance(trained.learner.network, PlanesNetwork)
     env = game(16, 3)
     policy = trained.policy()
