@@ -80,7 +80,8 @@ def _last_day(market: str, test: MarketTape) -> str:
 def _markets(place: Path) -> Iterator[str]:
     """Yield the market of a policy's run, and those of the runs that it started from, as far as they are there."""
     for record in _records(place):
-        yield str(read_values(record).get("market"))
+        if (market := read_values(record).get("market")) is not None:
+            yield str(market)
 
 
 def _records(place: Path) -> Iterator[Path]:
