@@ -89,7 +89,9 @@ def test_validation_is_split_off_the_training_alone(num_paths, validation):
     assert training.num_paths + validation.num_paths == whole.num_paths + (whole.num_paths == 1)
     assert training.num_paths < whole.num_paths or training.dates[-1] < validation.dates[validation.first_day]
     assert not torch.equal(validation.price_ticks()[0, -1, 0], test.price_ticks()[0, -1, 0])
-    if whole.num_paths > 1:
+    if whole.num_paths == 1:
+        assert training.num_days + chosen.split.embargo + validation.num_days == whole.num_days
+    else:
         assert torch.equal(splits.drawn(0, CONFIG).price_ticks(), training.price_ticks())
 
 

@@ -9,6 +9,7 @@ import torch
 
 from tests.tasks.commands.small_runs import settings_of
 from vecenv.learn import dqn, exact, grpo, sac
+from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import task_named
@@ -155,6 +156,12 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
     learner = TrainSettings.defaults(["--preset", str(both), "--algorithm", "cppo"]).learner
     assert (learner.gamma, learner.hidden, learner.beta) == (0.5, (5,), 7.0)
     assert TrainSettings.defaults(["--preset", str(both)]).learner.hidden == (4,)
+    # Settings of the learner are those of the learner that the file names, or of PPO.
+    both.write_text("learner: {gamma: 0.25}\n")
+    gammas = [
+        TrainSettings.defaults(["--preset", str(both), *more]).learner.gamma for more in ([], ["--algorithm", "a2c"])
+    ]
+    assert gammas == [0.25, A2CConfig().gamma]
     # Tasks have presets and markets of their own.
     for words, market, policy in (
         ("--market a.csv", "a.csv", "symbol"),
