@@ -7,6 +7,7 @@ instead of Python branches on tensors, no ``.item()``, no boolean-mask write.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,6 +274,10 @@ class ObservationForm:
         for name, (low, high) in bounds.items():
             if name not in found:
                 raise ValueError(f"{task}: bounds are given of {name!r}; the observation has {', '.join(found)}")
+            if not found[name].is_floating_point() and not math.isfinite(low + high):
+                raise ValueError(
+                    f"{task}: bounds of block {name!r}, of integers, must be finite, got {low:g} to {high:g}"
+                )
             if not bool(((found[name] >= low) & (found[name] <= high)).all()):
                 raise ValueError(f"{task}: block {name!r} of the observation leaves its bounds {low:g} to {high:g}")
         return cls({name: (block.shape[1:], block.dtype) for name, block in found.items()}, dict(bounds), flat)
@@ -328,7 +333,8 @@ class ObservationForm:
         """Return what a block's numbers are divided by to be of order one: its largest magnitude, if that is known."""
         dtype = self.blocks[name][1]
         given = self.bounds.get(name, (0, 255) if dtype == torch.uint8 else (0, 1))
-        return max(map(abs, given)) or 1.0
+        # A block without a bound on one side would be divided to nothing.
+        return max(filter(math.isfinite, map(abs, given)), default=1.0) or 1.0
 
 
 def _spec(
