@@ -1,6 +1,7 @@
 """A game of planes, a mask and draws at every step goes through the whole house, which knows nothing of it."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 import vecenv
-from tests.grid_game import FORAGE, SIDE
+from tests.grid_game import FORAGE, SIDE, Forage
 from tests.small_env import same_bits
+from vecenv.core.capabilities import BoundedObservations
+from vecenv.core.scenario import ObservationForm
 from vecenv.learn import a2c, dqn, grpo, ppo
 from vecenv.learn.agents import PolicyAgent, Random
 from vecenv.learn.evaluation import evaluate
@@ -48,6 +51,15 @@ def test_specs_buffers_and_final_observations_are_by_name():
     step, ids = collector.truncated.nonzero(as_tuple=True)
     final = collector.final_observations(step, ids)
     assert len(ids) == 6 and final["time"].eq(1).all() and final.keys() == BLOCKS.keys()
+
+
+def test_planes_without_a_bound_are_not_divided_by_it():
+    inf, planes = float("inf"), torch.zeros(1, 2, 3, 3)
+    form = ObservationForm.of("it", {"planes": planes, "dots": planes}, {"planes": (0.0, inf), "dots": (-2.0, inf)})
+    assert [form.scale(name) for name in form.blocks] == [1.0, 2.0]
+    assert float(form.specs((1,), torch.device("cpu"))["dots"].space.low.min()) == -2
+    with pytest.raises(ValueError, match="'planes', of integers, must be finite, got 0 to inf"):
+        ObservationForm.of("it", {"planes": planes.long()}, {"planes": (0.0, inf)})
 
 
 @pytest.mark.assembly
@@ -111,6 +123,25 @@ def test_gymnasium_has_a_space_of_each_block():
     for _ in range(20):
         *_, info = rows.step(np.zeros((3, 1), np.int64))
     assert info["final_obs"][0]["time"] == 1 and info["final_info"]["grade"].shape == (3,)
+
+
+def test_gymnasium_has_numbers_as_arrays():
+    pytest.importorskip("gymnasium")
+    from gymnasium.utils.env_checker import check_env
+
+    from vecenv.adapters.gymnasium_env import GymnasiumEnv
+
+    class Counted(BoundedObservations, Forage):
+        bounds = {"steps": (0, 20), "board": (0, 4)}  # noqa: RUF012
+
+        def observation(self, state, params, shared):
+            return super().observation(state, params, shared) | {"steps": state.steps, "late": state.steps > 9}
+
+    env = GymnasiumEnv(replace(FORAGE, scenario=Counted))
+    check_env(env, skip_render_check=True)
+    assert env.observation_space["steps"].high == 20
+    learner, board = ppo.PPO(env.rows.env, ppo.PPOConfig(minibatches=1)), torch.ones(1, 2 * SIDE * SIDE + 7)
+    assert learner.network.normalised(board, *learner.moments)[0, 0] == 0.25
 
 
 def test_text_agents_play_it():

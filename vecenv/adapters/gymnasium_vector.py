@@ -172,7 +172,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
 def row_of(shown: Array, row: int) -> Array:
     """Return one row's observation, flat or by name."""
-    return {name: block[row] for name, block in shown.items()} if isinstance(shown, dict) else shown[row]
+    # By the ellipsis a number is an array of shape (), as its space has it, and not a NumPy scalar.
+    return {name: block[row, ...] for name, block in shown.items()} if isinstance(shown, dict) else shown[row]
 
 
 def observation_space(env: VecEnv) -> spaces.Space[Any]:
@@ -186,7 +187,7 @@ def observation_space(env: VecEnv) -> spaces.Space[Any]:
 def _block_space(form: ObservationForm, name: str) -> spaces.Space[Any]:
     shape, dtype = form.blocks[name]
     if dtype == torch.bool:
-        return spaces.MultiBinary(tuple(shape)) if len(shape) else spaces.Discrete(2)
+        return spaces.MultiBinary(tuple(shape))
     kind = torch.empty(0, dtype=dtype).numpy().dtype
     limits = (-LARGEST, LARGEST) if dtype.is_floating_point else (np.iinfo(kind).min, np.iinfo(kind).max)
     return spaces.Box(*form.bounds.get(name, limits), tuple(shape), kind.type)
