@@ -198,6 +198,8 @@ class Slow(AsyncInteraction):
     async def answer_row(self, row: int, message: str) -> Turn:
         if message == "fail":
             raise OSError("the sandbox is gone")
+        if message == "cancel":
+            raise asyncio.CancelledError
         while message in ("never", "deaf"):
             try:
                 await asyncio.Event().wait()
@@ -220,6 +222,8 @@ def test_a_slow_world_loses_its_late_rows_alone():
     assert late == deaf == Turn(late.shown, truncated=True, grade=0.0)
     assert late.shown == "The world did not answer within 30 s: the episode is over."
     assert failed.shown == "The world failed with OSError: the episode is over." and failed.truncated
+    cancelled, on = Dialogue(make_interaction(world.task, 2)).answer([0, 1], ["cancel", "hello"])
+    assert cancelled.shown == "The world failed with CancelledError: the episode is over." and on == quick
     assert dialogue.answer([0, 3], ["on", "on"])[1] == Turn("Heard on.") and world.seconds == [30.0] * 3
     assert sorted(world.cancelled) == [(1, "never"), (3, "deaf")]
     assert dialogue.begin([1], [Episode(0, 3)])[0].shown == "Episode 3."

@@ -193,7 +193,9 @@ class AsyncInteraction(Interaction):
 
 
 def _result(task: asyncio.Task[Result], without: Callable[[str], Result]) -> Result:
-    if (error := task.exception()) is None:
+    # A row may cancel itself, such as by the library that it talks through; others are none of its business.
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if error is None:
         return task.result()
     LOG.error("a row failed", exc_info=error)
     return without(f"failed with {type(error).__name__}")
