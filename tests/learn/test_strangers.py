@@ -33,6 +33,8 @@ def reinforce(monkeypatch):
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
 def test_a_strangers_learner_conforms(reinforce, actions):
     check_learner("reinforce", compiled=False, actions=actions)
+    with pytest.raises(ValueError, match="a batch of 24 cannot be split into 5 equal minibatches"):
+        learner_case("reinforce", minibatches=5).new()
 
 
 @pytest.mark.assembly

@@ -65,7 +65,7 @@ class Learner(ABC, Generic[Config]):
 
     Raises:
         TypeError: there is no head for the environment's actions.
-        ValueError: the network does not fit the task.
+        ValueError: the network does not fit the task, or the batch does not split into equal minibatches.
     """
 
     num_members = 1
@@ -81,6 +81,8 @@ class Learner(ABC, Generic[Config]):
     """Of gradients and moments over ranks that train one policy, each on its own rows; set before the first update."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool, units: int = 0) -> None:
+        if units % config.minibatches:
+            raise ValueError(f"a batch of {units} cannot be split into {config.minibatches} equal minibatches")
         self.env, self.config, self.units = env, config, units
         self.batch_size = num_steps * env.num_envs // self.num_members
         self.num_updates = -(-config.total_frames // self.batch_size)
