@@ -148,6 +148,12 @@ def test_the_credit_of_steps_and_what_is_logged_of_groups_by_hand():
     assert plain.tolist() == [[-1.0, 1.0, -0.5, 0.5]] * 3 and plain.dtype == torch.float32
     first, later, scaled = credit("capo", progress=0.24), credit("capo", progress=0.25), credit()
     assert torch.equal(first, scaled.clamp(min=0.0)) and torch.equal(later, scaled)
+    # One whose world failed is compared with none, nor is any with it.
+    episodes = replace(accounts(REWARD), failed=torch.tensor([False, False, False, True]), parts={})
+    three = group_advantages(torch.tensor([[1.0, 3.0, 4.0]], dtype=torch.float64), scaled=True).float()
+    torch.testing.assert_close(step_credit(episodes, GRPOConfig(), 4, 0.0)[:, :3], three.expand(3, 3))
+    told = audit(episodes, torch.tensor([True]))
+    assert (told["failed"], told["episode_reward"]) == (0.25, pytest.approx(8 / 3))
     exposure = torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(20, 8)
     episodes = replace(accounts(REWARD), mask=exposure < 9, reward=torch.zeros(20, 8), exposure=exposure)
     assert step_anchors(episodes, 4, 4)[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]

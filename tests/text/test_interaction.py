@@ -104,6 +104,27 @@ def test_it_is_played_by_hand_and_served():
     assert session("train") == session("train") != session("test")
 
 
+class Failing(AsyncInteraction):
+    """Guesses of `GuessNumber`, of which some rows fail when they begin, and some at an answer."""
+
+    longest, outcomes, lost, dropped = 6, GuessNumber.outcomes, (), ()
+
+    def __init__(self, num_rows: int, config: object) -> None:
+        self.num_rows, self.world = num_rows, GuessNumber(num_rows, config)
+        self.tools = self.world.tools
+
+    async def begin_row(self, row: int, episode: Episode) -> Turn:
+        if row in self.lost:
+            raise OSError("there is no sandbox")
+        return self.world.begin([row], [episode])[0]
+
+    async def answer_row(self, row: int, message: str) -> Turn:
+        turn = self.world.guess(row, message)
+        if row in self.dropped and self.world.tries[row] == 2:
+            raise OSError("the sandbox is gone")
+        return turn
+
+
 @pytest.mark.assembly
 def test_gem_and_trl_play_it():
     gem = pytest.importorskip("gem")
@@ -133,6 +154,19 @@ def test_gem_and_trl_play_it():
     rollouts = TensorMarketRollouts("guess_number", AnswerConfig(context_tokens=2000, answer_tokens=4))
     told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
     assert len(told["completion_ids"]) == 3 and all(mask[0] == 1 and 0 in mask for mask in told["env_mask"])
+    # Whose world fails is lost alone: masked, and without a reward.
+    task = Task(name="failing", version="1", interaction=type("Lost", (Failing,), {"lost": (0,), "dropped": (2,)}))
+    rollouts = TensorMarketRollouts(task, rollouts.config)
+    told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
+    assert [reward is None for reward in told["episode_reward"]] == [True, False, True]
+    assert [any(mask) for mask in told["env_mask"]] == [False, True, False] and all(told["completion_ids"])
+    env = gem_market_env(task)
+    env.reset()
+    for failed in (True, False):
+        _, reward, terminated, truncated, info = env.step("3")
+        assert (reward, terminated, truncated) == (0.0, False, failed) and ("failed" in info["metrics"]) == failed
+        env.dialogue.interaction.lost = ()
+        env.reset()
 
 
 @pytest.mark.assembly
@@ -148,7 +182,7 @@ def test_a_language_model_learns_by_it():
     worth = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
     config = replace(ALONE, minibatches=2, learning_rate=1e-2, reward=worth, total_frames=10**6, tools=("all",))
 
-    def learner() -> LanguageGRPO:
+    def learner(task: Task = GUESS_NUMBER) -> LanguageGRPO:
         model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower."], SMALL, 0)
         chat = chat_format(model, tokenizer)
         roles, first = ("user", "assistant"), "Guess a number from 1 to 20."
@@ -157,7 +191,7 @@ def test_a_language_model_learns_by_it():
         ]
         training = SupervisedConfig(epochs=20, batch_size=10, learning_rate=1e-2, test_fraction=0.0)
         fine_tune(model, segments_of(told, chat, config), chat.pad, training)
-        return LanguageGRPO(make_interaction(GUESS_NUMBER, 8), model, chat, config, 4)
+        return LanguageGRPO(make_interaction(task, 8), model, chat, replace(config, kl_coef=0.1), 4)
 
     one = learner()
     before = [parameter.detach().clone() for parameter in one.parameters]
@@ -165,6 +199,7 @@ def test_a_language_model_learns_by_it():
     numbers = one.env.scenario.numbers
     assert numbers[:4] == [numbers[0]] * 4 and episodes.mask.shape == (6, 8) and episodes.exposure is None
     assert torch.allclose(episodes.reward.sum(0), sum(episodes.parts.values()))
+    assert torch.equal(episodes.parts["steps"], 0.5 * (episodes.parts["grade"] > 0))
     # Of each row it learns as many answers as the world has heard.
     for row, segments in enumerate(episodes.said):
         assert {day for segment in segments for day in segment.day} == set(range(int(episodes.mask[:, row].sum())))
@@ -175,6 +210,21 @@ def test_a_language_model_learns_by_it():
     other.load_state_dict(one.state_dict())
     first, second = one.update(), other.update()
     assert all(first[name] == second[name] for name in ("policy_loss", "grade", "episode_reward"))
+    # Rows whose world fails are no samples: the others learn what they would without them.
+    other = learner(Task(name="failing", version="1", interaction=Failing))
+    failing = other.env.scenario
+    failing.lost, failing.dropped = (0,), (5,)
+    episodes = other.collect()
+    alone = [one for row, one in enumerate(episodes.said) if row not in (0, 5)]
+    assert episodes.failed.tolist() == [row in (0, 5) for row in range(8)] and all(alone) and not episodes.said[0]
+    assert not episodes.mask[:, [0, 5]].any() and episodes.mask[0].sum() == 6
+    metrics = other.update()
+    assert metrics["failed"] == 0.25 and not all(map(torch.equal, before, other.parameters))
+    failing.lost = range(8)
+    kept = [parameter.detach().clone() for parameter in other.parameters]
+    metrics = other.update()
+    assert metrics["failed"] == 1.0 and metrics["grade"] != metrics["grade"]
+    assert all(map(torch.equal, kept, other.parameters))
     world = make_interaction(GUESS_NUMBER, 8)
     world.longest = None
     with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):
@@ -184,8 +234,11 @@ def test_a_language_model_learns_by_it():
 class Slow(AsyncInteraction):
     """Answers at once, never, in spite of being cancelled, or with an error; its clock strikes when others are done."""
 
+    longest, outcomes = 3, {"answers": "count"}
+
     def __init__(self, num_rows: int, config: object) -> None:
         self.num_rows, self.seconds, self.cancelled, self.release = num_rows, [], [], asyncio.Event()
+        self.lost: tuple[int, ...] = ()
 
     async def sleep(self, seconds: float) -> None:
         self.seconds.append(seconds)
@@ -193,7 +246,9 @@ class Slow(AsyncInteraction):
             await asyncio.sleep(0)
 
     async def begin_row(self, row: int, episode: Episode) -> Turn:
-        return Turn(f"Episode {episode.index}.")
+        if episode.index in self.lost:
+            raise OSError("there is no sandbox")
+        return Turn(f"Episode {episode.index}.", outcomes={"answers": 0.0})
 
     async def answer_row(self, row: int, message: str) -> Turn:
         if message == "fail":
@@ -209,7 +264,7 @@ class Slow(AsyncInteraction):
                     raise
                 message = "deaf, but awake"
                 await self.release.wait()
-        return Turn(f"Heard {message}.", 1.0, fault="" if message else "it says nothing")
+        return Turn(f"Heard {message}.", 1.0, fault="" if message else "it says nothing", outcomes={"answers": 1.0})
 
 
 def test_a_slow_world_loses_its_late_rows_alone():
@@ -218,13 +273,13 @@ def test_a_slow_world_loses_its_late_rows_alone():
     begun = dialogue.begin(range(4), [Episode(0, 2)] * 4)
     assert [turn.shown for turn in begun] == ["Episode 2."] * 4
     quick, late, failed, deaf = dialogue.answer(range(4), ["hello", "never", "fail", "deaf"])
-    assert quick == Turn("Heard hello.") and not quick.done
-    assert late == deaf == Turn(late.shown, truncated=True, grade=0.0)
+    assert quick == Turn("Heard hello.", outcomes={"answers": 1.0}) and not quick.done
+    assert late == deaf == Turn(late.shown, truncated=True, failed=True, outcomes={"answers": 0.0})
     assert late.shown == "The world did not answer within 30 s: the episode is over."
-    assert failed.shown == "The world failed with OSError: the episode is over." and failed.truncated
+    assert failed.shown == "The world failed with OSError: the episode is over." and failed.failed
     cancelled, on = Dialogue(make_interaction(world.task, 2)).answer([0, 1], ["cancel", "hello"])
     assert cancelled.shown == "The world failed with CancelledError: the episode is over." and on == quick
-    assert dialogue.answer([0, 3], ["on", "on"])[1] == Turn("Heard on.") and world.seconds == [30.0] * 3
+    assert dialogue.answer([0, 3], ["on", "on"])[1] == quick._replace(shown="Heard on.") and world.seconds == [30.0] * 3
     assert sorted(world.cancelled) == [(1, "never"), (3, "deaf")]
     assert dialogue.begin([1], [Episode(0, 3)])[0].shown == "Episode 3."
 
@@ -236,10 +291,13 @@ def test_a_slow_world_loses_its_late_rows_alone():
             await pool.open(row, 0, row)
         # The second row answers while the first is waited for.
         waiting = asyncio.create_task(pool.answer(0, "never"))
-        assert await pool.answer(1, "hello") == Turn("Heard hello.") and not waiting.done()
+        assert await pool.answer(1, "hello") == quick and not waiting.done()
         assert (await waiting).truncated
 
     asyncio.run(served())
+    world.lost, world.outcomes = (3,), {}
+    (gone,) = dialogue.begin([2], [Episode(0, 3)])
+    assert gone == Turn("The world failed with OSError: the episode is over.", truncated=True, failed=True)
     world.release.set()
     dialogue.answer([0], ["bye"])
 
@@ -302,6 +360,18 @@ def test_a_planted_fault_of_a_world_is_named(name, planted, message):
         check_interaction(task)
 
 
-@pytest.mark.parametrize("task", [GUESS_NUMBER, REACH_ZERO, Task(name="slow", version="1", interaction=Slow)])
+SLOW = Task(name="slow", version="1", interaction=Slow)
+FAILING = Task(name="failing", version="1", interaction=Failing)
+
+
+@pytest.mark.parametrize("task", [GUESS_NUMBER, REACH_ZERO, SLOW, FAILING])
 def test_sound_worlds_conform(task):
     check_interaction(task)
+
+
+def test_a_world_whose_rows_fail_together_is_named():
+    async def answer(self, ids, messages):
+        return await asyncio.gather(*map(self.answer_row, ids, messages))
+
+    with pytest.raises(TaskFault, match="failing: failures: OSError: this row fails"):
+        check_interaction(replace(FAILING, interaction=type("Together", (Failing,), {"answer": answer})))

@@ -28,7 +28,7 @@ SUCCESS = 0.5
 
 AGGREGATION = {
     **{name: "mean" for name in ("action_is_valid", "action_is_effective", "format_penalty")},
-    **{name: "last" for name in ("success", "grade", "total_return")},
+    **{name: "last" for name in ("success", "grade", "failed", "total_return")},
 }
 """How ROLL aggregates each metric over the turns of an episode."""
 
@@ -84,17 +84,20 @@ class GemMarketEnv(gem.Env):
         self._next = Episode(seed, 0)
         self._outcomes: dict[str, float] = {}
         self._begun = self._running = False
+        self._lost: Turn | None = None
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start the next episode, or the first of a seed, and return its first text and the instructions.
 
-        Global random states are neither used nor changed.
+        If the world fails, the first step ends the episode, whatever is answered. Global random states are neither used
+        nor changed.
 
         Raises:
             ValueError: the seed is not in [0, 2^63).
         """
         begun = self._begin_world(seed) if self.env is None else self._begin_rows(self.env, seed)
-        self._begun, self._running, self._outcomes = True, not begun.done, dict(begun.outcomes or {})
+        self._begun = self._running = True
+        self._outcomes, self._lost = dict(begun.outcomes or {}), begun if begun.failed else None
         (instructions,) = self.dialogue.instructions([0])
         return begun.message, {"env_instruction": instructions}
 
@@ -115,14 +118,15 @@ class GemMarketEnv(gem.Env):
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Answer the day, or call a tool; an unreadable answer is an invalid HOLD.
 
-        The metrics have the grade on the last day only: it looks at the whole episode.
+        The metrics have the grade on the last day only: it looks at the whole episode. Where the world failed, they
+        have ``failed`` in its place.
 
         Raises:
             RuntimeError: `reset` was not called, or the episode is over.
         """
         if not self._running:
             raise RuntimeError("reset must be called before step, and after an episode is over")
-        (turn,) = self.dialogue.answer([0], [action])
+        (turn,) = self.dialogue.answer([0], [action]) if self._lost is None else (self._lost,)
         self._running = not turn.done
         return turn.message, turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
@@ -136,6 +140,8 @@ class GemMarketEnv(gem.Env):
         }
         if turn.grade is not None:
             metrics["grade"] = turn.grade
+        if turn.failed:
+            metrics["failed"] = True
         if "total_return" in self._outcomes:
             metrics["total_return"] = self._outcomes["total_return"]
         return {"metrics": metrics, "metrics_agg_mode": {name: AGGREGATION[name] for name in metrics}}

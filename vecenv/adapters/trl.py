@@ -38,6 +38,9 @@ PROMPT = "Episode "
 OUTCOMES = ("grade", "return", "steps", "invalid")
 """Reward components, which TRL passes to reward functions as columns."""
 
+SILENT = "The world failed before it said anything."
+"""Prompt of an episode whose world failed when it began, from which nothing is learned."""
+
 
 class TensorMarketRollouts:
     """A ``rollout_func`` of TRL's `GRPOTrainer`.
@@ -76,7 +79,8 @@ class TensorMarketRollouts:
 
         Returns:
             ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` of each episode in TRL's format, its
-            ``episode_reward``, and its reward components by name.
+            ``episode_reward``, and its reward components by name. Of an episode whose world failed the mask is 0 and
+            the reward None, so that TRL leaves it out.
 
         Raises:
             ValueError: a prompt identifies no episode, or an episode does not fit into the context.
@@ -95,7 +99,11 @@ class TensorMarketRollouts:
         finally:
             model.train(was_training)
         told: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}
-        for conversation in agent.conversations:
+        lost = [False] * len(prompts) if accounts.failed is None else accounts.failed.tolist()
+        for conversation, failed in zip(agent.conversations, lost, strict=True):
+            if not conversation.segments:
+                conversation.begin(0, SILENT, *chat.openings([conversation.system], [SILENT]))
+                conversation.answered(chat.answers([""])[0], [0.0])
             if len(conversation.segments) > 1:
                 raise ValueError(
                     f"an episode does not fit into context_tokens {self.config.context_tokens}, but TRL learns from "
@@ -107,9 +115,10 @@ class TensorMarketRollouts:
             told["prompt_ids"].append(segment.tokens[:first])
             told["completion_ids"].append(segment.tokens[first:])
             told["logprobs"].append([drawn.get(place, 0.0) for place in places])
-            told["env_mask"].append([int(place in drawn) for place in places])
+            told["env_mask"].append([int(place in drawn and not failed) for place in places])
         parts = {name: accounts.parts[name].tolist() for name in OUTCOMES}
-        return told | parts | {"episode_reward": accounts.reward.sum(0).tolist()}
+        earned = zip(accounts.reward.sum(0).tolist(), lost, strict=True)
+        return told | parts | {"episode_reward": [None if failed else reward for reward, failed in earned]}
 
     def _groups(self, rows: int, process: int, device: torch.device) -> TensorGroups | ConversationGroups:
         if task_named(self.task).interaction is None:
@@ -126,8 +135,10 @@ class TensorMarketRollouts:
         return self._env
 
 
-def episode_reward(completions: Sequence[object], episode_reward: Sequence[float], **_: object) -> list[float]:
-    """Return the rewards of the episodes: a reward function for TRL's trainers."""
+def episode_reward(
+    completions: Sequence[object], episode_reward: Sequence[float | None], **_: object
+) -> list[float | None]:
+    """Return the rewards of the episodes, None of one whose world failed: a reward function for TRL's trainers."""
     return list(episode_reward)
 
 

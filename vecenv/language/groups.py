@@ -94,31 +94,38 @@ class ConversationGroups:
             return {row: turn for row, turn in turns.items() if not turn.done}
 
         agent.converse({row: turn for row, turn in enumerate(begun) if not turn.done}, hear, progress)
-        return self._accounts([turns or [begun[row]] for row, turns in enumerate(played)], worth)
+        return self._accounts(played, worth)
 
     def _accounts(self, played: Sequence[Sequence[Turn]], worth: EpisodeReward) -> EpisodeAccounts:
-        def column(value: Callable[[Turn], float | None]) -> Tensor:
-            return torch.tensor([value(turns[-1]) or 0.0 for turns in played], dtype=torch.float64, device=self.device)
+        """Return the accounts of the turns of each row, of which one whose episode failed has none that count."""
+        failed = [not turns or turns[-1].failed for turns in played]
+        counted = [[] if lost else turns for turns, lost in zip(played, failed, strict=True)]
 
-        days, rows = max(map(len, played)), len(played)
+        def column(value: Callable[[Turn], float | None]) -> Tensor:
+            values = [value(turns[-1]) or 0.0 if turns else 0.0 for turns in counted]
+            return torch.tensor(values, dtype=torch.float64, device=self.device)
+
+        days, rows = max(1, *map(len, played)), len(played)
         mask, reward = torch.zeros(days, rows, dtype=torch.bool), torch.zeros(days, rows, dtype=torch.float64)
-        for row, turns in enumerate(played):
+        for row, turns in enumerate(counted):
             mask[: len(turns), row] = True
             reward[: len(turns), row] = torch.tensor([worth.steps * turn.reward for turn in turns])
         mask, reward = mask.to(self.device), reward.to(self.device)
-        invalid = torch.tensor([sum(not turn.valid for turn in turns) for turns in played], device=self.device).double()
-        self._grades = column(lambda turn: turn.grade)
+        wrong = [sum(not turn.valid for turn in turns) for turns in counted]
+        invalid, lost = torch.tensor(wrong, device=self.device).double(), torch.tensor(failed, device=self.device)
+        grades = column(lambda turn: turn.grade)
+        self._grades, self._starts = grades[~lost].float().cpu(), self._starts[~lost.cpu()]
         parts = {
             "steps": reward.sum(0),
-            "grade": worth.grade * self._grades,
+            "grade": worth.grade * grades,
             "return": worth.total_return * column(lambda turn: (turn.outcomes or {}).get("total_return")),
             "invalid": -worth.invalid * (invalid > 0).double(),
         }
-        last = mask.sum(0) - 1
+        last = (mask.sum(0) - 1).clamp(min=0)
         reward[last, torch.arange(rows, device=self.device)] += parts["grade"] + parts["return"] + parts["invalid"]
-        return EpisodeAccounts(mask, reward, parts, exposure=None, flow=None, invalid=invalid)
+        return EpisodeAccounts(mask, reward, parts, exposure=None, flow=None, invalid=invalid, failed=lost)
 
     def outcomes(self) -> Metrics:
-        """Return the mean grade of the last episodes, with an interval."""
-        interval = jackknife_interval(self._grades.float().cpu(), self._starts)
+        """Return the mean grade of the last episodes that did not fail, with an interval."""
+        interval = jackknife_interval(self._grades, self._starts)
         return dict(zip(("grade", "grade_low", "grade_high"), interval, strict=True))

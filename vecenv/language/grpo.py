@@ -199,9 +199,9 @@ class LanguageGRPO:
         config, rules = self.config, self.config.rules.objective
         whole = sum(counted_tokens(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
         sums = torch.zeros(len(LOSS_METRICS), device=self.env.device)
-        sizes = [padded_tokens(episodes.said[row]) for row in minibatch]
-        for part in packed(sizes, config.tokens_at_once):
-            rows = [minibatch[place] for place in part]
+        asked = [row for row in minibatch if episodes.said[row]]
+        for part in packed([padded_tokens(episodes.said[row]) for row in asked], config.tokens_at_once):
+            rows = [asked[place] for place in part]
             said = [episodes.said[row] for row in rows]
             log_prob = segment_log_probs(self.model, flattened(said), self.chat.pad, config.temperature)
             table = TokenTable(said, self.env.device)
@@ -230,15 +230,17 @@ class LanguageGRPO:
     def _reference_log_probs(self, said: list[list[Segment]]) -> list[Tensor]:
         """Return the log-probabilities of each episode's sampled tokens under the reference (initial) model."""
         config, found = self.config, [torch.empty(0)] * len(said)
-        for part in packed([padded_tokens(segments) for segments in said], config.tokens_at_once):
-            segments = flattened([said[row] for row in part])
+        asked = [row for row, segments in enumerate(said) if segments]
+        for part in packed([padded_tokens(said[row]) for row in asked], config.tokens_at_once):
+            rows = [asked[place] for place in part]
+            segments = flattened([said[row] for row in rows])
             if self.reference is None:
                 with without_adapters(self.model) as model:
                     log_prob = segment_log_probs(model, segments, self.chat.pad, config.temperature)
             else:
                 log_prob = segment_log_probs(self.reference, segments, self.chat.pad, config.temperature)
-            counts = [sum(len(segment.drawn) for segment in said[row]) for row in part]
-            for row, values in zip(part, log_prob.split(counts), strict=True):
+            counts = [sum(len(segment.drawn) for segment in said[row]) for row in rows]
+            for row, values in zip(rows, log_prob.split(counts), strict=True):
                 found[row] = values
         return found
 
@@ -249,10 +251,11 @@ class LanguageGRPO:
                 places = [place for place, own in zip(segment.drawn, segment.turn, strict=True) if own == turn]
                 lengths.append(len(places))
                 cut_off += segment.tokens[places[-1]] not in self.chat.stop
-        told = {"answer_tokens": sum(lengths) / len(lengths), "cut_off": cut_off / len(lengths)}
+        answers = max(len(lengths), 1)
+        told = {"answer_tokens": sum(lengths) / answers, "cut_off": cut_off / answers}
         if self.config.tools:
             calls = self.agent.calls
-            told["tool_calls"] = calls["calls"] / calls["days"]
+            told["tool_calls"] = calls["calls"] / max(calls["days"], 1)
             told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
         return told
 

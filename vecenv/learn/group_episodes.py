@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import torch
@@ -30,6 +30,8 @@ class EpisodeAccounts:
         exposure: invested share of the account before each step, None without an account. Shape: (T, N).
         flow: 1 where a step bought on balance, -1 sold, 0 no trade; None without an account. Shape: (T, N), int8.
         invalid: number of invalid actions. Shape: (N,).
+        failed: episodes whose world failed, which are outside of the mask and compared with none; None where no world
+            can fail. Shape: (N,), bool.
     """
 
     mask: Tensor
@@ -38,6 +40,7 @@ class EpisodeAccounts:
     exposure: Tensor | None
     flow: Tensor | None
     invalid: Tensor
+    failed: Tensor | None = field(default=None, kw_only=True)
 
     def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
         """Replace the episodes of ``rows`` by those of rows ``others`` of ``other``. Shape of both: (M,)."""
@@ -169,9 +172,13 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
 
     They are the mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts; with an
     account, the shares of steps without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``);
-    ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps.
+    ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps; where
+    worlds can fail, the share of those that ``failed``, whose episodes count for nothing else.
     """
-    days = episodes.mask.sum()
+    days, rewards, failures = episodes.mask.sum(), episodes.reward.sum(0), {}
+    if episodes.failed is not None:
+        failures["failed"] = float(episodes.failed.double().mean())
+        rewards = rewards[~episodes.failed]
     amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}
     total = max(sum(amounts.values()), 1e-12)
     traded = {}
@@ -180,12 +187,13 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
         signs = {"hold": flow == 0, "buy": flow > 0, "sell": flow < 0}
         traded = {name: float(those.double().mean()) for name, those in signs.items()}
     return {
-        "episode_reward": float(episodes.reward.sum(0).mean()),
+        "episode_reward": float(rewards.mean()),
         **{f"share/{name}": amount / total for name, amount in amounts.items()},
         **traded,
-        "invalid": float(episodes.invalid.sum() / days),
+        "invalid": float(episodes.invalid.sum() / days.clamp(min=1)),
         "no_spread": float((~with_spread).double().mean()),
-        "length": float(days / episodes.mask.shape[1]),
+        "length": float(days / len(rewards)) if len(rewards) else 0.0,
+        **failures,
     }
 
 
@@ -200,19 +208,24 @@ def has_spread(returns: Tensor) -> Tensor:
     return returns.amax(-1) > returns.amin(-1)
 
 
-def group_advantages(returns: Tensor, scaled: bool) -> Tensor:
+def group_advantages(returns: Tensor, scaled: bool, counted: Tensor | None = None) -> Tensor:
     """Return the group-relative advantage of each episode: R - mean, over std + `EPSILON` if scaled.
 
     An episode is compared with the group of those that share its market path and start (Shao et al., "DeepSeekMath",
     arXiv 2402.03300, 2024).
-    GRPO scales, Dr. GRPO does not. The variance estimate is unbiased. Groups of equal returns get exactly 0.
+    GRPO scales, Dr. GRPO does not. The variance estimate is unbiased. Groups of equal returns get exactly 0. Returns
+    that are not ``counted`` are the mean of the others of their group, see `group_returns`; by default all are.
     Shapes: (num_groups, group_size), of at least two members.
     """
     if returns.shape[-1] < 2:
         raise ValueError(f"a group needs at least 2 members to compare, got {returns.shape[-1]}")
     centred = returns - returns.mean(-1, keepdim=True)
     if scaled:
-        centred = centred / (returns.std(-1, keepdim=True) + EPSILON)
+        deviation = returns.std(-1, keepdim=True)
+        if counted is not None:
+            others = (counted.sum(-1, keepdim=True) - 1).clamp(min=1)
+            deviation = deviation * ((returns.shape[-1] - 1) / others).sqrt()
+        centred = centred / (deviation + EPSILON)
     return centred.where(has_spread(returns).unsqueeze(-1), 0.0)
 
 
@@ -237,14 +250,24 @@ def step_advantages(returns: Tensor, anchor: Tensor, mask: Tensor, scaled: bool)
 
 
 def group_returns(episodes: EpisodeAccounts, group_size: int) -> Tensor:
-    """Return the return of each episode. Shape: (num_groups, group_size)."""
-    return episodes.reward.sum(0).view(-1, group_size)
+    """Return the return of each episode, of one that failed the mean of its group. Shape: (num_groups, group_size)."""
+    returns = episodes.reward.sum(0).view(-1, group_size)
+    counted = _counted(episodes, group_size)
+    if counted is None:
+        return returns
+    mean = returns.where(counted, 0.0).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1)
+    return returns.where(counted, mean)
+
+
+def _counted(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
+    return None if episodes.failed is None else ~episodes.failed.view(-1, group_size)
 
 
 def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int, progress: float) -> Tensor:
     """Return the advantage of every step of whole groups, whose members are consecutive rows. Shape: (T, N)."""
     rules, mask = config.rules, episodes.mask
-    advantages = group_advantages(group_returns(episodes, group_size), rules.scaled).view(-1).expand(mask.shape)
+    returns, counted = group_returns(episodes, group_size), _counted(episodes, group_size)
+    advantages = group_advantages(returns, rules.scaled, counted).view(-1).expand(mask.shape)
     if rules.compare_steps:
         nothing = torch.zeros_like(episodes.reward)
         end = torch.zeros_like(mask)

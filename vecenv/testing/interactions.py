@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from random import Random
@@ -11,7 +12,7 @@ from vecenv.registry import Task, make_interaction, task_named
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
 from vecenv.testing.texts import MALFORMED, fuzzed
 from vecenv.text.dialogue import Dialogue, TextRules
-from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
 
 MOST = 12
 """Most answers of an episode in a check of a world without a limit."""
@@ -22,6 +23,8 @@ EPISODES = [Episode(5 + row // 2, row % 2) for row in range(ROWS)]
 
 def check_interaction(task: Task | str, **options: Any) -> None:  # noqa: ANN401
     """Check the world of a task's agents: episodes by name, each as if alone, whatever is said in them.
+
+    Of a world that takes its time, rows are made late and made to fail too.
 
     Args:
         task: its record, or its name.
@@ -47,6 +50,7 @@ def check_interaction(task: Task | str, **options: Any) -> None:  # noqa: ANN401
         ("turns", turns),
         ("beginning", lambda: _check_beginning(made())),
         ("words", lambda: _check_words(made())),
+        ("failures", lambda: _check_failures(made())),
     )
     run_checks(record.name, checks)
 
@@ -72,7 +76,9 @@ def _check_turn(world: Interaction, turn: object) -> None:
     require(not (turn.terminated and turn.truncated), "an episode is both terminated and truncated")
     names = {} if turn.outcomes is None else turn.outcomes.keys()
     require(names == world.outcomes.keys(), f"a turn tells of {', '.join(names)}, not of {', '.join(world.outcomes)}")
-    if turn.done:
+    if turn.failed:
+        require(turn.truncated and turn.grade is None, "an episode that failed is not truncated, or has a grade")
+    elif turn.done:
         require(turn.grade is not None and 0 <= turn.grade <= 1, f"the grade at the end is {turn.grade}")
     else:
         require(turn.grade is None, "a grade is told before the end")
@@ -135,3 +141,46 @@ def _check_words(world: Interaction) -> None:
         _begun(dialogue, EPISODES)
         faults += dialogue.answer([0], [said])
     require(any(not turn.valid for turn in faults), "nothing that is said is invalid")
+
+
+def _check_failures(world: Interaction) -> None:
+    """A row that is late or fails ends alone, and begins again as if nothing had been."""
+    if not isinstance(world, AsyncInteraction):
+        return
+    dialogue, ids = Dialogue(world, RULES), range(len(EPISODES))
+    first = _begun(dialogue, EPISODES)
+    said = [world.random_answer(Random(str(episode))) for episode in EPISODES]
+    expected = dialogue.answer(ids, said)
+    answer_row, sleep = world.answer_row, world.sleep
+    for late in (False, True):
+        _begun(dialogue, EPISODES)
+        _lose_first(world, late)
+        lost, *others = dialogue.answer(ids, said)
+        world.answer_row, world.sleep = answer_row, sleep  # type: ignore[method-assign]
+        require(lost.failed, "a row that is late or fails does not end")
+        _check_turn(world, lost)
+        require(others == expected[1:], "rows go on otherwise if another is late or fails")
+        require(_begun(dialogue, EPISODES) == first, "an episode begins otherwise after a row was late or failed")
+        require(dialogue.answer(ids, said) == expected, "an episode goes on otherwise after a row was late or failed")
+
+
+def _lose_first(world: AsyncInteraction, late: bool) -> None:
+    """Let the first row take its answer and then never return, or fail; time is up when all others have answered."""
+    answer_row, answered = world.answer_row, asyncio.Semaphore(0)
+
+    async def answer(row: int, message: str) -> Turn:
+        try:
+            turn = await answer_row(row, message)
+        finally:
+            answered.release()
+        if row == 0 and late:
+            await asyncio.Event().wait()
+        if row == 0:
+            raise OSError("this row fails")
+        return turn
+
+    async def sleep(seconds: float) -> None:
+        for _ in EPISODES:
+            await answered.acquire()
+
+    world.answer_row, world.sleep = answer, sleep  # type: ignore[method-assign]

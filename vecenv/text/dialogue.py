@@ -6,7 +6,7 @@ Whoever is served, trained or plays by hand takes turns by a `Dialogue`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -60,6 +60,7 @@ class Dialogue:
         self.interaction, self.rules = interaction, rules or TextRules()
         self.tools = interaction.tools(self.rules.tools) if self.rules.tools else None
         self.turns, self.moves = ([0] * interaction.num_rows for _ in range(2))
+        self._outcomes: list[Mapping[str, float]] = [{}] * interaction.num_rows
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,8 +101,9 @@ class Dialogue:
 
     async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
         begun = await _awaited(self.interaction.begin(ids, episodes))  # type: ignore[arg-type]
-        for row in ids:
+        for row, turn in zip(ids, begun, strict=False):
             self.turns[row] = self.moves[row] = 0
+            self._outcomes[row] = turn.outcomes or {}
         return begun
 
     async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
@@ -161,6 +163,9 @@ class Dialogue:
         """Return the turn of an answer with its reward, ended where the episode may not be longer."""
         rules = self.rules
         self.moves[row] += 1
+        if turn.failed:
+            return turn._replace(outcomes=self._outcomes[row])
+        self._outcomes[row] = turn.outcomes or {}
         if not turn.done and self.moves[row] == self.interaction.longest:
             turn = turn._replace(truncated=True, grade=turn.grade or 0.0)
         reward = 0.0 if turn.valid else rules.format_penalty

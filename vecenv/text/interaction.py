@@ -39,11 +39,13 @@ class Turn(NamedTuple):
         shown: the world's next text.
         reward: of the message.
         terminated: whether the episode is over by the rules of the world.
-        truncated: whether it is over for another reason, such as a limit of turns.
+        truncated: whether it is over for another reason, such as a limit of turns, or because the world failed.
         fault: why the message was invalid, as the rest of a sentence; empty if it was valid.
         acted: whether it did more than wait.
         outcomes: of the episode so far, by name; None after a tool call, which answers nothing.
         grade: of the episode in [0, 1], once it is over, else None: before, it might reveal what is to come.
+        failed: whether the world failed, so that the episode is over without a grade. That is no failure of the agent:
+            trainers leave the episode out, and count it. The outcomes are the last that were known.
     """
 
     shown: str
@@ -54,6 +56,7 @@ class Turn(NamedTuple):
     acted: bool = True
     outcomes: Mapping[str, float] | None = MappingProxyType({})
     grade: float | None = None
+    failed: bool = False
 
     @property
     def done(self) -> bool:
@@ -141,8 +144,9 @@ def _no_step(places: Sequence[int], action: object) -> Any:  # noqa: ANN401
 class AsyncInteraction(Interaction):
     """A world that takes its time, such as a sandbox or a tool server: each row by a coroutine, within a deadline.
 
-    A row that is late, or fails, ends with a sentence and a grade of 0; a late tool call has an error for a result. The
-    other rows go on. Coroutines are cancelled at the deadline and not waited for; none runs in a thread.
+    A row that is late, or fails, ends with a sentence and without a grade, see `Turn.failed`; a late tool call has an
+    error for a result. The other rows go on. Coroutines are cancelled at the deadline and not waited for; none runs in
+    a thread.
 
     Attributes:
         deadline: seconds for each beginning, answer and call.
@@ -202,4 +206,4 @@ def _result(task: asyncio.Task[Result], without: Callable[[str], Result]) -> Res
 
 
 def _ended(why: str) -> Turn:
-    return Turn(f"The world {why}: the episode is over.", truncated=True, grade=0.0)
+    return Turn(f"The world {why}: the episode is over.", truncated=True, failed=True)

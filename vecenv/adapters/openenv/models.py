@@ -25,6 +25,7 @@ class MarketObservation(Observation):
     acted: bool = Field(default=False, description="Whether the answer did more than wait")
     outcomes: dict[str, float] = Field(default_factory=dict, description="Of the episode so far; units are the state's")
     grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")
+    failed: bool = Field(default=False, description="Whether the world failed, which is no failure of the agent")
 
 
 class MarketState(State):
@@ -41,3 +42,4 @@ class MarketState(State):
     currency: str | None = Field(default=None, description="Code of the currency, null where the market does not tell")
     total_reward: float = Field(default=0.0, description="Sum of the rewards of the episode so far")
     grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")
+    failed: bool = Field(default=False, description="Whether the world failed, so that there is no grade")

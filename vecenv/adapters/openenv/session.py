@@ -79,6 +79,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             outcomes=self._last,
             units=dict(pool.outcomes),
             done=opened.turn.done,
+            failed=opened.turn.failed,
         )
         return MarketObservation(
             text=opened.turn.message,
@@ -86,6 +87,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             day=0,
             outcomes=self._last,
             done=opened.turn.done,
+            failed=opened.turn.failed,
         )
 
     async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
@@ -115,6 +117,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             grade=turn.grade,
             reward=turn.reward,
             done=turn.done,
+            failed=turn.failed,
         )
 
     def _advance(self, turn: Turn, said: str) -> None:
@@ -132,6 +135,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
                 "done": turn.done,
                 "total_reward": state.total_reward + turn.reward,
                 "grade": turn.grade,
+                "failed": turn.failed,
             }
         )
 

@@ -124,6 +124,8 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
                     played["rewards"].append(answer["reward"])
                     played["days"] = shown["day"]
                     played["invalid"] += not shown["valid"]
+                if shown["failed"]:
+                    raise RuntimeError(f"the world failed, which is no failure of the agent: {shown['text']}")
                 played["outcome"] = {"grade": shown["grade"], **shown["outcomes"]}
 
 
