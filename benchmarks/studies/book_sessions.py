@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from vecenv.core.random import episode_key
-from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
-from vecenv.tasks.agent_market.market import Market, Report, layout_of, opened, rules_of, tables_of
-from vecenv.tasks.agent_market.native_tick import advanced_market
+from vecenv.tasks.agent_market.market import Market, Report, layout_of, opened
+from vecenv.tasks.agent_market.native import advanced_market
+from vecenv.tasks.agent_market.rules import background_parameters, rules_of, tables_of
 from vecenv.tasks.agent_market.scenario import nothings
 
 DEPTH = 10

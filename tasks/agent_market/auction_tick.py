@@ -1,4 +1,4 @@
-"""A tick of one market that a call auction clears, exactly as `auction_rules.md` says; `torch.vmap` batches it."""
+"""The call auction's part of a tick, exactly as `auction_rules.md` says: all orders are cleared at one price."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.auction.clearing import MAX_QUANTITY, Cleared, Orders, clear
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
-from vecenv.tasks.agent_market.background import SHORT_SAMPLES
-from vecenv.tasks.agent_market.dynamics import Tick, advanced, closed, repeated, reported
-from vecenv.tasks.agent_market.market import AGENTS_A_STREAM, DEPTH, Layout, Market, MarketStream, Report, Rules
-from vecenv.tasks.agent_market.tables import TABLE_BITS, table_normal
-from vecenv.tasks.agent_market.traders import MOMENTUM, NOISE, VALUE
+from vecenv.tasks.agent_market.config import MOMENTUM, NOISE, SHORT_SAMPLES, VALUE
+from vecenv.tasks.agent_market.market import AGENTS_A_STREAM, DEPTH, OWN_ORDERS, Clearing, Layout, Market, MarketStream
+from vecenv.tasks.agent_market.rules import TABLE_BITS, Rules, table_normal
 
 _ENTERS = (Kind.LIMIT, Kind.MARKET, Kind.IMMEDIATE, Kind.POST_ONLY, Kind.REPLACE_ALL)
 _DOES_NOTHING = (Kind.NOTHING, Kind.CANCEL_ALL)
@@ -28,67 +26,54 @@ class _Sent(NamedTuple):
     rejected: Tensor
 
 
-def auctioned(market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1) -> tuple[Market, Report]:
-    """Return the market after some ticks, and what is seen of it; the seats' messages, (J,), come in the first."""
-    return repeated(_one_tick, market, orders, rules, layout, ticks)
+def cleared_in_auction(
+    market: Market, value: Tensor, messages: Message, key: EpisodeKey, rules: Rules, layout: Layout
+) -> Clearing:
+    """Return what an auction of the seats' orders and one of each background agent has done in a tick.
 
-
-def _one_tick(market: Market, messages: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
-    key, tick = EpisodeKey(*market.words.unbind()), market.tick
-    moved = advanced(market.fundamental, market.log_volatility, market.news, key, tick, rules)
+    ``value`` is the fundamental, in 2^-16 price ticks. Shape: (), int64.
+    """
     last = market.doubled_mid >> 1
     low = (last - layout.auction // 2).clamp(min=1)
-    drawn = _background_orders(market, moved.value, last, key, rules, layout)
+    drawn = _background_orders(market, value, last, key, rules, layout)
     sent = _orders_of_seats(messages, low, layout)
     orders = Orders(*(torch.cat(pair) for pair in zip(sent.orders, drawn, strict=True)))
     cleared = clear(orders, last, low, layout.auction)
 
-    owner = torch.cat([sent.owner, torch.arange(layout.seats, layout.owners, device=tick.device)])
+    owner = torch.cat([sent.owner, torch.arange(layout.seats, layout.owners, device=last.device)])
     bought = torch.where(orders.side == BUY, cleared.filled, -cleared.filled)
     change = torch.zeros_like(market.shares).index_add(0, owner, bought)
     rest = _rest(orders, cleared, low, layout.auction)
     one_sided = torch.where(cleared.imbalance == 0, cleared.volume - (cleared.volume >> 1), cleared.volume)
     of_buyers = torch.where(cleared.imbalance >= 0, one_sided, 0).to(torch.int32)
-    volume = cleared.volume.to(torch.int32)
-    traded = cleared.volume > 0
-    price = cleared.price.to(torch.int32)
-    done = Tick(
+    traded, price = cleared.volume > 0, cleared.price.to(torch.int32)
+    placed, none = (orders.quantity > 0).sum() - cleared.invalid, market.tick * 0
+    counts = torch.stack([placed, sent.rejected.sum() + cleared.invalid, none, none, none])
+    of_seats = _by_seats(sent, cleared, layout)
+    nothing = of_seats * 0
+    return Clearing(
         bid=rest.prices[BUY, 0],
         ask=rest.prices[SELL, 0],
         doubled_mid=2 * cleared.price,
         high=torch.where(traded, price, 0),
         low=torch.where(traded, price, 2**31 - 1),
         bought=of_buyers,
-        sold=volume - of_buyers,
+        sold=cleared.volume.to(torch.int32) - of_buyers,
         trades=((orders.side == BUY) & (cleared.filled > 0)).sum(dtype=torch.int32),
-    )
-    placed = (orders.quantity > 0).sum() - cleared.invalid
-    none = tick * 0
-    counted = [placed, sent.rejected.sum() + cleared.invalid, none, none, none]
-    after = market.replace(
-        **closed(market, moved, done, rules),
-        cash=market.cash - change * cleared.price,
-        shares=market.shares + change,
-        counts=market.counts + torch.stack(counted),
-    )
-    word = random_bits(key, MarketStream.ARRIVALS, tick)[3]
-    estimate = moved.value + rules.normal[word >> (32 - TABLE_BITS)].to(torch.int64) * rules.number("fair_noise")
-    of_seats = _by_seats(sent, cleared, layout)
-    nothing = of_seats * 0
-    return after, reported(
-        after,
-        done,
-        estimate,
-        layout,
-        notional=cleared.price * cleared.volume,
-        prices=rest.prices.to(torch.int32),
-        quantities=rest.quantities.to(torch.int32),
-        seat_traded=of_seats,
-        own_quantity=nothing,
-        own_price=nothing,
-        own_size=nothing,
-        own_ahead=nothing,
-        own_id=nothing - 1,
+        market={
+            "cash": market.cash - change * cleared.price,
+            "shares": market.shares + change,
+            "counts": market.counts + counts,
+        },
+        seen={
+            "notional": cleared.price * cleared.volume,
+            "prices": rest.prices.to(torch.int32),
+            "quantities": rest.quantities.to(torch.int32),
+            "seat_traded": of_seats,
+            # Nothing waits in the book.
+            **dict.fromkeys(OWN_ORDERS, nothing),
+            "own_id": nothing - 1,
+        },
     )
 
 

@@ -15,7 +15,7 @@ from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.market import MarketStream
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
-from vecenv.tasks.agent_market.seat_state import SeatState
+from vecenv.tasks.agent_market.seat import SeatState
 
 WAITS, JOINS, IMPROVES = 0, 1, 2
 """Choices of the passive order: none, at the best price of its side, or one price tick better."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.tasks.agent_market.background import NUM_CANDLES
+from vecenv.tasks.agent_market.config import NUM_CANDLES
 
 LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Candles over which changes are taken."""

@@ -13,7 +13,7 @@ from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.learn.agents import Agent
 from vecenv.learn.figures import COLOURS, empty_figure, seen_in_play
 from vecenv.system.page_figures import page_figure
-from vecenv.tasks.agent_market.seat_state import SeatState, own_orders
+from vecenv.tasks.agent_market.seat import SeatState, own_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,9 +1,8 @@
-"""State of one market, the report of a tick, its random streams, and the numbers of its rules."""
+"""State of one market, how it opens, what is told of a tick, and its random streams."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -16,16 +15,8 @@ from torch.nn.functional import pad
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.accounts import empty_accounts
 from vecenv.kernels.order_book.book import empty_book
-from vecenv.tasks.agent_market.background import (
-    ARRIVALS,
-    CLASSES,
-    MAX_LATENCY,
-    NUM_CANDLES,
-    NUM_SAMPLES,
-    NUMBERS,
-    BackgroundConfig,
-)
-from vecenv.tasks.agent_market.tables import growth_table, kept_log, normal_table, size_table, table_normal
+from vecenv.tasks.agent_market.config import CLASSES, MAX_LATENCY, NUM_CANDLES, NUM_SAMPLES, BackgroundConfig
+from vecenv.tasks.agent_market.rules import Rules, kept_log, table_normal
 
 DEPTH = 10
 """Levels of each side that a report shows."""
@@ -130,6 +121,29 @@ class Report(NamedTuple):
     own_id: Tensor
 
 
+OWN_ORDERS = ("own_quantity", "own_price", "own_size", "own_ahead", "own_id")
+"""Parts of a report that are of the seats' orders in the book."""
+
+
+class Clearing(NamedTuple):
+    """What carrying out the orders of a tick has done. Shape of each: (), int64 for the first three, else int32.
+
+    Best prices are 0 where there is none, and ``high`` without a trade; ``bought`` and ``sold`` are shares by incoming
+    orders. ``market`` are the market's fields after it, and ``seen`` the parts of the report that it alone knows.
+    """
+
+    bid: Tensor
+    ask: Tensor
+    doubled_mid: Tensor
+    high: Tensor
+    low: Tensor
+    bought: Tensor
+    sold: Tensor
+    trades: Tensor
+    market: dict[str, Tensor]
+    seen: dict[str, Tensor]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Numbers of a market that shapes depend on.
@@ -181,35 +195,6 @@ def layout_of(config: BackgroundConfig, seats: int) -> Layout:
     return Layout(seats, *agents, config.slots, config.levels, config.room)
 
 
-class Rules(NamedTuple):
-    """Numbers, (P,), in the order of `NUMBERS`, and tables of the rules.
-
-    ``arrivals`` are thresholds of the makers, value and momentum traders, (3, C), int64; ``normal`` and ``sizes`` have
-    shape (4096,), ``growth``, the table of exponentials, (1025,), int32.
-    """
-
-    numbers: Tensor
-    arrivals: Tensor
-    normal: Tensor
-    sizes: Tensor
-    growth: Tensor
-
-    def number(self, name: str) -> Tensor:
-        return self.numbers[NUMBERS.index(name)]
-
-
-def tables_of(config: BackgroundConfig) -> dict[str, Tensor]:
-    """Return the tables that all sub-environments share, by name."""
-    return {"normal": normal_table(), "sizes": size_table(config.room), "growth": growth_table()}
-
-
-def rules_of(params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Rules:
-    """Return the rules of one sub-environment from its parameters and the shared tables."""
-    numbers = torch.stack([params[name] for name in NUMBERS])
-    arrivals = torch.stack([params[name] for name in ARRIVALS])
-    return Rules(numbers, arrivals, shared["normal"], shared["sizes"], shared["growth"])
-
-
 def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
     """Return the market of an episode before its first tick."""
     words = torch.stack([key.seed_low, key.seed_high, key.env_id, key.episode])
@@ -220,29 +205,22 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
     bits = random_bits(key, MarketStream.NOISE_WAKES, trader)[0]
     wakes = ((bits * rules.number("session_ticks")) >> 32).to(torch.int32).sort().values
     first_log = random_bits(key, MarketStream.FIRST_VOLATILITY)[0]
-    samples = (2 * mean + zero).expand(NUM_SAMPLES).clone()
     view = torch.stack([zero, zero, (mean << 16) + zero])
     first, none = (2 * mean + zero).to(torch.int32), zero.to(torch.int32)
-    backlog = torch.stack([zero + layout.makers, zero, zero, zero])
     return Market(
         words=words,
         tick=zero,
-        key=book.key + zero.to(torch.int32),
-        quantity=book.quantity + zero.to(torch.int32),
-        owner=book.owner + zero.to(torch.int32),
-        id=book.id + zero.to(torch.int32),
-        next_id=book.next_id + zero.to(torch.int32),
-        cash=accounts.cash + zero,
-        shares=accounts.shares + zero,
+        **{name: part + none for name, part in book._asdict().items()},
+        **{name: part + zero for name, part in accounts._asdict().items()},
         fundamental=(mean << 16) + zero,
         log_volatility=kept_log(table_normal(rules.normal, first_log, rules.number("log_volatility_spread"))),
         news=zero.expand(len(CLASSES)).clone(),
-        backlog=backlog,
+        backlog=torch.stack([zero + layout.makers, zero, zero, zero]),
         noise_wakes=wakes,
         noise_served=zero,
         spreads=((rules.number("first_spread") << 8) + zero).expand(layout.makers).clone(),
         doubled_mid=2 * mean + zero,
-        samples=samples,
+        samples=(2 * mean + zero).expand(NUM_SAMPLES).clone(),
         volumes=zero.expand(2).clone(),
         views=view.expand(MAX_LATENCY, 3).clone(),
         counts=zero.expand(len(COUNTS)).clone(),

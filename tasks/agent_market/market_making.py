@@ -14,7 +14,7 @@ from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
-from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, equity_change
+from vecenv.tasks.agent_market.seat import SeatState, doubled_equity, equity_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,6 @@ class MarketMaking(MarketScenario):
         return change - (config.inventory_weight * inventory.square()).float()
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        equity = doubled_equity(state).double()
         profit = equity * (self.config.price_tick / 2) - self.config.initial_cash
         return torch.sigmoid(profit / self.config.grade_scale).float()

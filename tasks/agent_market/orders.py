@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
-from vecenv.tasks.agent_market.seat_state import Own, SeatState, own_orders
+from vecenv.tasks.agent_market.seat import Own, SeatState, own_orders
 
 UNKNOWN = -1
 """Kind of a message that no book carries out."""

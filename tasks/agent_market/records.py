@@ -16,8 +16,8 @@ from vecenv.registry import task_named
 from vecenv.tasks.agent_market.figures import account_figure, recorded_book_figure
 from vecenv.tasks.agent_market.orders import Order
 from vecenv.tasks.agent_market.scenario import MarketScenario
-from vecenv.tasks.agent_market.seat_state import SeatState
-from vecenv.tasks.agent_market.text.market_text import MarketText
+from vecenv.tasks.agent_market.seat import SeatState
+from vecenv.tasks.agent_market.text import MarketText
 from vecenv.text.recording import Columns, Figures, Recording
 from vecenv.text.records import EpisodeRecord, StepRecord
 

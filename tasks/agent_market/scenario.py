@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,24 +19,13 @@ from vecenv.core.capabilities import AlternativeActions, ColumnScaled, MultiAgen
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Scenario
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
-from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.features import average_weights, feature_names, feature_scales, power_of_two
-from vecenv.tasks.agent_market.market import (
-    COUNTS,
-    Market,
-    Report,
-    field_of,
-    layout_of,
-    opened,
-    rules_of,
-    split,
-    tables_of,
-)
-from vecenv.tasks.agent_market.native_features import seen_features
-from vecenv.tasks.agent_market.native_tick import advanced_market
+from vecenv.tasks.agent_market.market import COUNTS, OWN_ORDERS, Market, Report, field_of, layout_of, opened, split
+from vecenv.tasks.agent_market.native import advanced_market, seen_features
 from vecenv.tasks.agent_market.orders import Order, order_messages
-from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
+from vecenv.tasks.agent_market.rules import background_parameters, rules_of, tables_of
+from vecenv.tasks.agent_market.seat import SeatState, account_after, doubled_equity, own_orders
 
 Tensors = Mapping[str, Tensor]
 
@@ -165,7 +155,7 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
         own = [report.seat_cash, report.seat_shares, report.seat_traded]
         seen = self._seen(market, report, shared)
         accounts = self._by_seat(
-            self._accounts_after,
+            partial(account_after, config=self.config),
             state,
             (listed[..., 0] == Order.INVALID).any(-1),
             *(part if several else part[0] for part in own),
@@ -185,27 +175,7 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
         sent = order_messages(state, listed, self.room(state), seat)
         return listed, Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
 
-    def _accounts_after(
-        self, state: SeatState, invalid: Tensor, cash: Tensor, shares: Tensor, traded: Tensor, doubled_mid: Tensor
-    ) -> dict[str, Tensor]:
-        """Return the fields of one seat's account after a step; ``cash`` is received in the episode, in price ticks."""
-        cash = round(self.config.initial_cash / self.config.price_tick) + cash
-        equity = doubled_equity(cash, shares, doubled_mid)
-        before = doubled_equity(state.cash, state.shares, state.doubled_mid)
-        change = (equity - before).double() * (self.config.price_tick / 2)
-        return {
-            "cash": cash,
-            "shares": shares,
-            "cost": cost_after(state.cost, state.shares, shares - state.shares, state.cash - cash),
-            "peak": torch.maximum(state.peak, equity),
-            "traded": state.traded + traded,
-            "last_traded": traded,
-            "invalid": state.invalid + invalid,
-            "changes": state.changes + torch.stack([change, change.square()]),
-        }
-
     def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Any]:
-        own = (report.own_quantity, report.own_price, report.own_size, report.own_ahead, report.own_id)
         seen = {
             "features": seen_features(
                 field_of(market, "candles", self.layout), report, shared["average_weights"], self.config.fair_value
@@ -217,7 +187,7 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
             # A copy: only this one is kept of every step.
             "counts": field_of(market, "counts", self.layout) + 0,
         }
-        orders = torch.stack(own, 1)
+        orders = torch.stack([getattr(report, name) for name in OWN_ORDERS], 1)
         of_seats = {"own": orders if self.num_agents > 1 else orders[0], "market": market}
         return {name: self._for_each(value) for name, value in seen.items()} | of_seats
 
@@ -233,7 +203,7 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
 
     def _account(self, state: SeatState, params: Tensors) -> Tensor:
         """Return `ACCOUNT_FEATURES` and the task's own. Shape: (size,), float32."""
-        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        equity = doubled_equity(state).double()
         initial = 2 * self.config.initial_cash / self.config.price_tick
         mid = state.doubled_mid.double() / 2
         own = [own_orders(state, side) for side in (BUY, SELL)]
@@ -263,12 +233,12 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
 
     def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the seat is bankrupt: its equity is not above 0."""
-        return doubled_equity(state.cash, state.shares, state.doubled_mid) <= 0
+        return doubled_equity(state) <= 0
 
     def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return equity, profits, cash and mid in currency, return, shares, invalid actions, and counts."""
         currency = self.config.price_tick
-        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double() * (currency / 2)
+        equity = doubled_equity(state).double() * (currency / 2)
         counts = dict(zip(COUNTS, state.counts.unbind(), strict=True))
         return {
             "equity": equity,

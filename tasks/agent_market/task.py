@@ -13,7 +13,7 @@ from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
 from vecenv.tasks.agent_market.figures import execution_figures, trading_figures
 from vecenv.tasks.agent_market.market_making import MarketMaking, MarketMakingConfig
 from vecenv.tasks.agent_market.records import MarketRecording
-from vecenv.tasks.agent_market.text.market_text import ExecutionText, MarketMakingText, TradingText
+from vecenv.tasks.agent_market.text import ExecutionText, MarketMakingText, TradingText
 from vecenv.tasks.agent_market.trading import Trading, TradingConfig
 
 Config = TypeVar("Config", bound=SeatConfig)

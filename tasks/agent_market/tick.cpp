@@ -1,4 +1,4 @@
-// A tick of many markets, as `tick.ticked` does it: the same numbers, holes of the books included.
+// A tick of many markets, as `law.ticked` does it: the same numbers, holes of the books included.
 
 #include "book.hpp"
 

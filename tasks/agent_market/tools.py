@@ -9,7 +9,7 @@ from typing import Any
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.tasks.agent_market.features import FEATURES
 from vecenv.tasks.agent_market.scenario import MarketScenario
-from vecenv.tasks.agent_market.seat_state import SeatState
+from vecenv.tasks.agent_market.seat import SeatState
 from vecenv.text.tool_set import CALCULATOR, Tool, ToolFault, ToolSet
 
 TOOLS: dict[str, Tool] = {

@@ -13,7 +13,7 @@ from vecenv.system.settings import Count, Items, NotNegative, Positive, Positive
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
-from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, equity_change
+from vecenv.tasks.agent_market.seat import SeatState, doubled_equity, equity_change
 
 SELLS, HOLDS, BUYS = 0, 1, 2
 """Choices of the discrete action, and of the side of a limit order."""
@@ -123,7 +123,7 @@ class Trading(MarketScenario):
         return risk_adjusted(state, next_state, ended, config)
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        equity = doubled_equity(state).double()
         initial = 2 * self.config.initial_cash / self.config.price_tick
         return torch.sigmoid((equity / initial - 1) / self.config.grade_scale).float()
 
@@ -141,7 +141,7 @@ def risk_adjusted(state: SeatState, next_state: SeatState, ended: Tensor, config
     Shape: (), float32.
     """
     change = equity_change(state, next_state, config.price_tick, 1.0).double()
-    equity = doubled_equity(next_state.cash, next_state.shares, next_state.doubled_mid)
+    equity = doubled_equity(next_state)
     drawdown = (next_state.peak - equity).double() * (config.price_tick / 2)
     shares = next_state.last_traded.sum().double()
     steps = (next_state.tick // config.ticks_per_step).clamp(min=1).double()

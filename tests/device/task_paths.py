@@ -16,7 +16,7 @@ from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import episode_key, random_action
 from vecenv.core.rows import leaves
 from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.agent_market import native_features, native_tick
+from vecenv.tasks.agent_market import native
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import ToolCall
 
@@ -198,12 +198,10 @@ MARKETS: dict[str, dict[str, Any]] = {
 
 
 # No form in C++: these are for CPUs, and round features differently.
-_in_pytorch = patch.multiple(native_tick, built_library=lambda _: None)
-_features_in_pytorch = patch.multiple(native_features, built_library=lambda _: None)
+_in_pytorch = patch.multiple(native, built_library=lambda _: None)
 
 
 @_in_pytorch
-@_features_in_pytorch
 def _market(trial: Trial, task: str, **rules: Any) -> None:
     env = vecenv.make(task, ROWS, seed=3, device=trial.device, compile=trial.device == "cuda", **SMALL, **rules)
     trial.keep("opened", env.observations())
@@ -225,7 +223,6 @@ def _market(trial: Trial, task: str, **rules: Any) -> None:
 
 
 @_in_pytorch
-@_features_in_pytorch
 def _market_text(trial: Trial) -> None:
     config = task_named("execution").config(**SMALL)
     env: VecEnv = make_spoken("execution", ROWS, seed=3, device=trial.device, config=config)

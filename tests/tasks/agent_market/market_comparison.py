@@ -11,12 +11,14 @@ from torch.nn import functional
 
 from tests.tasks.agent_market.market_oracle import MarketOracle, Words
 from vecenv.core.random import EpisodeKey
+from vecenv.core.rows import leaves, with_leaves
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
-from vecenv.tasks.agent_market.background import MAX_FUNDAMENTAL, NUMBERS, BackgroundConfig, background_parameters
-from vecenv.tasks.agent_market.market import Layout, Market, Report, Rules, layout_of, opened, rules_of, tables_of
-from vecenv.tasks.agent_market.native_tick import advanced_market, copied
-from vecenv.tasks.agent_market.tick import ticked
+from vecenv.tasks.agent_market.config import MAX_FUNDAMENTAL, BackgroundConfig
+from vecenv.tasks.agent_market.law import ticked
+from vecenv.tasks.agent_market.market import Layout, Market, Report, layout_of, opened
+from vecenv.tasks.agent_market.native import advanced_market
+from vecenv.tasks.agent_market.rules import NUMBERS, Rules, background_parameters, rules_of, tables_of
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     **{"tick_seconds": (0.1, 1.0, 3.0), "mean_price": (3, 400, 100_000, MAX_FUNDAMENTAL - 50)},
@@ -128,7 +130,8 @@ Tick = Callable[[Market, Message, Rules, Layout], tuple[Market, Report]]
 
 def native(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
     """The tick in C++, on a copy of the market, which it overwrites."""
-    return advanced_market(copied(market), orders, rules, layout)
+    own = with_leaves(market, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(market)])
+    return advanced_market(own, orders, rules, layout)
 
 
 FORMS: list[Tick] = [ticked, native]

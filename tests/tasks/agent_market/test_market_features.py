@@ -19,7 +19,8 @@ from vecenv.tasks.agent_market.features import (
     feature_names,
     features,
 )
-from vecenv.tasks.agent_market.native_features import PARTS, SOURCE
+from vecenv.tasks.agent_market.native import FEATURES as SOURCE
+from vecenv.tasks.agent_market.native import PARTS
 
 PRICES = (1, 10, 1_000, 1_000_000, 2**24)
 STEPS = (0, 1, 3, 40)

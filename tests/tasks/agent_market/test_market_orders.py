@@ -18,7 +18,7 @@ from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market.market import Market, joined
 from vecenv.tasks.agent_market.orders import Order, order_messages
 from vecenv.tasks.agent_market.records import MarketRecording
-from vecenv.tasks.agent_market.seat_state import own_orders
+from vecenv.tasks.agent_market.seat import own_orders
 from vecenv.tasks.agent_market.trading import HOLDS
 from vecenv.testing import check_task
 

@@ -13,12 +13,19 @@ from tests.tasks.agent_market.auction_market_oracle import AuctionMarketOracle
 from tests.tasks.agent_market.market_comparison import FORMS, batched, markets_of, message_of, play, random_config, same
 from vecenv.kernels.order_book.messages import Status
 from vecenv.registry import task_named
-from vecenv.tasks.agent_market.auction_tick import auctioned
-from vecenv.tasks.agent_market.background import ARRIVALS, CLASSES, MAX_LATENCY, BackgroundConfig, background_parameters
+from vecenv.tasks.agent_market.config import CLASSES, MAX_LATENCY, BackgroundConfig
+from vecenv.tasks.agent_market.law import ticked
 from vecenv.tasks.agent_market.market import Layout, layout_of
 from vecenv.tasks.agent_market.orders import Order
-from vecenv.tasks.agent_market.tables import arrival_thresholds, growth_table, least_entries, normal_table, size_table
-from vecenv.tasks.agent_market.tick import ticked
+from vecenv.tasks.agent_market.rules import (
+    ARRIVALS,
+    arrival_thresholds,
+    background_parameters,
+    growth_table,
+    least_entries,
+    normal_table,
+    size_table,
+)
 from vecenv.testing import check_task
 
 OF_ALL = {"requotes", "value mispriced", "value inside", "value aggressive", "noise does nothing", "good news"}
@@ -174,7 +181,7 @@ def test_random_auctions_do_what_the_lists_do(name, count, ticks):
     random, layout = Random(1), AUCTIONS[name]
     configs = [random_config(random, layout) for _ in range(count)]
     markets = markets_of(configs, layout.seats, seed=2**33, oracle=AuctionMarketOracle)
-    seen = +play([auctioned], markets, ticks, messages=4, seed=1)
+    seen = +play([ticked], markets, ticks, messages=4, seed=1)
     assert seen["traded"] and (name != "all classes" or seen.keys() >= HAPPENS)
     assert count < 120 or seen.keys() >= {"shock", "nothing is traded"}
 

@@ -6,7 +6,7 @@ import torch
 from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market.agents import EXECUTORS
 from vecenv.tasks.agent_market.records import MarketRecording
-from vecenv.tasks.agent_market.text.render import Renderer, Shown
+from vecenv.tasks.agent_market.text import Renderer, Shown
 from vecenv.tasks.agent_market.tools import MarketTools
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import write_report

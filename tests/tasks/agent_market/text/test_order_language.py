@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vecenv.kernels.order_book.messages import MAX_PRICE
+from vecenv.tasks.agent_market.language import OrderLanguage
 from vecenv.tasks.agent_market.orders import Order
-from vecenv.tasks.agent_market.text.parse import OrderLanguage
 
 LANGUAGE = OrderLanguage(price_tick=0.01, default=100, max_orders=4)
 

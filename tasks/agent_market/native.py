@@ -1,7 +1,7 @@
-"""`tick.ticked` in C++, for CPUs: it advances the market in place.
+"""`law.ticked` and `features.features` in C++, for CPUs: ticks in place, and all features in one pass over a market.
 
-An operator of `torch.library` that `torch.vmap` batches and compiled steps call. Its numbers are those of the reference
-bit for bit, holes of the books included (a test).
+Operators of `torch.library` that `torch.vmap` batches and compiled steps call. Numbers of a tick are those of the
+reference bit for bit, holes of the books included, and features are the same up to rounding (tests).
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import torch
 from torch import Tensor
 
 from vecenv.core.checks import form
-from vecenv.core.rows import leaves, with_leaves
 from vecenv.kernels.native_library import built_library
-from vecenv.kernels.order_book.messages import Message
-from vecenv.tasks.agent_market.auction_tick import auctioned
-from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules, joined, part_size, split
-from vecenv.tasks.agent_market.tick import ticked
+from vecenv.kernels.order_book.messages import BUY, SELL, Message
+from vecenv.tasks.agent_market.config import NUM_CANDLES
+from vecenv.tasks.agent_market.features import Candles, News, Quote, feature_names, features
+from vecenv.tasks.agent_market.law import ticked
+from vecenv.tasks.agent_market.market import DEPTH, OWN_ORDERS, Layout, Market, Report, joined, part_size, split
+from vecenv.tasks.agent_market.rules import Rules
 
-SOURCE = Path(__file__).with_name("tick.cpp")
+TICK, FEATURES = (Path(__file__).with_name(name) for name in ("tick.cpp", "features.cpp"))
+"""Sources of the libraries."""
 
 FIELDS = tuple(Market.__annotations__)
-"""Fields of a market in the order of the library."""
+"""Fields of a market in the order of its library."""
 
 _WIDE = ("notional", "estimate", "news", "seat_cash", "seat_shares")
 """Parts of a report that are int64."""
@@ -46,9 +48,9 @@ def advanced_market(
     the first tick.
     """
     in_parts = len(market.batch_size) > 0
-    if layout.auction or market.tick.device.type != "cpu" or built_library(SOURCE) is None:
+    if layout.auction or market.tick.device.type != "cpu" or built_library(TICK) is None:
         whole = joined(market, layout) if in_parts else market
-        after, seen = (auctioned if layout.auction else ticked)(whole, orders, rules, layout, ticks)
+        after, seen = ticked(whole, orders, rules, layout, ticks)
         return (split(after, layout.seats) if in_parts else after), seen
     tensors = [market.get(name).flatten() if in_parts else market.get(name) for name in FIELDS]
     narrow, wide = torch.ops.vecenv.agent_market_tick(
@@ -66,8 +68,7 @@ def _report_places(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.d
     seats = layout[0]
     shapes: dict[str, tuple[int, ...]] = {"news": (4,), "prices": (2, DEPTH), "quantities": (2, DEPTH)}
     shapes |= {"seat_cash": (seats,), "seat_shares": (seats,)}
-    own = [f"own_{part}" for part in ("quantity", "price", "size", "ahead", "id")]
-    shapes |= dict.fromkeys(("seat_traded", *own), (seats, 2))
+    shapes |= dict.fromkeys(("seat_traded", *OWN_ORDERS), (seats, 2))
     counts = {torch.int32: 0, torch.int64: 0}
     places = []
     for name in Report._fields:
@@ -97,7 +98,7 @@ def _tick(
 
     With ``in_parts`` every tensor of a market is flat, with the padding of `split`.
     """
-    library = built_library(SOURCE)
+    library = built_library(TICK)
     if library is None:
         raise RuntimeError("there is no native market: no working C++ compiler was found")
     batch = _batch_of(market, in_parts)
@@ -206,6 +207,89 @@ def _(
     return torch.ops.vecenv.agent_market_tick(list(market), sent, own, layout, ticks, in_parts), (0, 0)
 
 
-def copied(market: Market) -> Market:
-    """Return a copy of a market of contiguous tensors, which a tick may overwrite."""
-    return with_leaves(market, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(market)])
+PARTS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+    "candles": ((5, NUM_CANDLES), torch.int32),
+    "bid": ((), torch.int32),
+    "ask": ((), torch.int32),
+    "doubled_mid": ((), torch.int32),
+    "quantities": ((2, DEPTH), torch.int32),
+    "news": ((4,), torch.int64),
+    "estimate": ((), torch.int64),
+}
+"""Shape and type of what the library of features reads of a market, in its order."""
+
+
+def seen_features(candles: Tensor, report: Report, weights: Tensor, fair_value: bool) -> Tensor:
+    """Return `features.features` of one market, in C++ on a CPU with a compiler, else in PyTorch."""
+    if candles.device.type == "cpu" and built_library(FEATURES) is not None:
+        parts = [candles, *(getattr(report, name) for name in list(PARTS)[1:])]
+        shown: Tensor = torch.ops.vecenv.agent_market_features(parts, weights, fair_value)
+        return shown
+    sign, magnitude, remaining, _ = report.news.unbind()
+    sizes = report.quantities.sum(-1, dtype=torch.int32)
+    return features(
+        Candles(*candles.unbind()),
+        Quote(report.bid, report.ask, sizes[BUY], sizes[SELL]),
+        News(sign.float(), magnitude.float(), remaining.to(torch.int32)),
+        report.estimate.float() * 2.0**-16 if fair_value else None,
+        report.doubled_mid,
+        weights,
+    )
+
+
+@torch.library.custom_op("vecenv::agent_market_features", mutates_args=(), device_types="cpu")
+def _features(parts: Sequence[Tensor], weights: Tensor, fair_value: bool) -> Tensor:
+    """Return the features of one market, or of a batch of markets along the first dimension."""
+    library = built_library(FEATURES)
+    if library is None:
+        raise RuntimeError("there are no native features: no working C++ compiler was found")
+    batch = parts[1].shape
+    read = [_readable(name, tensor, batch) for name, tensor in zip(PARTS, parts, strict=True)]
+    own_weights = weights.contiguous()
+    if own_weights.shape != (4, NUM_CANDLES) or own_weights.dtype != torch.float32:
+        raise ValueError(f"the weights must have shape {(4, NUM_CANDLES)} and float32, got {form(weights)}")
+    width = len(feature_names(fair_value))
+    shown = weights.new_empty(*batch, width)
+    steps = [tensor.stride(0) * tensor.itemsize if batch else 0 for tensor in read]
+    library.vecenv_agent_market_features(
+        ctypes.c_int64(batch.numel()),
+        _pointers(read),
+        (ctypes.c_int64 * len(read))(*steps),
+        ctypes.c_void_p(own_weights.data_ptr()),
+        ctypes.c_int32(fair_value),
+        ctypes.c_void_p(shown.data_ptr()),
+        ctypes.c_int64(width),
+    )
+    return shown
+
+
+def _readable(name: str, tensor: Tensor, batch: torch.Size) -> Tensor:
+    """Return a tensor with the numbers of each market side by side; raises ValueError for another shape or type."""
+    shape, kind = PARTS[name]
+    if tensor.shape != (*batch, *shape) or tensor.dtype != kind or len(batch) > 1:
+        raise ValueError(f"{name} must have shape {(*batch, *shape)} and {kind}, got {form(tensor)}")
+    one = tensor[0] if batch and len(tensor) else tensor
+    return tensor if one.is_contiguous() else tensor.contiguous()
+
+
+@_features.register_fake
+def _(parts: Sequence[Tensor], weights: Tensor, fair_value: bool) -> Tensor:
+    return weights.new_empty(*parts[1].shape, len(feature_names(fair_value)))
+
+
+@_features.register_vmap
+def _(
+    info: Any,  # noqa: ANN401
+    in_dims: tuple[Any, ...],
+    parts: Sequence[Tensor],
+    weights: Tensor,
+    fair_value: bool,
+) -> tuple[Tensor, int]:
+    part_dims, weight_dim, _ = in_dims
+    if weight_dim is not None:
+        raise ValueError("all markets share the weights of the means")
+    batched = [
+        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(parts, part_dims, strict=True)
+    ]
+    return torch.ops.vecenv.agent_market_features(batched, weights, fair_value), 0

@@ -1,13 +1,14 @@
-"""What a task remembers of the learner's seat beside the market."""
+"""The learner's seat beside the market: what a task remembers of it, and its account."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorClass
 from torch import Tensor
 
+from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.market import Market
 
 
@@ -67,16 +68,40 @@ def own_orders(state: SeatState, side: int) -> Own:
     return Own(*state.own[..., side].unbind(-1))
 
 
-def doubled_equity(cash: Tensor, shares: Tensor, doubled_mid: Tensor) -> Tensor:
-    """Return twice the value of cash and shares at the mid, exact. Shapes: ()."""
-    return 2 * cash + shares * doubled_mid
+def doubled_equity(state: SeatState) -> Tensor:
+    """Return twice the value of cash and shares at the mid, exact. Shape: () or that of the rows."""
+    return 2 * state.cash + state.shares * state.doubled_mid
 
 
 def equity_change(state: SeatState, next_state: SeatState, price_tick: float, scale: float) -> Tensor:
     """Return the change of equity at the mid, in currency times a scale. Shape: (), float32."""
-    before = doubled_equity(state.cash, state.shares, state.doubled_mid)
-    after = doubled_equity(next_state.cash, next_state.shares, next_state.doubled_mid)
-    return ((after - before).double() * (price_tick / 2 * scale)).float()
+    change = doubled_equity(next_state) - doubled_equity(state)
+    return (change.double() * (price_tick / 2 * scale)).float()
+
+
+def account_after(
+    state: SeatState,
+    invalid: Tensor,
+    cash: Tensor,
+    shares: Tensor,
+    traded: Tensor,
+    doubled_mid: Tensor,
+    config: SeatConfig,
+) -> dict[str, Any]:
+    """Return the fields of a seat's account after a step; ``cash`` is received in the episode, in price ticks."""
+    cash = round(config.initial_cash / config.price_tick) + cash
+    equity = 2 * cash + shares * doubled_mid
+    change = (equity - doubled_equity(state)).double() * (config.price_tick / 2)
+    return {
+        "cash": cash,
+        "shares": shares,
+        "cost": cost_after(state.cost, state.shares, shares - state.shares, state.cash - cash),
+        "peak": torch.maximum(state.peak, equity),
+        "traded": state.traded + traded,
+        "last_traded": traded,
+        "invalid": state.invalid + invalid,
+        "changes": state.changes + torch.stack([change, change.square()]),
+    }
 
 
 def cost_after(cost: Tensor, shares: Tensor, bought: Tensor, paid: Tensor) -> Tensor:

@@ -1,1 +1,0 @@
-"""Text interface of the agent-based market."""
