@@ -29,7 +29,7 @@ import pytest
 from vecenv import registry
 from vecenv.market import parquet_files, synthetic
 from vecenv.tasks.commands import cli, evaluate
-from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
+from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE

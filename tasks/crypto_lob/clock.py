@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots, check_rows
+from vecenv.tasks.crypto_lob.snapshots import Snapshots, check_rows
 
 LONGEST_HOLE = 900.0
 """Seconds of the longest hole that a clock runs through: the rows of longer ones are left out, and what comes after is

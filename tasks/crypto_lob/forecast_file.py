@@ -12,7 +12,7 @@ import numpy as np
 
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
-from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
+from vecenv.tasks.crypto_lob.factors import LARGEST_VALUE
 
 HORIZONS = (10, 20, 40, 60, 100, 160, 250, 400)
 """Seconds of the horizons."""

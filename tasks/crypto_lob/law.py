@@ -14,9 +14,8 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
-from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.config import MARGIN_UNITS, RATE_UNITS, CryptoLobConfig, part_up
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order
-from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, part_up
 
 BID, ASK = 0, 1
 

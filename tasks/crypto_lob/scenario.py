@@ -16,13 +16,12 @@ from vecenv.core.capabilities import AlternativeActions, Scheduled
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
-from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig, check_fits, rate_tensors, warn_of_rounding, whole_money
 from vecenv.tasks.crypto_lob.law import LobState, Tensors, Terms, opened, stepped
 from vecenv.tasks.crypto_lob.observation import feature_names, observed, outcomes
 from vecenv.tasks.crypto_lob.orders import Choice, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
-from vecenv.tasks.crypto_lob.rates import check_fits, rate_tensors, warn_of_rounding, whole_money
-from vecenv.tasks.crypto_lob.sources.lobster import messages_of
+from vecenv.tasks.crypto_lob.snapshot_files import messages_of
 from vecenv.tasks.crypto_lob.tape import BookTape, depth_table, funding_times, tape_of_options
 
 COSTS = ("taker_fee", "slippage")

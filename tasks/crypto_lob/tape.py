@@ -18,13 +18,11 @@ from vecenv.market.validation import MarketDataError
 from vecenv.system.files import file_state
 from vecenv.tasks.crypto_lob.clock import clocked, moment
 from vecenv.tasks.crypto_lob.config import SYNTHETIC, BookOptions, BookSource
-from vecenv.tasks.crypto_lob.factors.table import factor_table
+from vecenv.tasks.crypto_lob.factors import factor_table
 from vecenv.tasks.crypto_lob.forecast_file import forecasts_of_rows
-from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots, is_contest_table
-from vecenv.tasks.crypto_lob.sources.lobster import is_lobster_file, lobster_snapshots, messages_of
-from vecenv.tasks.crypto_lob.sources.parquet_snapshots import read_table, snapshots_of_table
-from vecenv.tasks.crypto_lob.sources.snapshots import FaultyRows, Snapshots
-from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
+from vecenv.tasks.crypto_lob.snapshot_files import messages_of, read_snapshots
+from vecenv.tasks.crypto_lob.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
 
 LARGEST = 2**30
 """Ticks of a price and lots of a side are below this, so that doubled mids fit into 32 bits."""
@@ -127,31 +125,6 @@ def snapshots_of(source: BookSource) -> Snapshots:
             source.synthetic_seed,
         )
     return read_snapshots(source.book, source.symbol, source.tick_size, source.levels, source.faulty_rows)
-
-
-def read_snapshots(
-    book: str,
-    symbol: str = "",
-    tick: float | None = None,
-    levels: int | None = None,
-    faulty_rows: FaultyRows = "refuse",
-) -> Snapshots:
-    """Read the snapshots of one coin from a file; raises MarketDataError if it is missing or invalid.
-
-    ``book`` is a Parquet or CSV file of snapshots, a CSV file of the contests, or LOBSTER's file of order books. In a
-    file of several coins ``symbol`` says which; ``tick`` is for files that hide it, ``faulty_rows`` as of `Snapshots`.
-    """
-    path = Path(book)
-    if is_lobster_file(path):
-        if symbol:
-            raise MarketDataError(f"{book}: one symbol only, so {symbol!r} cannot be chosen")
-        return lobster_snapshots(path, levels, faulty_rows)
-    table = read_table(path)
-    if is_contest_table(table):
-        if symbol:
-            raise MarketDataError(f"{book}: one coin only, so {symbol!r} cannot be chosen")
-        return contest_snapshots(table, book, tick, levels, faulty_rows)
-    return snapshots_of_table(table, book, symbol, levels, faulty_rows)
 
 
 def tape_of_options(options: BookOptions) -> BookTape:

@@ -13,7 +13,7 @@ from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.figures import lob_figures
 from vecenv.tasks.crypto_lob.law import LobState
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.text.lob_text import LobText
+from vecenv.tasks.crypto_lob.text import LobText
 
 TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5
 """Seconds of a step, steps of an episode and levels of the book for agents that act by text."""

@@ -7,7 +7,7 @@ import pytest
 import vecenv
 from vecenv.registry import make_spoken
 from vecenv.tasks.agent_market.language import OrderLanguage as MarketLanguage
-from vecenv.tasks.crypto_lob.text.language import LobLanguage
+from vecenv.tasks.crypto_lob.text import LobLanguage
 from vecenv.tasks.signals.rating.text import SignalLanguage
 from vecenv.tasks.tiers.text.parse import OrderLanguage
 from vecenv.text.dialogue import Dialogue, TextRules

@@ -18,17 +18,20 @@ from vecenv.system.settings import Count, CountFromZero, OpenShare
 from vecenv.system.settings import Settings as CheckedSettings
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
-from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table
+from vecenv.tasks.crypto_lob.factors import FACTORS, book_series, factor_table
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS, write_forecasts
 from vecenv.tasks.crypto_lob.forecasts.fit import (
     NETWORK,
     FitSettings,
+    Fold,
     ForecastModel,
+    fold_before,
     forecast_forward,
     forecasts,
     network_of_fold,
+    smoothed_moves,
+    walk_forward,
 )
-from vecenv.tasks.crypto_lob.forecasts.moves import Fold, fold_before, smoothed_moves, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.quality import (
     Quality,
     quality_by_horizon,

@@ -7,11 +7,10 @@ import pandas as pd
 import torch
 from lob_oracle import Book, Oracle
 
-from vecenv.tasks.crypto_lob.config import CryptoLobConfig
-from vecenv.tasks.crypto_lob.rates import rate_tensors
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig, rate_tensors
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.snapshot_files import snapshots_of_table
+from vecenv.tasks.crypto_lob.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 

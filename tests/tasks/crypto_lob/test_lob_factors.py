@@ -5,8 +5,8 @@ import pandas as pd
 from random_books import book_table
 
 from vecenv.tasks.crypto_lob.clock import clocked
-from vecenv.tasks.crypto_lob.factors.table import FACTORS, LARGEST_VALUE, factor_table
-from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
+from vecenv.tasks.crypto_lob.factors import FACTORS, LARGEST_VALUE, factor_table
+from vecenv.tasks.crypto_lob.snapshot_files import snapshots_of_table
 
 GAP = 5.0
 BAR = 2

@@ -18,14 +18,21 @@ from vecenv.learn.checkpoints import save_sealed
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
-from vecenv.tasks.crypto_lob.factors.series import BookSeries
-from vecenv.tasks.crypto_lob.factors.table import FACTORS
+from vecenv.tasks.crypto_lob.factors import FACTORS, BookSeries
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS, forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts import fit
 from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, ForecastModel, fitted_network, forecasts, new_network
-from vecenv.tasks.crypto_lob.forecasts.linear import PENALTIES, chosen_ridge, deviations, least_squares
-from vecenv.tasks.crypto_lob.forecasts.moves import Fold, smoothed_moves, walk_forward
+from vecenv.tasks.crypto_lob.forecasts.fit import (
+    FitSettings,
+    Fold,
+    ForecastModel,
+    fitted_network,
+    forecasts,
+    new_network,
+    smoothed_moves,
+    walk_forward,
+)
+from vecenv.tasks.crypto_lob.forecasts.models import PENALTIES, chosen_ridge, deviations, least_squares
 from vecenv.tasks.crypto_lob.forecasts.quality import quality
 from vecenv.tasks.crypto_lob.tape import snapshots_of, tape_of_options
 

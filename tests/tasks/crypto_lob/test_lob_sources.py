@@ -20,11 +20,10 @@ from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobCon
 from vecenv.tasks.crypto_lob.forecasts.command import rows_of
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots
-from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
-from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
-from vecenv.tasks.crypto_lob.tape import read_snapshots, tape_of_options, tape_of_snapshots
+from vecenv.tasks.crypto_lob.snapshot_files import contest_snapshots, read_snapshots, snapshots_of_table
+from vecenv.tasks.crypto_lob.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
+from vecenv.tasks.crypto_lob.tape import tape_of_options, tape_of_snapshots
 
 FAULTS = {
     "row 7, ts_ms: nan is no whole number": ("ts_ms", 7, np.nan),

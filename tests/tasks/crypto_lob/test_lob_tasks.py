@@ -18,14 +18,13 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, position_action
+from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, best_positions, position_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.figures import equity_figure, lob_figures, played
-from vecenv.tasks.crypto_lob.hindsight import best_positions
 from vecenv.tasks.crypto_lob.law import Account, after_fill
 from vecenv.tasks.crypto_lob.orders import KEEP, choice_of_action
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
+from vecenv.tasks.crypto_lob.snapshot_files import snapshots_of_table
 from vecenv.tasks.crypto_lob.tape import tape_of_snapshots
 from vecenv.testing import check_task
 

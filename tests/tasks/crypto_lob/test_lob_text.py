@@ -8,7 +8,7 @@ import torch
 import vecenv
 from vecenv.registry import make_spoken
 from vecenv.tasks.crypto_lob.orders import KEEP, Order
-from vecenv.tasks.crypto_lob.text.language import INVALID, LobLanguage
+from vecenv.tasks.crypto_lob.text import INVALID, LobLanguage
 from vecenv.text.door import TextDoor
 
 LANGUAGE = LobLanguage(0.1, 1e-4, 200, resting=True)

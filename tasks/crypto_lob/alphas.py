@@ -1,4 +1,4 @@
-"""The formulaic alphas that one book supports, on bars of `series.BAR_SECONDS` that end at every row.
+"""The formulaic alphas that one book supports, on bars of `factors.BAR_SECONDS` that end at every row.
 
 Kakushadze, "101 formulaic alphas", Wilmott 2016(84), appendix A. A day of the formulas is a bar, ``close`` the mid,
 volume what was traded. Ranks across stocks, which one coin does not have, are ranks over the last `RANK_BARS` bars;
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vecenv.tasks.crypto_lob.factors.series import BookSeries
+if TYPE_CHECKING:
+    from vecenv.tasks.crypto_lob.factors import BookSeries
+
 
 RANK_BARS = 20
 """Bars of a rank that the formulas take across stocks."""

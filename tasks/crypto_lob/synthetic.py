@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots, check_rows
+from vecenv.tasks.crypto_lob.snapshots import Snapshots, check_rows
 
 START_PRICE, TICK = 50_000.0, 1.0
 """First mid, and the distance of prices, in currency."""

@@ -1,1 +1,0 @@
-"""Factors of order books, all computed causally in one batch before episodes."""

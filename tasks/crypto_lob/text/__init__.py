@@ -1,1 +1,0 @@
-"""Order books in words, and orders as text."""
