@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from tyro import conf
 
-from vecenv.core.env import VecEnv
-from vecenv.registry import Task, make_interaction, task_named, task_names, task_of
+from vecenv.registry import Task, make_interaction, task_named, task_names
 from vecenv.system.settings import Seed, Settings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.text.dialogue import Dialogue
-from vecenv.text.door import TextDoor
-from vecenv.text.interaction import Episode, Turn
+from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.recording import Recording
-from vecenv.text.records import EpisodeRecord, write_jsonl
+from vecenv.text.records import EpisodeRecord, Record, write_jsonl
+from vecenv.text.tensor_interaction import TensorInteraction
+from vecenv.text.transcripts import RecordedDialogue
 
 HELP, QUIT = "?", ("quit", "exit", "q")
 
@@ -71,105 +71,98 @@ def main(settings: PlaySettings) -> dict[str, Any]:
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     record, console = task_named(settings.task), wide_console()
     if record.interaction is not None:
-        if settings.record is not None:
-            raise ValueError(f"{settings.task} is a conversation, whose episodes are not recorded: leave out --record")
-        return {
-            "task": settings.task,
-            **talk(Dialogue(make_interaction(record, config=settings.env)), console, settings.seed),
-        }
+        played, told = _conversation(settings, console)
+    else:
+        played, told = _episode(settings, record, console)
+    if settings.record is not None:
+        write_jsonl(settings.record, [played])
+        console.print(f"Recorded in {settings.record}", soft_wrap=True)
+    return told
+
+
+def _conversation(settings: PlaySettings, console: Console) -> tuple[Record, dict[str, Any]]:
+    """Return the record of an episode of a conversation, and what it came to."""
+    dialogue = RecordedDialogue(make_interaction(settings.task, config=settings.env))
+    turn = talk(dialogue, console, [Episode(settings.seed, 0)])
+    if turn.done:
+        _show(console, turn.message)
+    (played,) = dialogue.records
+    assert played is not None
+    return played, played.result()
+
+
+def _episode(settings: PlaySettings, record: Task, console: Console) -> tuple[Record, dict[str, Any]]:
+    """Return the record of an episode of a task of tensors, and what it came to, beside its references."""
     recording = record.check_recording()
     config = record.spoken(settings.source.fitted(record, settings.env))
     splits = splits_of(record, settings.source, config, settings.device, console)
     env = splits.served("all", 1, config, settings.seed, compile=False)
-    played = play(env, console, settings.source.origin())
+    recorder = recording.recorder(env, [0], settings.source.origin())
+    world = TensorInteraction(env, recorder)
+    talk(Dialogue(world), console, None, lambda: recording.step_lines(recorder.steps[0][-1], env.scenario))
+    (played,) = recorder.episodes()
+    console.rule(style="dim")
+    if not played.finished:
+        console.print(
+            f"Left after {len(played.steps)} {recording.step_name}s: your grades cover these, the other agents' the "
+            "whole episode.",
+            soft_wrap=True,
+        )
     names = [name for name in (record.domain.reference, record.domain.hindsight) if name in record.agents]
     references = {name: recording.record(env, record.agents[name](), [0], settings.seed)[0] for name in names}
     console.print(outcome_table(recording, {"you": played, **references}))
-    if settings.record is not None:
-        write_jsonl(settings.record, [played])
-        console.print(f"Recorded in {settings.record}", soft_wrap=True)
-    return {
+    return played, {
         **{name: getattr(played, name) for name in ("task", "seed", "finished", "total_return", "grades")},
         **recording.result(played),
         "references": {name: other.grades for name, other in references.items()},
     }
 
 
-def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> EpisodeRecord:
-    """Let a person trade the first row's episode until it ends, the person quits, or the input is closed.
+def talk(
+    dialogue: Dialogue,
+    console: Console,
+    episodes: Sequence[Episode] | None,
+    came: Callable[[], Sequence[tuple[str, str]]] = tuple,
+) -> Turn:
+    """Let a person talk to the first row's world until its episode or the input ends; return the last turn.
 
-    ``market`` is the market and `MarketOptions` by name that reproduce it, for the record.
+    ``episodes`` name the episode, as of `Dialogue.begin`. ``came`` returns lines on what came of an answer, and their
+    styles.
     """
-    recording = task_of(env).check_recording()
-    recorder, door = recording.recorder(env, [0], market), TextDoor(env)
-    grammar = f"{door.text.grammar(door.state([0]))[0]}\n{HELP_LINE}"
-    while not bool(env.rows.done[0]):
-        console.rule(style="dim")
-        console.print(door.render([0])[0], markup=False, highlight=False, soft_wrap=True)
-        text = _answer(door, console, grammar)
-        if text is None:
-            break
-        action, _ = door.parse([text], [0])
-        recorder.step(action.expand(env.num_envs, *action.shape[1:]), [text])
-        for line, style in recording.step_lines(recorder.steps[0][-1], env.scenario):
-            console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-    record = recorder.episodes()[0]
-    console.rule(style="dim")
-    if not record.finished:
-        console.print(
-            f"Left after {len(record.steps)} {recording.step_name}s: your grades cover these, the other agents' the "
-            "whole episode.",
-            soft_wrap=True,
-        )
-    return record
-
-
-def talk(dialogue: Dialogue, console: Console, seed: int) -> dict[str, Any]:
-    """Let a person talk to the first row's world until its episode or the input ends; return what it came to."""
-    (turn,), reward = dialogue.begin([0], [Episode(seed, 0)]), 0.0
-    help_text = f"{dialogue.instructions([0])[0]}\n{HELP_LINE}"
+    (turn,) = dialogue.begin([0], episodes)
+    help_text = f"{dialogue.interaction.grammar([0])[0]}\n{HELP_LINE}"
     while not turn.done:
         console.rule(style="dim")
-        _show(console, turn)
-        while (text := _input(console)) == HELP:
-            _show(console, Turn(help_text))
+        _show(console, turn.message)
+        text = _answer(dialogue.interaction, console, help_text)
         if text is None:
             break
         (turn,) = dialogue.answer([0], [text])
-        reward += turn.reward
-    if turn.done:
-        _show(console, turn)
-    outcomes = dict(turn.outcomes or {})
-    return {"seed": seed, "finished": turn.done, "reward": reward, "grade": turn.grade, "outcomes": outcomes}
+        for line, style in came():
+            _show(console, line, style)
+    return turn
 
 
-def _show(console: Console, turn: Turn) -> None:
-    console.print(turn.message, markup=False, highlight=False, soft_wrap=True)
+def _show(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _input(console: Console) -> str | None:
-    """Return a text from the input, None at its end."""
-    try:
-        text = console.input("[bold]> [/]").strip()
-    except EOFError:
-        console.print()
-        return None
-    return None if text.lower() in QUIT else text
-
-
-def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
-    """Return a valid text from the input, None at its end."""
+def _answer(world: Interaction, console: Console, help_text: str) -> str | None:
+    """Return a text from the input that is not known to be invalid, None at its end."""
     while True:
-        text = _input(console)
-        if text is None:
+        try:
+            text = console.input("[bold]> [/]").strip()
+        except EOFError:
+            console.print()
+            return None
+        if text.lower() in QUIT:
             return None
         if text != HELP:
-            _, valid = door.parse([text], [0])
-            if bool(valid):
+            faults = world.faults([0], [world.heard(text)])
+            if not faults or not faults[0]:
                 return text
-            (why,) = door.reasons([text], valid, [0])
-            console.print(f"These are no valid orders: {why}.", style="yellow", markup=False, soft_wrap=True)
-        console.print(grammar, markup=False, highlight=False)
+            console.print(f"These are no valid orders: {faults[0]}.", style="yellow", markup=False, soft_wrap=True)
+        _show(console, help_text)
 
 
 def outcome_table(recording: Recording[Any, Any], records: dict[str, EpisodeRecord]) -> Table:

@@ -41,8 +41,9 @@ from torchrl.modules.llm.policies import ChatHistory
 from vecenv.learn.group_episodes import episode_outcome
 from vecenv.learn.group_objective import EpisodeReward
 from vecenv.registry import make_spoken
-from vecenv.text.door import TextDoor
+from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Turn
+from vecenv.text.tensor_interaction import TensorInteraction
 
 
 class MarketChatEnv(ChatEnv):
@@ -79,8 +80,10 @@ class MarketChatEnv(ChatEnv):
         env.reset_groups(num_groups, group_size, seed)
         super().__init__(input_mode="history", batch_size=env.batch_size)
         # Not registered as a submodule: module operations such as ``to`` and ``state_dict`` must not reach it.
-        self.__dict__["vec_env"], self.__dict__["door"] = env, TextDoor(env)
+        dialogue = Dialogue(TensorInteraction(env), TextRules(grade=0.0, steps=1.0))
+        self.__dict__["vec_env"], self.__dict__["dialogue"] = env, dialogue
         self.worth, self.ids = reward or EpisodeReward(), range(env.num_envs)
+        self._shown: list[Turn] = []
         self._earned = torch.zeros(env.num_envs, dtype=torch.float64, device=env.device)
 
     def _make_specs(self) -> None:
@@ -103,20 +106,22 @@ class MarketChatEnv(ChatEnv):
             raise ValueError("rows of a chat begin together: TorchRL needs conversations of equal numbers of messages")
         self.vec_env.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.vec_env.device))
         self._earned.zero_()
-        opening = [self.door.instructions(self.ids), self.door.render(self.ids)]
+        self._shown = list(self.dialogue.begin(self.ids))
+        opening = [self.dialogue.instructions(self.ids), [turn.message for turn in self._shown]]
         return self._told(_messages(("system", "user"), opening), over=False)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
-        orders, valid = self.door.parse(answers, self.ids)
-        faults = self.door.reasons(answers, valid, self.ids)
-        self._earned += self.worth.steps * self.vec_env.advance(orders).double()
+        ended = self.vec_env.rows.done.tolist()
+        playing = [row for row in self.ids if not ended[row]]
+        for row, turn in zip(playing, self.dialogue.answer(playing, [answers[row] for row in playing]), strict=True):
+            self._shown[row] = turn
+            self._earned[row] += self.worth.steps * turn.reward
         over = bool(self.vec_env.rows.done.all())
         # Not the full history: a placeholder message would keep TorchRL from reading the next answer.
-        days = zip(self.door.render(self.ids), faults, strict=True)
-        turn = _messages(("assistant", "user"), [answers, [Turn(text, fault=why).message for text, why in days]])
-        told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
+        said = _messages(("assistant", "user"), [answers, [turn.message for turn in self._shown]])
+        told = self._told(prompt.extend(said, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
         if over:
             parts, _ = episode_outcome(self.vec_env.engine.bound(), self.vec_env.rows, self.worth)

@@ -105,6 +105,10 @@ class Interaction(ABC):
         """Return what agents of some rows are told before their first message; nothing by default."""
         return [""] * len(ids)
 
+    def grammar(self, ids: Sequence[int]) -> list[str]:
+        """Return what people may answer in some rows; the instructions by default."""
+        return self.instructions(ids)
+
     def heard(self, message: str) -> str:
         """Return what `answer` is to be given of a message; by default what stands outside of reasoning."""
         return without_reasoning(without_marks(message)).strip()

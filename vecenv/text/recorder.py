@@ -41,6 +41,7 @@ class Recorder(Generic[Step, Episode]):
             tape's source, which suffices for a file; a generator needs its name, size and seed.
 
     Attributes:
+        ids: numbers of the recorded rows.
         steps: of each recorded row so far.
 
     Raises:
@@ -64,6 +65,7 @@ class Recorder(Generic[Step, Episode]):
         self._start, self._ids = env.rows_of(ids)
         if bool((self._start.elapsed > 0).any()):
             raise ValueError("a record starts with the episode, but a row has moved already")
+        self.ids: list[int] = self._ids.tolist()
         self._params = {name: env.scenario.params[name][self._ids] for name in sorted(env.scenario.varied)}
         self.steps: list[list[Step]] = [[] for _ in range(len(self._ids))]
 
@@ -103,10 +105,11 @@ class Recorder(Generic[Step, Episode]):
         ]
 
     @torch.no_grad()
-    def step(self, action: Tensor, texts: Sequence[object] | None = None) -> Tensor:
+    def step(self, action: Tensor, texts: Sequence[object] | None = None, mask: Tensor | None = None) -> Tensor:
         """Advance every row that has not ended by one step; return rewards, 0 where it had ended. Shape: (N,).
 
         ``texts`` are those of the agents of the B recorded rows, ended ones included; by default the orders as text.
+        Rows outside of the ``mask`` stay, by default none. Shape: (N,), bool.
 
         Raises:
             ValueError: actions or texts do not match the rows.
@@ -118,12 +121,13 @@ class Recorder(Generic[Step, Episode]):
         if texts is not None and len(texts) != len(self._ids):
             raise ValueError(f"{len(texts)} texts for {len(self._ids)} recorded rows")
         before, _ = env.rows_of(self._ids)
-        places = (~before.done).nonzero().squeeze(-1)
+        playing = ~before.done if mask is None else ~before.done & mask[self._ids]
+        places = playing.nonzero().squeeze(-1)
         if len(places) == 0:
-            return env.advance(action, eager=True)
+            return env.advance(action, mask, eager=True)
         ids = self._ids[places]
         seen, decided = TextDoor(env).render(ids), self.recording.decided(env, before[places], ids, action[ids])
-        reward = env.advance(action, eager=True)
+        reward = env.advance(action, mask, eager=True)
         # What is not a text is an invalid action, as an empty one is.
         said = None if texts is None else [text if isinstance(text := texts[at], str) else "" for at in places.tolist()]
         for place, step in zip(places.tolist(), self.recorded(ids, seen, said, decided, reward[ids]), strict=True):

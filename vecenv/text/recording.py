@@ -20,9 +20,7 @@ from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step
-
-_CONSEQUENCES = ("valid", "reward", "messages")
-"""Fields of a step that are compared after those that explain them."""
+from vecenv.text.records import first_difference
 
 Columns = Mapping[str, Callable[[Any, Any], Any] | None]
 Figures = Mapping[str, Callable[[Any, Any, str, Any], Any]]
@@ -202,13 +200,7 @@ class Recording(ABC, Generic[Step, Episode]):
 
         All numbers are compared exactly, except for what `unchecked` names.
         """
-        before, after, name = recorded.to_json(), replayed.to_json(), recorded.steps_field
-        steps = before.pop(name), after.pop(name)
-        for number, (old, new) in enumerate(zip(*steps, strict=False), 1):
-            if (difference := _difference(old, new, self.unchecked)) is not None:
-                return f"{self.step_name} {number}: {difference}"
-        count = _difference(len(steps[0]), len(steps[1]), (), f"number of {self.step_name}s")
-        return count or _difference(before, after, self.unchecked)
+        return first_difference(recorded, replayed, self.step_name, self.unchecked)
 
     def table_rows(self, record: Episode) -> list[dict[str, Any]]:
         """Return a row of numbers for each step, for `write_parquet`."""
@@ -246,33 +238,19 @@ class Recording(ABC, Generic[Step, Episode]):
         )
 
 
-def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
-    if place in unchecked:
-        return None
-    # Settings that are younger than a record are as they were before them, see `recorded_config`.
-    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):
-        replayed = {name: value for name, value in replayed.items() if name in recorded}
-    if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
-        names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)
-        pairs = [(name, recorded[name], replayed[name]) for name in names]
-    elif isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
-        pairs = [(str(index), *both) for index, both in enumerate(zip(recorded, replayed, strict=True))]
-    else:
-        return None if recorded == replayed else f"{place}: recorded {recorded!r}, replayed {replayed!r}"
-    differences = (_difference(old, new, unchecked, f"{place}.{name}" if place else name) for name, old, new in pairs)
-    return next((difference for difference in differences if difference is not None), None)
+def recorded_config(default: Any, values: Mapping[str, Any], field: str = "config") -> Any:  # noqa: ANN401
+    """Return the config of a record's task from JSON values; ValueError if a rule is unknown, missing or invalid.
 
-
-def recorded_config(default: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the config of a record's task from JSON values; ValueError if a rule is unknown, missing or invalid."""
+    ``field`` of the record has them.
+    """
     known, values = [item.name for item in fields(default)], with_earlier(values, default)
-    refuse_unknown("rules", values, known, "config: ")
+    refuse_unknown("rules", values, known, f"{field}: ")
     if lacking := [name for name in known if name not in values]:
-        raise ValueError(f"config: {', '.join(lacking)} must be there, as the episode was played under all rules")
+        raise ValueError(f"{field}: {', '.join(lacking)} must be there, as the episode was played under all rules")
     try:
         return replace(default, **values)
     except ValueError as error:
-        raise ValueError(f"config: {error}") from error
+        raise ValueError(f"{field}: {error}") from error
 
 
 def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch.device | str) -> VecEnv:

@@ -1,4 +1,4 @@
-"""What every record of an episode holds, whatever the task: texts, rewards, and what identifies the episode."""
+"""What every record of an episode holds, whatever the task, how it is read and written, and how two are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,46 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from vecenv.system.settings import Seed, Within, check_fields, refuse_unknown
 
 _FINITE = Within(limit=sys.float_info.max)
-_Kind = TypeVar("_Kind", bound="StepRecord | EpisodeRecord")
+_Kind = TypeVar("_Kind")
+
+_CONSEQUENCES = ("valid", "reward", "messages")
+"""Fields of a step that are compared after those that explain them."""
+
+
+class Record:
+    """Base of the records of episodes: dataclasses of JSON values with the versions of what made them, and steps."""
+
+    versions: dict[str, Any]
+
+    steps_field: ClassVar[str]
+    """Name of the field with the steps."""
+    step_type: ClassVar[type[Any]]
+    """Of the steps; its method ``check`` raises ValueError of one that is none."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return a record from JSON values; ValueError if they are not one, or a field is not of its type."""
+        place = ""
+        try:
+            given, versions, steps = values.get(cls.steps_field), values.get("versions"), []
+            if not isinstance(given, list) or not all(isinstance(step, dict) for step in given):
+                raise ValueError(f"{cls.steps_field} must be a list of objects")
+            for number, step in enumerate(given, 1):
+                place = f"{cls.steps_field} {number}: "
+                steps.append(_made(cls.step_type, step))
+                steps[-1].check()
+            place = ""
+            versions = {"answers": 1, **versions} if isinstance(versions, dict) else versions
+            return _made(cls, {**values, cls.steps_field: steps, "versions": versions})
+        except ValueError as error:
+            raise ValueError(f"not the record of an episode: {place}{error}") from error
+
+    @property
+    def steps(self) -> Sequence[Any]:
+        return getattr(self, self.steps_field)
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self), allow_nan=False))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +66,13 @@ class StepRecord:
     def action(self) -> str:
         return self.messages[-1]["content"]
 
+    def check(self) -> None:
+        if "content" not in (self.messages or [{}])[-1]:
+            raise ValueError("messages must end with the content of an answer")
+
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeRecord:
+class EpisodeRecord(Record):
     """One episode.
 
     Attributes:
@@ -60,34 +103,6 @@ class EpisodeRecord:
     grades: dict[str, float]
     grade_parts: dict[str, float] = field(default_factory=dict)
 
-    steps_field: ClassVar[str]
-    """Name of the field with the steps."""
-    step_type: ClassVar[type[StepRecord]]
-    """Of the steps."""
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return a record from JSON values; ValueError if they are not one, or a field is not of its type."""
-        place = ""
-        try:
-            given, versions, steps = values.get(cls.steps_field), values.get("versions"), []
-            if not isinstance(given, list) or not all(isinstance(step, dict) for step in given):
-                raise ValueError(f"{cls.steps_field} must be a list of objects")
-            for number, step in enumerate(given, 1):
-                place = f"{cls.steps_field} {number}: "
-                steps.append(_made(cls.step_type, step))
-                if "content" not in (steps[-1].messages or [{}])[-1]:
-                    raise ValueError("messages must end with the content of an answer")
-            place = ""
-            versions = {"answers": 1, **versions} if isinstance(versions, dict) else versions
-            return _made(cls, {**values, cls.steps_field: steps, "versions": versions})
-        except ValueError as error:
-            raise ValueError(f"not the record of an episode: {place}{error}") from error
-
-    @property
-    def steps(self) -> Sequence[StepRecord]:
-        return getattr(self, self.steps_field)
-
     @property
     def shared(self) -> list[Any]:
         """What episodes must have in common to be replayed in one batch, JSON-able."""
@@ -95,14 +110,14 @@ class EpisodeRecord:
         return [*own, self.versions["answers"]]
 
     def to_json(self) -> dict[str, Any]:
-        values = json.loads(json.dumps(asdict(self), allow_nan=False))
+        values = super().to_json()
         del values["grade_parts"]
         return values
 
 
 def _made(kind: type[_Kind], values: Mapping[str, Any]) -> _Kind:
     """Return a record of a kind; ValueError if a field is unknown, missing or not of its type."""
-    items = fields(kind)
+    items = fields(kind)  # type: ignore[arg-type]  # a dataclass
     refuse_unknown("fields", values, [item.name for item in items])
     needed = [item.name for item in items if item.default is item.default_factory is MISSING]
     if lacking := [name for name in needed if name not in values]:
@@ -112,7 +127,38 @@ def _made(kind: type[_Kind], values: Mapping[str, Any]) -> _Kind:
     return made
 
 
-def write_jsonl(path: Path | str, records: Sequence[EpisodeRecord]) -> None:
+def first_difference(recorded: Record, replayed: Record, step_name: str, unchecked: Sequence[str]) -> str | None:
+    """Return the first difference of two records, by step and then in the rest, or None.
+
+    All numbers are compared exactly, except for what ``unchecked`` names.
+    """
+    before, after, name = recorded.to_json(), replayed.to_json(), recorded.steps_field
+    steps = before.pop(name), after.pop(name)
+    for number, (old, new) in enumerate(zip(*steps, strict=False), 1):
+        if (difference := _difference(old, new, unchecked)) is not None:
+            return f"{step_name} {number}: {difference}"
+    count = _difference(len(steps[0]), len(steps[1]), (), f"number of {step_name}s")
+    return count or _difference(before, after, unchecked)
+
+
+def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
+    if place in unchecked:
+        return None
+    # Settings that are younger than a record are as they were before them, see `recorded_config`.
+    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):
+        replayed = {name: value for name, value in replayed.items() if name in recorded}
+    if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
+        names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)
+        pairs = [(name, recorded[name], replayed[name]) for name in names]
+    elif isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
+        pairs = [(str(index), *both) for index, both in enumerate(zip(recorded, replayed, strict=True))]
+    else:
+        return None if recorded == replayed else f"{place}: recorded {recorded!r}, replayed {replayed!r}"
+    differences = (_difference(old, new, unchecked, f"{place}.{name}" if place else name) for name, old, new in pairs)
+    return next((difference for difference in differences if difference is not None), None)
+
+
+def write_jsonl(path: Path | str, records: Sequence[Record]) -> None:
     """Write one line per episode."""
     lines = [json.dumps(record.to_json()) + "\n" for record in records]
     Path(path).write_text("".join(lines))

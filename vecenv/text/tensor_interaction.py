@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,18 @@ from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.tool_calls import ToolCall, Tools
 
+if TYPE_CHECKING:
+    from vecenv.text.recorder import Recorder
+
 
 class TensorInteraction(Interaction):
     """Rows of an environment as text agents, in the action space that texts are parsed into.
 
     If the steps of the environment are compiled, so is what is read of the rows after them, at the first call.
+
+    Args:
+        env: whose rows they are.
+        recorder: of the environment, which takes the steps where it is given, and records them.
 
     Raises:
         ValueError: the task has no text.
@@ -32,8 +39,8 @@ class TensorInteraction(Interaction):
         "sessions share"
     )
 
-    def __init__(self, env: VecEnv) -> None:
-        self.env, self.door = env, TextDoor(env)
+    def __init__(self, env: VecEnv, recorder: Recorder[Any, Any] | None = None) -> None:
+        self.env, self.door, self._recorder = env, TextDoor(env), recorder
         self.num_rows, self.longest = env.num_envs, env.scenario.longest
         self.outcomes: Mapping[str, str] = env.scenario.outcomes
         self._make_call()
@@ -90,7 +97,12 @@ class TensorInteraction(Interaction):
         action[rows] = orders
         chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         chosen[rows] = True
-        reward = env.advance(action, chosen)[rows]
+        if self._recorder is None:
+            reward = env.advance(action, chosen)[rows]
+        else:
+            said = dict(zip(ids, messages, strict=True))
+            texts = [said.get(row, "") for row in self._recorder.ids]
+            reward = self._recorder.step(action, texts, chosen)[rows]
         seen = self._look(env.rows)
         shown, after = self._shown(ids, rows, seen), env.rows
         acted = self.door.text.acted(self.door.state(ids))
@@ -106,6 +118,9 @@ class TensorInteraction(Interaction):
     def heard(self, message: str) -> str:
         """Return the message as it stands: the task's own language reads reasoning."""
         return message
+
+    def grammar(self, ids: Sequence[int]) -> list[str]:
+        return self.door.text.grammar(self.door.state(ids))
 
     def faults(self, ids: Sequence[int], messages: Sequence[str]) -> list[str]:
         return self.door.reasons(messages, self.door.parse(messages, ids)[1], ids)
