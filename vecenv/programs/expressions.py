@@ -113,7 +113,7 @@ class Program:
     def unused(self) -> list[str]:
         """Return the lines that no output depends on."""
         needed = set(self.vocabulary.outputs)
-        for name, line in reversed(self.lines.items()):
+        for name, line in reversed(list(self.lines.items())):
             if name in needed:
                 needed |= names_in(line)
         return [name for name in self.lines if name not in needed]

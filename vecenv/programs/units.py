@@ -77,8 +77,8 @@ def product(left: Unit | None, right: Unit | None) -> Unit | None:
         return None
     left, right = left or NONE, right or NONE
     kind = left.kind if right.plain else right.kind if left.plain else ""
-    powers = [one + other for one, other in zip(left.dimension, right.dimension, strict=True)]
-    return Unit(*powers, kind="" if any(powers) else kind)
+    money, shares, bars = (one + other for one, other in zip(left.dimension, right.dimension, strict=True))
+    return Unit(money, shares, bars, "" if money or shares or bars else kind)
 
 
 def quotient(left: Unit | None, right: Unit | None) -> Unit | None:
@@ -86,5 +86,5 @@ def quotient(left: Unit | None, right: Unit | None) -> Unit | None:
     if left is None and right is None:
         return None
     left, right = left or NONE, right or NONE
-    powers = [one - other for one, other in zip(left.dimension, right.dimension, strict=True)]
-    return Unit(*powers, kind=left.kind if right.plain else "")
+    money, shares, bars = (one - other for one, other in zip(left.dimension, right.dimension, strict=True))
+    return Unit(money, shares, bars, left.kind if right.plain else "")
