@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.checks import form
-from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import BUY, SELL, Message
+from vecenv.system.native_library import built_library
 from vecenv.tasks.agent_market.config import NUM_CANDLES
 from vecenv.tasks.agent_market.features import Candles, News, Quote, feature_names, features
 from vecenv.tasks.agent_market.law import ticked

@@ -1,6 +1,7 @@
 """Programs as tensors: equal to the oracle bit for bit, to pandas, and blind to the future."""
 
 import random
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from tests.programs.oracle import Oracle
-from vecenv.programs import evaluation
+from vecenv.programs import evaluation, native
 from vecenv.programs.drawing import random_programs
 from vecenv.programs.evaluation import Evaluator
 from vecenv.programs.expressions import Feature, Vocabulary
@@ -69,13 +70,27 @@ def of_oracle(program, features):
     return torch.from_numpy(found)
 
 
-def check_against_oracle(count, seed, batch=1000):
+def check_against_oracle(count, seed, monkeypatch, batch=1000):
+    """Compare graph and machine with the oracle, the batches in one thread and in two by turns."""
+    monkeypatch.setattr(native, "THREAD_WORK", 1)
     for first in range(0, count, batch):
         programs = random_programs(WORDS, min(batch, count - first), seed + first)
         features = odd_features(seed + first)
-        found = evaluated(programs, features)
+        with threads(1 + first // batch % 2):
+            found = evaluated(programs, features, native=False)
+            assert_same(evaluated(programs, features), found)
         for one, own in zip(programs, found, strict=True):
             assert_same(own, of_oracle(one, features))
+
+
+@contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 HAND = {"close": [[1, 4], [2, 3], [4, 0]], "rsi": [[0, 1], [2, 0], [-3, 1]]}
@@ -144,18 +159,17 @@ def test_equal_parts_stand_once_and_dead_lines_not_at_all():
     assert graph.frontier() == [[1], []] and graph.depth() == 3
 
 
-def test_programs_alone_in_pieces_and_in_threads(monkeypatch):
+def test_programs_alone_in_pieces_in_threads_and_without_a_compiler(monkeypatch):
     programs, features = random_programs(WORDS, 60, 9), odd_features(9, (5, 40, 7))
     together = evaluated(programs, features)
     for one, wanted in zip(programs, together, strict=True):
         assert_same(evaluated([one], features)[0], wanted)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3 - min(2, threads))
-        monkeypatch.setattr(evaluation, "BUFFER", 1000)
+    monkeypatch.setattr(evaluation, "BUFFER", 1000)
+    monkeypatch.setattr(native, "THREAD_WORK", 1)
+    with threads(2):
         assert_same(evaluated(programs, features), together)
-    finally:
-        torch.set_num_threads(threads)
+    monkeypatch.setattr(evaluation, "machine", lambda: None)
+    assert_same(evaluated(programs, features), together)
 
 
 def test_programs_with_accounts_of_their_own():
@@ -183,10 +197,10 @@ def test_what_does_not_fit_is_refused_by_name():
         Graph([])
 
 
-def test_random_programs_are_the_oracles_bit_for_bit():
-    check_against_oracle(300, seed=5)
+def test_random_programs_are_the_oracles_bit_for_bit(monkeypatch):
+    check_against_oracle(300, 5, monkeypatch, batch=150)
 
 
 @pytest.mark.nightly
-def test_many_random_programs_are_the_oracles_bit_for_bit():
-    check_against_oracle(100_000, seed=11)
+def test_many_random_programs_are_the_oracles_bit_for_bit(monkeypatch):
+    check_against_oracle(100_000, 11, monkeypatch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,17 +15,12 @@ from torch import Tensor
 from vecenv.core.checks import form
 from vecenv.programs.expressions import Program
 from vecenv.programs.graph import Graph
+from vecenv.programs.native import Machine, machine
 from vecenv.programs.operations import ELEMENTWISE, STRUCTURED
 from vecenv.system.settings import refuse_unknown
 
 BUFFER = 2**23
 """Numbers that are computed at a time: lanes are cut so that the nodes of all programs fit into 32 MB."""
-
-
-class Runner(Protocol):
-    """Computes nodes from the rows of others. Shapes: (R, S, T, K) -> (W, S, T, K)."""
-
-    def __call__(self, rows: Tensor) -> Tensor: ...
 
 
 class _Group(NamedTuple):
@@ -39,7 +34,9 @@ class _Group(NamedTuple):
 
 
 class Plan:
-    """One tensor operation for each level and operation of a graph, with gathered operands.
+    """One tensor operation for each level and operation of a graph, with gathered operands: the reference.
+
+    It is called with rows of lanes, (R, S, T, K), and returns those that are wanted, (W, S, T, K).
 
     Args:
         graph: nodes of programs.
@@ -50,16 +47,16 @@ class Plan:
 
     def __init__(self, graph: Graph, given: Sequence[int], wanted: Sequence[int], device: torch.device | str) -> None:
         nodes, places = graph.nodes, {number: place for place, number in enumerate(given)}
-        levels: dict[int, int] = dict.fromkeys(given, 0)
+        depths: dict[int, int] = {}
         groups: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         constants = []
-        for number in graph.cone(wanted, given):
+        for number in graph.cone(wanted, places):
             node = nodes[number]
-            levels[number] = 1 + max((levels[one] for one in node.operands), default=-1)
+            depths[number] = 1 + max((depths.get(one, 0) for one in node.operands), default=-1)
             if node.operation == "constant":
                 constants.append(number)
             else:
-                groups[levels[number], node.operation, node.window].append(number)
+                groups[depths[number], node.operation, node.window].append(number)
         for number in (*constants, *(number for key in sorted(groups) for number in groups[key])):
             places[number] = len(places)
         self.num_given, self.num_rows, self.device = len(given), len(places), torch.device(device)
@@ -113,6 +110,7 @@ class Evaluator:
     Args:
         programs: of one vocabulary, with O outputs.
         own_accounts: every program plays an account of its own.
+        native: use the machine in C++ on a CPU with a compiler, whose numbers are the graph's.
         device: of all tensors.
 
     Attributes:
@@ -122,7 +120,11 @@ class Evaluator:
     """
 
     def __init__(
-        self, programs: Sequence[Program], own_accounts: bool = False, device: torch.device | str = "cpu"
+        self,
+        programs: Sequence[Program],
+        own_accounts: bool = False,
+        native: bool = True,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.graph = graph = Graph(programs, own_accounts)
         self.own_accounts, self.device = own_accounts, torch.device(device)
@@ -130,12 +132,19 @@ class Evaluator:
         self._accounts = [graph.nodes[number] for number in accounts]
         self.features = [graph.nodes[number].name for number in leaves]
         self.account_features = list(dict.fromkeys(node.name for node in self._accounts))
+        self._native = native and self.device.type == "cpu" and machine() is not None
         self._shape = len(graph.outputs), len(graph.outputs[0])
         self._ahead = self._runner(leaves, frontier)
         self._step = self._runner([*(number for own in frontier for number in own), *accounts], graph.outputs)
 
     def _runner(self, given: Sequence[int], wanted: Sequence[Sequence[int]]) -> Callable[[Tensor], Tensor]:
-        return Plan(self.graph, given, [number for own in wanted for number in own], self.device)
+        flat = [number for own in wanted for number in own]
+        if not self._native:
+            return Plan(self.graph, given, flat, self.device)
+        cone = self.graph.cone(flat, set(given))
+        whole = [number for number in cone if self.graph.nodes[number].operation in STRUCTURED]
+        first, then = Plan(self.graph, given, whole, self.device), Machine(self.graph, [*given, *whole], wanted)
+        return lambda rows: then(torch.cat([rows, first(rows)]) if whole else rows)
 
     def ahead(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return what steps read, for all bars of all paths. Shapes: (S, T, K) or (S, T, 1) each -> (F, S, T, K).

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from vecenv.programs.expressions import Apply, Expression, Name, Number, Parameter, Program, Truth
-from vecenv.programs.operations import ELEMENTWISE, STRUCTURED
+from vecenv.programs.operations import ELEMENTWISE
 
 
 class Node(NamedTuple):
@@ -132,20 +132,16 @@ class Graph:
             found.append(sorted(own))
         return found
 
-    def cone(self, wanted: Iterable[int], given: Iterable[int]) -> list[int]:
+    def cone(self, wanted: Iterable[int], given: Container[int]) -> list[int]:
         """Return what must be computed for some nodes from others, and the constants, operands first."""
-        met, waiting, found = set(given), list(wanted), []
+        found: set[int] = set()
+        waiting = list(wanted)
         while waiting:
             number = waiting.pop()
-            if number not in met:
-                met.add(number)
-                found.append(number)
+            if number not in found and number not in given:
+                found.add(number)
                 waiting += self.nodes[number].operands
         return sorted(found)
-
-    def structured(self, wanted: Iterable[int]) -> list[int]:
-        """Return the nodes behind others that need whole paths."""
-        return [number for number in self.cone(wanted, ()) if self.nodes[number].operation in STRUCTURED]
 
     def depth(self) -> int:
         """Return the number of operations that follow each other at most."""

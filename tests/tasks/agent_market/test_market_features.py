@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.kernels.native_library import built_library
+from vecenv.system.native_library import built_library
 from vecenv.tasks.agent_market.features import (
     FEATURES,
     LAGS,

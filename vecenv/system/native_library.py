@@ -24,13 +24,16 @@ def compiler() -> str | None:
 
 
 @cache
-def built_library(source: Path) -> ctypes.CDLL | None:
-    """Load the library of a source file, built if it is new; None, after one warning, without a working compiler."""
+def built_library(source: Path, *own_flags: str) -> ctypes.CDLL | None:
+    """Load the library of a source file, built if it is new; None, after one warning, without a working compiler.
+
+    ``own_flags`` of the compiler are added to those of all libraries.
+    """
     found = compiler()
     reason = "no C++ compiler was found"
     if found is not None:
         try:
-            return ctypes.CDLL(str(_built(found, source)))
+            return ctypes.CDLL(str(_built(found, source, own_flags)))
         except (OSError, subprocess.SubprocessError) as error:
             lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
             reason = lines[0] if lines else type(error).__name__
@@ -40,7 +43,7 @@ def built_library(source: Path) -> ctypes.CDLL | None:
     return None
 
 
-def _built(found: str, source: Path) -> Path:
+def _built(found: str, source: Path, own_flags: tuple[str, ...]) -> Path:
     flags = (
         "-O3",
         "-std=c++17",
@@ -48,6 +51,7 @@ def _built(found: str, source: Path) -> Path:
         "-fPIC",
         "-fopenmp-simd",
         *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()),
+        *own_flags,
     )
     # What it may include lies beside it.
     texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.hpp")))]

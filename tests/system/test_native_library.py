@@ -2,8 +2,8 @@
 
 import pytest
 
-from vecenv.kernels import native_library
-from vecenv.kernels.native_library import built_library
+from vecenv.system import native_library
+from vecenv.system.native_library import built_library
 
 
 @pytest.fixture
