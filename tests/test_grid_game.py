@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torchrl.data import Unbounded
 from torchrl.envs.utils import check_env_specs
 
 import vecenv
@@ -13,10 +14,8 @@ from tests.grid_game import FORAGE, SIDE, Forage
 from tests.small_env import same_bits
 from vecenv.core.capabilities import BoundedObservations
 from vecenv.core.scenario import ObservationForm
-from vecenv.learn import a2c, dqn, grpo, ppo
-from vecenv.learn.agents import PolicyAgent, Random
-from vecenv.learn.evaluation import evaluate
-from vecenv.learn.learner import train
+from vecenv.learn import a2c, dqn, grpo, ppo, train
+from vecenv.learn.evaluation import PolicyAgent, Random, evaluate
 from vecenv.learn.planes import PlanesNetwork
 from vecenv.registry import make_spoken
 from vecenv.testing import check_task
@@ -58,6 +57,12 @@ def test_planes_without_a_bound_are_not_divided_by_it():
     form = ObservationForm.of("it", {"planes": planes, "dots": planes}, {"planes": (0.0, inf), "dots": (-2.0, inf)})
     assert [form.scale(name) for name in form.blocks] == [1.0, 2.0]
     assert float(form.specs((1,), torch.device("cpu"))["dots"].space.low.min()) == -2
+    # Of a flat observation, those of each block.
+    flat = {"0": torch.zeros(3, 1), "1": torch.ones(3, 2)}
+    form = ObservationForm.of("it", flat, {"1": (-1.0, 2.0)})
+    space, largest = form.specs((3,), torch.device("cpu"))["observation"].space, torch.finfo(torch.float32).max
+    assert space.low.tolist() == [[-largest, -1, -1]] * 3 and space.high.tolist() == [[largest, 2, 2]] * 3
+    assert isinstance(ObservationForm.of("it", flat, {}).specs((3,), torch.device("cpu"))["observation"], Unbounded)
     with pytest.raises(ValueError, match="'planes', of integers, must be finite, got 0 to inf"):
         ObservationForm.of("it", {"planes": planes.long()}, {"planes": (0.0, inf)})
 
@@ -137,6 +142,18 @@ def test_gymnasium_has_numbers_as_arrays():
         def observation(self, state, params, shared):
             return super().observation(state, params, shared) | {"steps": state.steps, "late": state.steps > 9}
 
+    class Flat(BoundedObservations, Forage):
+        bounds = {"1": (0, 1)}  # noqa: RUF012
+
+        def observation(self, state, params, shared):
+            return state.place.float(), (state.steps / 20).reshape(1)
+
+        def action_mask(self, observation):
+            return None
+
+    env = GymnasiumEnv(replace(FORAGE, scenario=Flat))
+    check_env(env, skip_render_check=True)
+    assert env.observation_space.high[2] == 1 < env.observation_space.high[1]
     env = GymnasiumEnv(replace(FORAGE, scenario=Counted))
     check_env(env, skip_render_check=True)
     assert env.observation_space["steps"].high == 20

@@ -3,11 +3,13 @@
 import asyncio
 import io
 import itertools
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +18,8 @@ from rich.console import Console
 import vecenv
 from tests.reach_zero import REACH_ZERO, WalkConfig
 from vecenv import registry
-from vecenv.learn import group_objective, grpo, ppo, report
+from vecenv.core import capabilities
+from vecenv.learn import group_episodes, grpo, ppo, report
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import evaluation_table
 from vecenv.market.validation import MarketDataError
@@ -55,6 +58,12 @@ def test_importing_alone_does_not_even_load_torch():
     assert printed("import sys, vecenv; print('torch' in sys.modules, vecenv.__version__)").startswith("False ")
     for name in vecenv.__all__:
         assert getattr(vecenv, name).__name__ == name
+    # What the guide tells of, and every class of what a task can do.
+    guide = Path("vecenv/core/README.md").read_text()
+    cells = "".join(re.findall(r"^\| (`[A-Z].*?) \|", guide, re.MULTILINE))
+    classes = {*re.findall(r"`([A-Z]\w+)`", cells)}
+    assert classes == {kind.__name__ for kind in capabilities.CAPABILITIES} | {"Drawing"}
+    assert classes | {*re.findall(r"vecenv\.(\w+)[\[(]", guide)} <= {*vecenv.__all__}
     with pytest.raises(AttributeError, match="no attribute 'VecEnvironment'"):
         _ = vecenv.VecEnvironment
 
@@ -152,7 +161,7 @@ def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, t
     config = grpo.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
     assert grpo.GRPO(walking(16), config, 8).update()["frames"] == 20 * 16
     with pytest.raises(ValueError, match="does not tell total_return"):
-        grpo.GRPO(walking(16), replace(config, reward=group_objective.EpisodeReward(total_return=1.0)), 8).update()
+        grpo.GRPO(walking(16), replace(config, reward=group_episodes.EpisodeReward(total_return=1.0)), 8).update()
     evaluation = evaluate(walking(200, seed=3), {name: agent() for name, agent in REACH_ZERO.agents.items()})
     told = evaluation.to_json()["agents"]
     assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]

@@ -4,11 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecenv.core.capabilities import Masked
+    from vecenv.core.capabilities import (
+        AlternativeActions,
+        BoundedObservations,
+        ColumnScaled,
+        Differentiable,
+        Donating,
+        Graded,
+        Itemised,
+        Items,
+        Masked,
+        MultiAgent,
+        Referencing,
+        RiskAware,
+        Schedule,
+        Scheduled,
+        TargetWeights,
+        WarmUp,
+    )
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
     from vecenv.core.scenario import Drawing, Scenario
-    from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm
+    from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm, train
+    from vecenv.learn.domain import Domain
     from vecenv.market.tape import MarketTape
     from vecenv.registry import Task, make, make_interaction, register, task_names
     from vecenv.text.dialogue import Dialogue
@@ -19,20 +37,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
+    "AlternativeActions",
     "AsyncInteraction",
+    "BoundedObservations",
+    "ColumnScaled",
     "Dialogue",
+    "Differentiable",
+    "Domain",
+    "Donating",
     "Drawing",
     "Episode",
     "FusedCollector",
+    "Graded",
     "Interaction",
+    "Itemised",
+    "Items",
     "MarketTape",
     "Masked",
+    "MultiAgent",
+    "Referencing",
+    "RiskAware",
     "Scenario",
+    "Schedule",
+    "Scheduled",
+    "TargetWeights",
     "Task",
     "TextDoor",
     "TextInterface",
     "Turn",
     "VecEnv",
+    "WarmUp",
     "algorithm_named",
     "algorithm_names",
     "make",
@@ -40,36 +74,39 @@ __all__ = [
     "register",
     "register_algorithm",
     "task_names",
+    "train",
 ]
 
-_HOMES = {
-    "Algorithm": "vecenv.learn",
-    "AsyncInteraction": "vecenv.text.interaction",
-    "Dialogue": "vecenv.text.dialogue",
-    "Episode": "vecenv.text.interaction",
-    "Interaction": "vecenv.text.interaction",
-    "Turn": "vecenv.text.interaction",
-    "make_interaction": "vecenv.registry",
-    "Drawing": "vecenv.core.scenario",
-    "FusedCollector": "vecenv.core.collector",
-    "MarketTape": "vecenv.market.tape",
-    "Masked": "vecenv.core.capabilities",
-    "Scenario": "vecenv.core.scenario",
-    "Task": "vecenv.registry",
-    "TextInterface": "vecenv.text.interface",
-    "TextDoor": "vecenv.text.door",
-    "VecEnv": "vecenv.core.env",
-    "algorithm_named": "vecenv.learn",
-    "algorithm_names": "vecenv.learn",
-    "make": "vecenv.registry",
-    "register": "vecenv.registry",
-    "register_algorithm": "vecenv.learn",
-    "task_names": "vecenv.registry",
+_OTHERS = {
+    "Algorithm": "learn",
+    "AsyncInteraction": "text.interaction",
+    "Dialogue": "text.dialogue",
+    "Domain": "learn.domain",
+    "Drawing": "core.scenario",
+    "Episode": "text.interaction",
+    "FusedCollector": "core.collector",
+    "Interaction": "text.interaction",
+    "MarketTape": "market.tape",
+    "Scenario": "core.scenario",
+    "Task": "registry",
+    "TextDoor": "text.door",
+    "TextInterface": "text.interface",
+    "Turn": "text.interaction",
+    "VecEnv": "core.env",
+    "algorithm_named": "learn",
+    "algorithm_names": "learn",
+    "make": "registry",
+    "make_interaction": "registry",
+    "register": "registry",
+    "register_algorithm": "learn",
+    "task_names": "registry",
+    "train": "learn",
 }
+"""Modules of the names that are not of `vecenv.core.capabilities`."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     # torch and torchrl take seconds to import; `vecenv --help` should not.
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(import_module(f"vecenv.{_OTHERS.get(name, 'core.capabilities')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

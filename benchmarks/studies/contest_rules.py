@@ -20,7 +20,7 @@ import vecenv
 from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.system.settings import Count

@@ -10,7 +10,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
 from vecenv.finance.trading import tape_of
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.bars import CLOSE
 from vecenv.market.streams import PortfolioStream
 from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, config_of_env, cost_rate, order_action

@@ -20,7 +20,7 @@ from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.language_learning import answer_options, run_all
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.registry import task_of
 from vecenv.system.settings import Count, Seed
 from vecenv.tasks.experiment.checkpoints import read_progress

@@ -22,13 +22,13 @@ from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.finance.trading import play_account
 from vecenv.learn.a2c import A2C, A2CConfig
-from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.ensemble import MeanPolicy, best_of
+from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
-from vecenv.learn.td3 import DDPG, DDPGConfig
+from vecenv.learn.td3 import TD3, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.settings import Count
@@ -80,7 +80,7 @@ CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], Learner[Any]], NetworkConfig
     "ppo_far_sighted": (PPO, LEARNING),
     "ppo_flat": (PPO, replace(LEARNING, policy="flat", gamma=0.0, gae_lambda=0.0)),
     "a2c": (A2C, A2CConfig(policy="symbol", hidden=(32,), initial_std=1.0, gamma=0.0, gae_lambda=0.0)),
-    "ddpg": (DDPG, DDPGConfig(hidden=(32,), gamma=0.0, buffer_size=65_536)),
+    "ddpg": (TD3, DDPGConfig(hidden=(32,), gamma=0.0, buffer_size=65_536)),
 }
 """Learner and settings of each candidate by name; a further algorithm is a further entry."""
 

@@ -24,8 +24,8 @@ from vecenv.benchmarks.studies.signal_figures import study_page, told
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.finance.trading import play_account
-from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.cppo import CPPO, CPPOConfig
+from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.members import MembersPolicy, ensemble_of, row_seeds
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run

@@ -27,9 +27,9 @@ from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
 from vecenv.finance.metrics import Summary, episode_metrics, independent_groups, summarise
 from vecenv.finance.trading import play_account
-from vecenv.learn.agents import Agent, PolicyAgent
+from vecenv.learn import train
+from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.intervals import DRAWS, Interval, student_quantile
-from vecenv.learn.learner import train
 from vecenv.learn.ppo import PPOConfig
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars

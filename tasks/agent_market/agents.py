@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig
 from vecenv.tasks.agent_market.market_making import MarketMakingConfig
 from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS, TradingConfig

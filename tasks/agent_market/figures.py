@@ -10,8 +10,8 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.kernels.order_book.messages import BUY, SELL
-from vecenv.learn.agents import Agent
-from vecenv.learn.figures import COLOURS, empty_figure, seen_in_play
+from vecenv.learn.evaluation import Agent
+from vecenv.learn.report import COLOURS, empty_figure, seen_in_play
 from vecenv.system.page_figures import page_figure
 from vecenv.tasks.agent_market.seat import SeatState, own_orders
 

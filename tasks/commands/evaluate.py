@@ -14,9 +14,8 @@ from tyro import conf
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import algorithm_named
-from vecenv.learn.agents import Agent
 from vecenv.learn.ensemble import Combination, diversity_line
-from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation import Agent, evaluate
 from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, part_up
 from vecenv.tasks.crypto_lob.law import walked
 from vecenv.tasks.crypto_lob.scenario import CryptoLob

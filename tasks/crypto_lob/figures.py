@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent
-from vecenv.learn.figures import COLOURS, empty_figure, seen_in_play
+from vecenv.learn.evaluation import Agent
+from vecenv.learn.report import COLOURS, empty_figure, seen_in_play
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.domain import BEST_RULE, domain_of
 from vecenv.learn.ensemble import (
     Combination,
@@ -20,6 +19,7 @@ from vecenv.learn.ensemble import (
     load_ensemble,
     validation_sharpes,
 )
+from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.policies import load_policy
 from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config

@@ -14,10 +14,11 @@ from rich.console import Console
 
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
+from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.report import evaluation_table, parts_table, write_task_figures
-from vecenv.learn.runs import Runnable, telling_what_is_kept
+from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock

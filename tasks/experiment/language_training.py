@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.registry import task_named, task_of
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import trained_agent

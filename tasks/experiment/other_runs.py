@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
 from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import check_policy_of, check_same_network, start_from
-from vecenv.learn.runs import Runnable, telling_what_is_kept
+from vecenv.learn.runs import Runnable
 from vecenv.tasks.experiment.checkpoints import check_same_inputs, checkpoint_path, read_checkpoint
 from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED, UNTRAINED
 from vecenv.tasks.experiment.seeds import policies_by_folder

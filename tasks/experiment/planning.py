@@ -14,7 +14,7 @@ from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.finance.trading import Trading
 from vecenv.learn import NEEDED, algorithm_named
-from vecenv.learn.grpo import check_groups
+from vecenv.learn.group_episodes import check_groups
 from vecenv.learn.members import check_stackable
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.figures import dependence_figure
 from vecenv.learn.intervals import Interval
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import load_policy
-from vecenv.learn.report import write_run_folder
-from vecenv.learn.runs import telling_what_is_kept
+from vecenv.learn.report import dependence_figure, write_run_folder
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, read_progress
 from vecenv.tasks.experiment.comparison import SHOWN_BESIDE, baseline_agents, policies_diversity, trained_agent

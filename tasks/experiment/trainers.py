@@ -11,12 +11,12 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
-from vecenv.learn.agents import Agent
-from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
+from vecenv.learn.evaluation import Agent
 from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, ensemble_of, metrics_of_member, row_seeds
 from vecenv.learn.policies import make_network
-from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics, telling_what_is_kept
+from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
 from vecenv.tasks.experiment.comparison import TRAINED, UNTRAINED, compared_rules, trained_agent, trained_agents

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scenario import moved_by_sentiment
 from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts

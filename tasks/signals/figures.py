@@ -13,9 +13,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import independent_groups
 from vecenv.finance.trading import tape_of
-from vecenv.learn.agents import Agent
-from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval
+from vecenv.learn.report import COLOURS, empty_figure
 from vecenv.registry import task_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.finance.trading import tape_of
 from vecenv.kernels.money import RATIO_STEPS
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 

@@ -12,7 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeStream, step_bits
 from vecenv.finance.trading import tape_of
 from vecenv.kernels.orders import fill_prices
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
 from vecenv.tasks.tiers.law import Kind, Limits, affordable, capacity

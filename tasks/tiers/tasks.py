@@ -14,8 +14,8 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.finance.trading import Trading
-from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
+from vecenv.learn.evaluation import PolicyAgent
 from vecenv.registry import Task, make
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.config import TIERS, CurriculumConfig, tier_config

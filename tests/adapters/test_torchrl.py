@@ -26,7 +26,7 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_tokenizer
-from vecenv.learn.group_objective import EpisodeReward
+from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.text.door import TextDoor
 
 TASK, DAYS, GROUPS, SIZE = "single_stock_costs", 3, 2, 4

@@ -13,7 +13,7 @@ from vecenv.adapters.trl import TensorMarketRollouts, episode_reward
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Segment
 from vecenv.language.log_probs import segment_log_probs
-from vecenv.learn.group_objective import EpisodeReward
+from vecenv.learn.group_episodes import EpisodeReward
 
 MARKET = {"market": "planted", "market_options": {"num_paths": 4, "num_days": 330}, "context": ("signal",)}
 ASKED = AnswerConfig(context_tokens=3000, answer_tokens=6)

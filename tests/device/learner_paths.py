@@ -8,7 +8,7 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn import algorithm_named, evaluation, group_objective, members, ppo
+from vecenv.learn import algorithm_named, evaluation, group_episodes, grpo, members, ppo
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.learner import Learner
 from vecenv.registry import task_of
@@ -56,7 +56,7 @@ ENSEMBLES: dict[str, dict[str, Any]] = {
 }
 """Settings of the members, of which there are two."""
 
-GROUPS = tuple(f"GRPO {variant}" for variant in group_objective.VARIANTS)
+GROUPS = tuple(f"GRPO {variant}" for variant in grpo.VARIANTS)
 LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents full_autonomous")
 
 
@@ -93,7 +93,7 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
 
 def _grpo(trial: Trial, variant: Any) -> None:
     env = make(trial.device, task="single_stock", days=4)
-    worth = group_objective.EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
+    worth = group_episodes.EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
     config = GRPOConfig(variant=variant, minibatches=2, epochs=1, total_frames=3 * ROWS * 4, hidden=(8,), reward=worth)
     _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
 

@@ -9,8 +9,7 @@ import pytest
 import vecenv
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.figures import learning_curve_figure, rewards_figure
-from vecenv.learn.report import write_run_folder
+from vecenv.learn.report import learning_curve_figure, rewards_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES

@@ -13,9 +13,9 @@ from vecenv.language.conversation import Segment
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import TokenTable, counted_tokens, segment_log_probs
 from vecenv.language.models import with_adapters
-from vecenv.learn.agents import Agent
-from vecenv.learn.group_episodes import step_credit
-from vecenv.learn.group_objective import VARIANTS, EpisodeReward, group_losses
+from vecenv.learn.evaluation import Agent
+from vecenv.learn.group_episodes import EpisodeReward
+from vecenv.learn.grpo import VARIANTS, group_losses, step_credit
 from vecenv.learn.runs import update_seed
 from vecenv.text.door import TextDoor
 

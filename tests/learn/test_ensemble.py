@@ -9,7 +9,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 import vecenv
 from tests.small_env import same_bits
 from vecenv.finance.quarters import QuarterConfig, Span, quarters, turbulence_threshold
-from vecenv.learn.agents import PolicyAgent
+from vecenv.learn import Trained
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.ensemble import (
     Combination,
@@ -27,7 +27,7 @@ from vecenv.learn.ensemble import (
     played_observations,
     sharpe_weights,
 )
-from vecenv.learn.learner import Trained
+from vecenv.learn.evaluation import PolicyAgent
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.sac import SAC, SACConfig

@@ -6,11 +6,10 @@ import torch
 import vecenv
 from vecenv.core import compiling
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.evaluation import play
+from vecenv.learn import train
+from vecenv.learn.evaluation import PolicyAgent, play
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.heads import clamp_inward
-from vecenv.learn.learner import train
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 

@@ -17,8 +17,8 @@ from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy
 from vecenv.learn.ensemble import Combination
 from vecenv.learn.exact import Exact, ExactConfig
-from vecenv.learn.group_objective import VARIANTS, EpisodeReward
-from vecenv.learn.grpo import GRPOConfig
+from vecenv.learn.group_episodes import EpisodeReward
+from vecenv.learn.grpo import VARIANTS, GRPOConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
@@ -303,7 +303,9 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     for name in ("own", "ppo"):
         with pytest.raises(ValueError, match=f"there is an algorithm '{name}' already"):
             vecenv.register_algorithm(replace(own, name=name, summary="another"))
-    assert all(learn.algorithm_of(record.config()) is record for record in records)
+    assert all(learn.algorithm_of(record.config()) is record for record in records[1:])
+    with pytest.raises(ValueError, match="PPOConfig are the settings of ppo, own: name the algorithm"):
+        learn.algorithm_of(PPOConfig())
     with pytest.raises(ValueError, match="RunConfig are the settings of no algorithm; there are ppo"):
         learn.algorithm_of(RunConfig())
     with pytest.raises(ValueError, match=r"unknown algorithm 'reinforce'; there are ppo, cppo, .*, own"):
@@ -311,3 +313,7 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     installed = metadata.EntryPoint("theirs", "vecenv.learn.a2c:ALGORITHM", learn.GROUP)
     monkeypatch.setattr(learn, "_installed", lambda: [installed])
     assert vecenv.algorithm_names() == [*names, "theirs", "own"] and vecenv.algorithm_named("theirs").learner is A2C
+    assert learn.algorithm_of(A2CConfig()) is records[2]
+    monkeypatch.setattr(learn, "_installed", lambda: [metadata.EntryPoint("sac", "theirs:SAC", learn.GROUP)])
+    with pytest.raises(ValueError, match=r"names theirs:SAC 'sac' .*, as vecenv.learn.sac:ALGORITHM is named already"):
+        vecenv.algorithm_names()

@@ -12,8 +12,7 @@ from torchrl.modules import TanhNormal
 import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey, episode_key, random_action
-from vecenv.learn.figures import GRID, dependence_figure, partial_dependence
+from vecenv.core.random import EpisodeKey, episode_key, open_uniforms, random_action
 from vecenv.learn.heads import (
     CANDIDATES,
     CASH,
@@ -24,12 +23,12 @@ from vecenv.learn.heads import (
     GaussianHead,
     TanhNormalHead,
     gamma_candidates,
-    open_uniforms,
     shortest_pattern,
 )
 from vecenv.learn.networks import ItemNetwork, NetworkConfig, tanh
 from vecenv.learn.policies import ActorPolicy, make_network
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.report import GRID, dependence_figure, partial_dependence
 
 FEATURES = ("daily_change", "macd", "close_30_sma")
 CPU, ROWS = torch.device("cpu"), 20_000

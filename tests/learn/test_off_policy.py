@@ -10,24 +10,34 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-from tests.learn.small_tasks import GAMMA, PLACES, SMALL_DQN, VARIANTS, chain_env, chain_values, planted_env, same
+from tests.learn.small_tasks import (
+    GAMMA,
+    PLACES,
+    SMALL_DQN,
+    VARIANTS,
+    Chain,
+    chain_env,
+    chain_values,
+    planted_env,
+    same,
+)
 from tests.learn.tails_task import tails_env
-from vecenv import FusedCollector, VecEnv
+from vecenv import BoundedObservations, FusedCollector, VecEnv
+from vecenv.learn import train
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, dqn_losses
-from vecenv.learn.learner import train
 from vecenv.learn.off_policy import OffPolicyLearner, critic_losses
 from vecenv.learn.policies import ActorPolicy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import CHECKPOINT, run
 from vecenv.learn.sac import SAC, SACConfig
-from vecenv.learn.td3 import DDPG, TD3, DDPGConfig, TD3Config
+from vecenv.learn.td3 import TD3, DDPGConfig, TD3Config
 from vecenv.registry import task_named
 
 NUMBERS: dict[str, Any] = {
     "num_steps": 4, "total_frames": 4 * 16 * 4, "minibatches": 3, "minibatch_size": 32, "hidden": (8,), "gamma": 0.8,
     "buffer_size": 200, "checkpoint_every": 2,
 }  # fmt: skip
-LEARNERS: dict[str, tuple[Any, Any]] = {"ddpg": (DDPG, DDPGConfig), "td3": (TD3, TD3Config), "sac": (SAC, SACConfig)}
+LEARNERS: dict[str, tuple[Any, Any]] = {"ddpg": (TD3, DDPGConfig), "td3": (TD3, TD3Config), "sac": (SAC, SACConfig)}
 
 
 def weights_env(num_envs: int = 16) -> VecEnv:
@@ -61,6 +71,49 @@ def test_transitions_are_what_the_environment_does() -> None:
         ends += torch.stack([collector.terminated.sum(), (collector.truncated & ~collector.terminated).sum()])
         assert torch.equal(place.view(4, 5), collector.observation.argmax(-1))
     assert (ends > 0).all()
+
+
+def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> None:
+    """Planes of bytes take a quarter of what floats do, and the same steps are drawn and learned from."""
+
+    class Board(Chain):
+        kind = torch.uint8
+
+        def observation(self, state, params, shared):
+            places = torch.stack([torch.arange(PLACES) == state.place, torch.arange(PLACES) <= state.steps])
+            return {"board": (7 * places).to(self.kind).view(2, 2, 3), "steps": state.steps.to(torch.int16)}
+
+    class Floats(BoundedObservations, Board):
+        kind, bounds = torch.float32, {"board": (0, 255)}
+
+    settings = replace(SMALL_DQN, buffer_size=100)
+    learners = [DQN(VecEnv(kind(), 8, 0, "cpu", False), settings) for kind in (Board, Floats)]
+    for learner in learners:
+        [learner.update() for _ in range(4)]
+    own, floats = (learner.replay.storage.get(slice(0, 100)) for learner in learners)
+    for time in ("observation", "next_observation"):
+        assert own[time, "board"].dtype == torch.uint8 and own[time, "steps"].dtype == torch.int16
+        assert 4 * own[time, "board"].nbytes == floats[time, "board"].nbytes
+        assert torch.equal(own[time, "board"].float(), floats[time, "board"]) and own[time, "board"].amax() == 7
+    assert same(learners[0].parameters, learners[1].parameters)
+    resumed = DQN(VecEnv(Board(), 8, 5, "cpu", False), settings)
+    resumed.load_state_dict(learners[0].state_dict())
+    resumed.update(), learners[0].update()
+    assert same(resumed.parameters, learners[0].parameters)
+
+
+def test_integers_that_floats_cannot_hold_are_refused_unless_their_bounds_fit() -> None:
+    class Counted(Chain):
+        def observation(self, state, params, shared):
+            return {"steps": state.steps, "half": state.steps.to(torch.int16)}
+
+    for bounds in (None, (0, 2**24 + 1), (-(2**25), 0)):
+        given = {} if bounds is None else {"bounds": {"steps": bounds}}
+        kind = type("Bounded", (BoundedObservations, Counted), given) if given else Counted
+        with pytest.raises(ValueError, match=r"chain: integers of block 'steps' may pass 2\^24"):
+            DQN(VecEnv(kind(), 16, 0, "cpu", False), SMALL_DQN)
+    kind = type("Bounded", (BoundedObservations, Counted), {"bounds": {"steps": (0, 2**24)}})
+    assert DQN(VecEnv(kind(), 16, 0, "cpu", False), SMALL_DQN).update()["frames"] == 64
 
 
 @pytest.mark.nightly

@@ -8,16 +8,16 @@ from torchrl.data import Bounded
 import vecenv
 from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_returns, planted_env
 from vecenv import FusedCollector
+from vecenv.learn import train
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPO, CPPOConfig
-from vecenv.learn.group_objective import VARIANTS, EpisodeReward
-from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.learner import train
+from vecenv.learn.group_episodes import EpisodeReward
+from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
-from vecenv.learn.td3 import DDPG, TD3, DDPGConfig, TD3Config
+from vecenv.learn.td3 import TD3, DDPGConfig, TD3Config
 from vecenv.market.planted import planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
 
@@ -37,7 +37,7 @@ LEARNERS = {
     "cppo as published": (CPPO, CPPOConfig(**ROLLOUTS)),
     "cppo": (CPPO, CPPOConfig(**ROLLOUTS, **TAIL)),
     "a2c": (A2C, A2CConfig(total_frames=512 * 5 * 60, hidden=(16, 16))),
-    "ddpg": (DDPG, DDPGConfig(**REPLAY)),
+    "ddpg": (TD3, DDPGConfig(**REPLAY)),
     "td3": (TD3, TD3Config(**REPLAY)),
     "sac": (SAC, SACConfig(**REPLAY)),
 } | {

@@ -14,12 +14,11 @@ import vecenv
 from tests.learn.small_tasks import same
 from tests.small_env import assert_same_bits, snapshot
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import PolicyAgent
+from vecenv.learn import train
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.learner import train
 from vecenv.learn.policies import ActorPolicy, check_same_network, load_policy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.returns import RunningMoments

@@ -12,9 +12,9 @@ import vecenv
 from tests.learn.small_tasks import SMALL_PPO, planted_env
 from tests.small_env import make_env, same_bits, small_tape
 from vecenv import VecEnv
+from vecenv.learn import train
 from vecenv.learn.a2c import a2c_losses
 from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig
-from vecenv.learn.learner import train
 from vecenv.learn.members import ensemble_of, means_of_members, member_metric, metrics_of_member, row_seeds
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, ppo_losses

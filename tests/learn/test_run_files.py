@@ -14,12 +14,11 @@ import pytest
 import torch
 
 from vecenv.learn import checkpoints, runs
-from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.checkpoints import RunStoppedError, load_checkpoint, save_checkpoint
 from vecenv.learn.runs import (
     CHECKPOINT,
     MAY_CHANGE,
     MetricsLog,
-    RunStoppedError,
     checked_losses,
     differences,
     progress_metrics,

@@ -13,8 +13,7 @@ import vecenv
 from vecenv import learn
 from vecenv.core.rows import leaves
 from vecenv.learn import algorithm_named
-from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.returns import Reduction
 from vecenv.learn.runs import CHECKPOINT, run

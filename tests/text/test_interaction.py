@@ -182,7 +182,7 @@ def test_a_language_model_learns_by_it():
     from vecenv.language.supervised import SupervisedConfig
     from vecenv.language.supervised_training import fine_tune, segments_of
     from vecenv.language.tiny_model import tiny_model
-    from vecenv.learn.group_objective import EpisodeReward
+    from vecenv.learn.group_episodes import EpisodeReward
 
     worth = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
     config = replace(ALONE, minibatches=2, learning_rate=1e-2, reward=worth, total_frames=10**6, tools=("all",))

@@ -22,7 +22,7 @@ Array = Any
 """A tensor or a NumPy array, by ``output``."""
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Bound of observations: they are finite, but no smaller bound holds on every market."""
+"""Bound of floats without bounds of their own."""
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
@@ -180,7 +180,8 @@ def observation_space(env: VecEnv) -> spaces.Space[Any]:
     """Return the space of one sub-environment's observation: a box, or a `Dict` of its blocks by name."""
     form = env.observation_form
     if form.flat:
-        return spaces.Box(-LARGEST, LARGEST, (sum(form.sizes),), np.float32)
+        low, high = form.limits()
+        return spaces.Box(low.numpy(), high.numpy(), dtype=np.float32)
     return spaces.Dict({name: _block_space(form, name) for name in form.blocks})
 
 

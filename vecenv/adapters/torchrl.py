@@ -38,8 +38,7 @@ from torchrl.data.llm import History
 from torchrl.envs.llm import ChatEnv
 from torchrl.modules.llm.policies import ChatHistory
 
-from vecenv.learn.group_episodes import episode_outcome
-from vecenv.learn.group_objective import EpisodeReward
+from vecenv.learn.group_episodes import EpisodeReward, episode_outcome
 from vecenv.registry import make_spoken
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Turn

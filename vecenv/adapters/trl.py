@@ -24,8 +24,7 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.language.groups import ConversationGroups, TensorGroups
 from vecenv.language.models import chat_format
-from vecenv.learn.group_episodes import rollout_seed
-from vecenv.learn.group_objective import EpisodeReward
+from vecenv.learn.group_episodes import EpisodeReward, rollout_seed
 from vecenv.registry import make_interaction, make_spoken, task_named
 
 if TYPE_CHECKING:

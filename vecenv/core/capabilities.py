@@ -21,10 +21,11 @@ Tensors = Mapping[str, Tensor]
 
 
 class BoundedObservations:
-    """Its observations have bounds, which specs and spaces give.
+    """Its observations have bounds, which specs and spaces give; planes are divided by theirs.
 
     Attributes:
-        bounds: least and largest value of blocks of the observation, by name; of others nothing is known.
+        bounds: least and largest value of blocks of the observation, by name, those of a tuple by number; of others
+            nothing is known. Learners need those of wide integers (`vecenv.core.scenario.ObservationForm.check_exact`).
     """
 
     bounds: Mapping[str, tuple[float, float]]

@@ -174,6 +174,18 @@ class EpisodeStream(IntEnum):
     """Keys of the steps of scenarios that draw in them."""
 
 
+def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Draw numbers in (0, 1) for one step of a policy: Philox's four words. Shape of each: (N, ceil(count / 4))."""
+    words = step_bits(key, EpisodeStream.POLICY, elapsed, -(-count // 4))
+    return tuple(open_uniform(word, torch.float32) for word in words)
+
+
+def standard_normals(key: EpisodeKey, elapsed: Tensor, count: int) -> Tensor:
+    """Draw standard normal numbers for a policy at one step; see `open_uniforms`. Shape: (N, count), float32."""
+    first, second, third, fourth = open_uniforms(key, elapsed, count)
+    return torch.cat([*box_muller(first, second), *box_muller(third, fourth)], dim=-1)[:, :count]
+
+
 def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
     """Draw uniform actions of one agent's spec by episode key and step. Shapes: (N,), (N,) -> (N, *spec.shape).
 

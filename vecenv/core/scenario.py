@@ -31,6 +31,9 @@ Observation: TypeAlias = Any
 FLAT = "observation"
 """Name of the flat tensor in batches and specs."""
 
+LARGEST_EXACT = 2**24
+"""Largest magnitude up to which float32 holds every integer."""
+
 TAKEN = frozenset(
     {"action", "log_prob", "next", "reward", "done", "terminated", "truncated", "_reset", "_step", "_flat"}
 )
@@ -63,7 +66,9 @@ def select(observation: Observation, index: Tensor) -> Observation:
 def flat_view(observation: Observation, batch_dims: int = 1) -> Tensor:
     """Return observations as vectors of float32: flat ones as they are, else all numbers of the blocks in their order.
 
-    Integers beyond 2^24 are rounded. Shapes: (B, ...) of each block -> (B, D), behind ``batch_dims`` dimensions.
+    Integers beyond 2^24 are rounded: see `ObservationForm.check_exact`.
+
+    Shapes: (B, ...) of each block -> (B, D), behind ``batch_dims`` dimensions.
     """
     if isinstance(observation, Tensor):
         return observation
@@ -306,6 +311,10 @@ class ObservationForm:
         """Return an observation from its `buffers`."""
         return parts[0] if self.flat else dict(zip(self.blocks, parts, strict=True))
 
+    def parts(self, observation: Observation) -> list[Tensor]:
+        """Return the `buffers` of an observation."""
+        return [observation] if self.flat else [observation[name] for name in self.blocks]
+
     def split(self, flat: Tensor) -> Observation:
         """Return observations from their `flat_view`. Shapes: (B, D) -> (B, ...) of each block."""
         if self.flat:
@@ -323,11 +332,32 @@ class ObservationForm:
 
     def specs(self, batch: Sequence[int], device: torch.device) -> dict[str, TensorSpec]:
         """Return TorchRL's specs of the `buffers`, by name."""
-        bounds = {} if self.flat else self.bounds
+        bounds: Mapping[str, tuple[float | Tensor, float | Tensor]] = self.bounds
+        if self.flat:
+            bounds = {FLAT: self.limits()} if bounds else {}
         return {
             name: _spec(torch.Size((*batch, *shape)), dtype, bounds.get(name), device)
             for name, (shape, dtype) in self.buffers.items()
         }
+
+    def limits(self) -> tuple[Tensor, Tensor]:
+        """Return least and largest value of each number of a flat observation, by its bounds. Shape: (D,), float32."""
+        largest = torch.finfo(torch.float32).max
+        given = [self.bounds.get(name, (-largest, largest)) for name in self.blocks]
+        parts = [torch.tensor([pair]).expand(size, 2) for pair, size in zip(given, self.sizes, strict=True)]
+        low, high = torch.cat(parts).unbind(-1)
+        return low, high
+
+    def check_exact(self, task: str) -> None:
+        """Raise ValueError of integers that float32, in which learners read them, may not hold."""
+        for name, (_, dtype) in self.blocks.items():
+            low, high = self.bounds.get(name, (-math.inf, math.inf))
+            wide = dtype.itemsize > 2 and not dtype.is_floating_point
+            if wide and max(-low, high) > LARGEST_EXACT:
+                raise ValueError(
+                    f"{task}: integers of block {name!r} may pass 2^24, up to which float32, in which learners read "
+                    "them, holds all: declare their bounds (`BoundedObservations`), or return floats"
+                )
 
     def scale(self, name: str) -> float:
         """Return what a block's numbers are divided by to be of order one: its largest magnitude, if that is known."""
@@ -338,7 +368,10 @@ class ObservationForm:
 
 
 def _spec(
-    shape: torch.Size, dtype: torch.dtype, bounds: tuple[float, float] | None, device: torch.device
+    shape: torch.Size,
+    dtype: torch.dtype,
+    bounds: tuple[float | Tensor, float | Tensor] | None,
+    device: torch.device,
 ) -> TensorSpec:
     if dtype == torch.bool:
         return Binary(shape=shape, dtype=dtype, device=device)
@@ -346,4 +379,5 @@ def _spec(
         bounds = (0, 255)
     if bounds is None:
         return Unbounded(shape, dtype=dtype, device=device)
-    return Bounded(*bounds, shape=shape, dtype=dtype, device=device)
+    low, high = (bound.expand(shape) if isinstance(bound, Tensor) else bound for bound in bounds)
+    return Bounded(low, high, shape=shape, dtype=dtype, device=device)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vecenv.finance.metrics import drawdowns
-from vecenv.learn.figures import COLOURS, colour_of, empty_figure
+from vecenv.learn.report import COLOURS, colour_of, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ from vecenv.finance.significance import deflated_sharpe, returns_by_day
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import BEST_RULE, AgentRecord
 from vecenv.learn.evaluation import Evaluation, interval_json, or_none
-from vecenv.learn.figures import colour_of
 from vecenv.learn.intervals import Interval, interval_text, scaled_text
+from vecenv.learn.report import colour_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

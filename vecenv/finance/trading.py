@@ -14,9 +14,8 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
-from vecenv.learn.agents import Agent
 from vecenv.learn.domain import BEST_RULE, AgentRecord, Domain, Watch
-from vecenv.learn.evaluation import Evaluation, play
+from vecenv.learn.evaluation import Agent, Evaluation, play
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import MarketOptions
 from vecenv.market.tape import MarketTape

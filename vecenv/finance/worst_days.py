@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.finance.metrics import EpisodeCurves
-from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.report import COLOURS, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vecenv.learn.group_objective import GroupConfig
+from vecenv.learn.grpo import GroupConfig
 from vecenv.learn.runs import Frames
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, When, Within
 from vecenv.text.dialogue import TextRules

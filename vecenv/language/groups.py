@@ -12,10 +12,9 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key
 from vecenv.language.agent import LanguageAgent, Progress
 from vecenv.language.config import AnswerConfig
-from vecenv.learn.agents import Agent
 from vecenv.learn.domain import outcomes
-from vecenv.learn.group_episodes import EpisodeAccounts, played_accounts
-from vecenv.learn.group_objective import EpisodeReward
+from vecenv.learn.evaluation import Agent
+from vecenv.learn.group_episodes import EpisodeAccounts, EpisodeReward, played_accounts
 from vecenv.learn.intervals import jackknife_interval
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.interaction import Episode, Interaction, Turn

@@ -1,7 +1,7 @@
 """GRPO for language models: groups of agents on the same days, one batched generation and environment step per day.
 
 Advantages are computed as for tensor policies (`vecenv.learn.group_episodes`); every token of a day's answer gets the
-advantage of the day. The losses are the same functions (`vecenv.learn.group_objective`): an episode's answers are one
+advantage of the day. The losses are the same functions (`vecenv.learn.grpo`): an episode's answers are one
 sequence, even if they were sampled in several contexts.
 """
 
@@ -32,11 +32,18 @@ from vecenv.language.log_probs import (
     segment_log_probs,
 )
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
-from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.group_episodes import EpisodeAccounts, audit, refilled, rollout_seed, step_credit
-from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo import check_groups, check_same_rules, check_whole_worlds
+from vecenv.learn.evaluation import Agent
+from vecenv.learn.group_episodes import (
+    EpisodeAccounts,
+    audit,
+    check_groups,
+    check_same_rules,
+    check_whole_worlds,
+    refilled,
+    rollout_seed,
+)
+from vecenv.learn.grpo import group_losses, step_credit
 from vecenv.learn.runs import (
     Metrics,
     check_resumable,
@@ -159,7 +166,7 @@ class LanguageGRPO:
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
         told = self.groups.outcomes()
-        with_spread, refills = refilled(episodes, self.collect, self.config, self.group_size)
+        with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size)
         collected = time.perf_counter() - started
         metrics = self._learn(episodes)
         self.update_number += 1

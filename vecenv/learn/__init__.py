@@ -1,4 +1,4 @@
-"""Learning: algorithms by name, one file each, and what they share.
+"""Learning: `train`, and algorithms by name, one file each.
 
 Other packages add algorithms as entry points of the group ``vecenv.learners``; `register_algorithm` adds one in this
 process. Nothing is imported before it is asked for by its name.
@@ -10,7 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from vecenv.core.env import VecEnv
+    from vecenv.learn.networks import NetworkConfig
+    from vecenv.learn.policies import ActorPolicy
 
 GROUP = "vecenv.learners"
 
@@ -28,7 +34,7 @@ SHIPPED = tuple(
         "grpo": "grpo:ALGORITHM",
     }.items()
 )
-"""Algorithms of the package, each in its own file, but that DDPG is in TD3's."""
+"""Algorithms of the package, each in its own file; DDPG is TD3 with other settings."""
 
 Learned = Literal["one choice", "numbers", "any"]
 
@@ -78,7 +84,16 @@ def _installed() -> metadata.EntryPoints:
 
 
 def _announced() -> dict[str, metadata.EntryPoint]:
-    return {point.name: point for point in (*SHIPPED, *sorted(_installed(), key=lambda point: point.name))}
+    """Return the algorithms of all packages by name; ValueError of a name that two have."""
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in (*SHIPPED, *sorted(_installed(), key=lambda point: point.name)):
+        other = found.setdefault(point.name, point)
+        if other is not point:
+            raise ValueError(
+                f"an installed package names {point.value} {point.name!r} (entry points {GROUP}), as {other.value} is "
+                "named already: rename it, or uninstall the package"
+            )
+    return found
 
 
 def register_algorithm(algorithm: Algorithm) -> Algorithm:
@@ -95,14 +110,15 @@ def algorithm_names() -> list[str]:
 
 
 def algorithm_of(config: object) -> Algorithm:
-    """Return the algorithm whose settings are given; ValueError if there is none."""
-    for name in algorithm_names():
-        algorithm = algorithm_named(name)
-        if type(algorithm.config()) is type(config):
-            return algorithm
-    raise ValueError(
-        f"{type(config).__name__} are the settings of no algorithm; there are {', '.join(algorithm_names())}"
-    )
+    """Return the algorithm whose settings are given; ValueError if there is none, or several."""
+    records = dict.fromkeys(algorithm_named(name) for name in algorithm_names())
+    found = [record for record in records if type(record.config()) is type(config)]
+    if len(found) == 1:
+        return found[0]
+    kind = type(config).__name__
+    if found:
+        raise ValueError(f"{kind} are the settings of {', '.join(record.name for record in found)}: name the algorithm")
+    raise ValueError(f"{kind} are the settings of no algorithm; there are {', '.join(algorithm_names())}")
 
 
 def algorithm_named(algorithm: str | Algorithm) -> Algorithm:
@@ -115,3 +131,50 @@ def algorithm_named(algorithm: str | Algorithm) -> Algorithm:
     if algorithm not in announced:
         raise ValueError(f"unknown algorithm {algorithm!r}; there are {', '.join(algorithm_names())}")
     return announced[algorithm].load()
+
+
+AnyLearner = TypeVar("AnyLearner")
+
+
+@dataclass(frozen=True)
+class Trained(Generic[AnyLearner]):
+    """A learner of a tensor policy after `vecenv.learn.runs.run`, and the metrics of every update of that call."""
+
+    learner: AnyLearner
+    metrics: list[dict[str, float]]
+
+    def policy(self, deterministic: bool = True) -> ActorPolicy:
+        """Return the trained actor for a `FusedCollector`."""
+        from vecenv.learn.policies import ActorPolicy
+
+        learner: Any = self.learner
+        return ActorPolicy(learner.network, learner.moments, learner.actor, deterministic)
+
+
+def train(
+    env: VecEnv,
+    config: NetworkConfig,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[dict[str, float]], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
+    algorithm: str | Algorithm | None = None,
+    **more: Any,  # noqa: ANN401
+) -> Trained[Any]:
+    """Train by the algorithm whose settings are given, such as `vecenv.learn.ppo.PPOConfig`.
+
+    Args:
+        env: whose rows advance.
+        config: settings of the algorithm.
+        folder: as of `vecenv.learn.runs.run`, like those that follow; it tells what is raised too.
+        resume: from the folder's checkpoint.
+        on_update: called with the metrics of each update.
+        before_update: called with the number of updates done.
+        algorithm: the record or the name; needed where several have settings of this class, which is a ValueError.
+        **more: of the learner, such as ``group_size`` of `vecenv.learn.grpo.GRPO`.
+    """
+    from vecenv.learn.runs import run
+
+    record = algorithm_of(config) if algorithm is None else algorithm_named(algorithm)
+    learner = record.learner(env, config, **more)
+    return Trained(learner, run(learner, folder, resume, on_update, before_update))

@@ -68,7 +68,7 @@ class A2C(OnPolicyLearner[A2CConfig]):
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
         config, network = self.config, self.network
-        actor, critic = self.parted(parameters)
+        actor, critic = self.actor_and_critic(parameters)
         outputs, own = network.outputs(actor, observation, allowed)
         log_prob, entropy = network.head.evaluate(outputs, own, action)
         losses = a2c_losses(log_prob, entropy, network.value(critic, observation), advantage, target)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -14,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from vecenv.system.files import replacing
+from vecenv.system.files import replacing, why_unwritten
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -47,6 +48,24 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
             if target.error is not None:
                 raise target.error from None
             raise
+
+
+class RunStoppedError(OSError):
+    """The folder of a run cannot be written; the message names it and the last checkpoint."""
+
+
+@contextlib.contextmanager
+def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]:
+    """Convert an `OSError` into a `RunStoppedError` that names the run's folder and its last checkpoint, if any."""
+    try:
+        yield
+    except RunStoppedError:
+        raise
+    except OSError as error:
+        kept = "no checkpoint has been written yet"
+        if update is not None:
+            kept = f"the checkpoint of {update}, {checkpoint}, is kept"
+        raise RunStoppedError(f"{checkpoint.parent}: {why_unwritten(error)}; {kept}") from error
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 
 if TYPE_CHECKING:
-    from vecenv.learn.agents import Agent
-    from vecenv.learn.evaluation import Evaluation
+    from vecenv.learn.evaluation import Agent, Evaluation
 
 BEST_RULE = "best_rule"
 """Name of the agent of `Domain.best` in tables and files."""

@@ -170,7 +170,7 @@ class DQN(OffPolicyLearner[DQNConfig]):
 
     def values(self, parameters: list[Tensor], inputs: Tensor) -> Tensor:
         """Return the values of all choices from normalised observations. Shapes: (B, inputs) -> (B, K)."""
-        actor, critic = self.parted(parameters)
+        actor, critic = self.actor_and_critic(parameters)
         outputs = self.network.actor_outputs(actor, inputs)
         return duelling_values(self.network.value(critic, inputs), outputs) if self.config.duelling else outputs
 

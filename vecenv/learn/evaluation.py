@@ -1,4 +1,4 @@
-"""Evaluation of agents on the same episodes: grades, outcomes and rewards with confidence intervals."""
+"""Agents, and their evaluation on the same episodes: grades, outcomes and rewards with confidence intervals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,47 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from vecenv.core.checks import check_memory
+from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent
+from vecenv.core.random import random_action
 from vecenv.learn.domain import AgentRecord, domain_of
-from vecenv.learn.figures import rewards_figure
 from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Agent(Protocol):
+    """Protocol of an agent: stateless, so that one may play any number of environments, in any order."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return an action for every row of ``env``. Shape: (N, *action)."""
+        ...
+
+
+class PolicyAgent:
+    """A policy of the fused collector, deterministic or random by the episodes' keys, as an agent."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    @torch.no_grad()
+    def act(self, env: VecEnv) -> Tensor:
+        return self.policy.act(self.policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)[0]
+
+
+class Random:
+    """Draws uniform actions, reproducible by the episodes' keys."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
+
 
 MOST_OUTCOMES = 6
 """Outcomes in the table of a task without a domain of its own, at most: the first ones. The JSON has the others."""
@@ -162,6 +189,8 @@ class Evaluation:
 
         Some are of one agent alone, or of it and the agents ``beside``.
         """
+        from vecenv.learn.report import rewards_figure
+
         return {}, {"rewards": rewards_figure(self)}
 
 

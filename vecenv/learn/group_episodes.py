@@ -1,4 +1,4 @@
-"""Whole episodes of group rollouts: their rewards and parts, and the advantages within a group."""
+"""Whole episodes of group rollouts: their rewards and parts, what reveals reward hacking, and groups drawn anew."""
 
 from __future__ import annotations
 
@@ -15,8 +15,27 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, hollow
 from vecenv.core.scenario import flat_view
 from vecenv.learn.domain import domain_of
-from vecenv.learn.group_objective import EpisodeReward, GroupConfig
-from vecenv.learn.returns import generalised_advantages
+from vecenv.learn.runs import RunConfig
+from vecenv.system.settings import NotNegative, Settings
+
+
+@dataclass(frozen=True)
+class EpisodeReward(Settings):
+    """Weights of the parts whose sum is the reward of an episode."""
+
+    grade: float = 1.0
+    """Weight of the grade in [0, 1]."""
+    total_return: float = 0.0
+    """Weight of the account's return as a fraction of its initial value."""
+    steps: float = 0.0
+    """Weight of the sum of step rewards."""
+    invalid: NotNegative = 0.0
+    """Format penalty: subtracted once if any action was invalid."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grade == self.total_return == self.steps == 0:
+            raise ValueError("grade, total_return and steps all have weight 0: there is nothing to learn")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +94,34 @@ class GroupEpisodes(EpisodeAccounts):
         """Return the episodes with copies instead of views of the collector's buffers."""
         seen, done, log_prob = self.observation.clone(), self.action.clone(), self.log_prob.clone()
         return replace(self, observation=seen, action=done, log_prob=log_prob)
+
+
+def check_groups(num_envs: int, group_size: int, config: RunConfig) -> None:
+    """Raise ValueError unless the rows split into whole groups and equal minibatches."""
+    if group_size < 2 or num_envs % group_size:
+        raise ValueError(f"group_size must be at least 2 and divide the {num_envs} sub-environments, got {group_size}")
+    if num_envs % config.minibatches:
+        raise ValueError(f"{num_envs} episodes cannot be split into {config.minibatches} equal minibatches")
+
+
+def check_whole_worlds(env: VecEnv, group_size: int) -> None:
+    """Raise ValueError unless groups consist of whole worlds."""
+    agents = env.traits.num_agents
+    if group_size % agents:
+        raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
+
+
+def check_same_rules(env: VecEnv) -> int:
+    """Return the steps of the longest episode; ValueError if there is none, or parameters differ between rows."""
+    scenario = env.scenario
+    if scenario.longest is None:
+        raise ValueError(f"{scenario.name} does not say how long an episode may be")
+    if scenario.varied:
+        raise ValueError(
+            f"{scenario.name}: the members of a group would be compared although they differ in their "
+            f"{', '.join(sorted(scenario.varied))}"
+        )
+    return scenario.longest
 
 
 SEED_STRIDE = 1 << 32
@@ -170,12 +217,14 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
 def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
     """Return metrics that reveal reward hacking.
 
-    They are the mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts; with an
-    account, the shares of steps without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``);
-    ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps; where
-    worlds can fail, the share of those that ``failed``, whose episodes count for nothing else.
+    They are the mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts;
+    ``no_spread``, the share of zero-variance groups; where worlds can fail, the share of those that ``failed``, whose
+    episodes count for nothing else; and, of the episodes that are not masked out, with an account the shares of steps
+    without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``), ``invalid`` actions per step,
+    and the mean ``length`` in steps.
     """
-    days, rewards, failures = episodes.mask.sum(), episodes.reward.sum(0), {}
+    rewards, failures = episodes.reward.sum(0), {}
+    days, kept = episodes.mask.sum(), episodes.mask.any(0)
     if episodes.failed is not None:
         failures["failed"] = float(episodes.failed.double().mean())
         rewards = rewards[~episodes.failed]
@@ -190,17 +239,14 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
         "episode_reward": float(rewards.mean()),
         **{f"share/{name}": amount / total for name, amount in amounts.items()},
         **traded,
-        "invalid": float(episodes.invalid.sum() / days.clamp(min=1)),
+        "invalid": float(episodes.invalid[kept].sum() / days.clamp(min=1)),
         "no_spread": float((~with_spread).double().mean()),
-        "length": float(days / len(rewards)) if len(rewards) else 0.0,
+        "length": float(days / kept.sum().clamp(min=1)),
         **failures,
     }
 
 
 Episodes = TypeVar("Episodes", bound=EpisodeAccounts)
-
-EPSILON = 1e-6
-"""Added to standard deviations in denominators."""
 
 
 def has_spread(returns: Tensor) -> Tensor:
@@ -208,100 +254,34 @@ def has_spread(returns: Tensor) -> Tensor:
     return returns.amax(-1) > returns.amin(-1)
 
 
-def group_advantages(returns: Tensor, scaled: bool, counted: Tensor | None = None) -> Tensor:
-    """Return the group-relative advantage of each episode: R - mean, over std + `EPSILON` if scaled.
-
-    An episode is compared with the group of those that share its market path and start (Shao et al., "DeepSeekMath",
-    arXiv 2402.03300, 2024).
-    GRPO scales, Dr. GRPO does not. The variance estimate is unbiased. Groups of equal returns get exactly 0. Returns
-    that are not ``counted`` are the mean of the others of their group, see `group_returns`; by default all are.
-    Shapes: (num_groups, group_size), of at least two members.
-    """
-    if returns.shape[-1] < 2:
-        raise ValueError(f"a group needs at least 2 members to compare, got {returns.shape[-1]}")
-    centred = returns - returns.mean(-1, keepdim=True)
-    if scaled:
-        deviation = returns.std(-1, keepdim=True)
-        if counted is not None:
-            others = (counted.sum(-1, keepdim=True) - 1).clamp(min=1)
-            deviation = deviation * ((returns.shape[-1] - 1) / others).sqrt()
-        centred = centred / (deviation + EPSILON)
-    return centred.where(has_spread(returns).unsqueeze(-1), 0.0)
-
-
-def step_advantages(returns: Tensor, anchor: Tensor, mask: Tensor, scaled: bool) -> Tensor:
-    """Return the advantage of each step's return-to-go over the mean of the steps with the same anchor. Shape: any.
-
-    Feng et al., "Group-in-Group Policy Optimization", arXiv 2505.10978, 2025: anchors are similar positions of a group.
-    Steps with an anchor of their own, or outside of the mask, get 0. Scaled as in `group_advantages`.
-    """
-    here = returns[mask].double()
-    _, place, count = anchor[mask].unique(return_inverse=True, return_counts=True)
-    mean = torch.zeros(len(count), dtype=here.dtype, device=here.device).index_add_(0, place, here) / count
-    centred = here - mean[place]
-    if scaled:
-        squares = torch.zeros_like(mean).index_add_(0, place, centred.square())
-        centred = centred / ((squares / (count - 1).clamp(min=1)).sqrt()[place] + EPSILON)
-    ends = [torch.zeros_like(mean).scatter_reduce_(0, place, here, how, include_self=False) for how in ("amax", "amin")]
-    differs = (ends[0] > ends[1])[place]
-    advantages = torch.zeros_like(returns)
-    advantages[mask] = centred.where(differs, 0.0).to(returns.dtype)
-    return advantages
-
-
 def group_returns(episodes: EpisodeAccounts, group_size: int) -> Tensor:
     """Return the return of each episode, of one that failed the mean of its group. Shape: (num_groups, group_size)."""
     returns = episodes.reward.sum(0).view(-1, group_size)
-    counted = _counted(episodes, group_size)
+    counted = not_failed(episodes, group_size)
     if counted is None:
         return returns
     mean = returns.where(counted, 0.0).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1)
     return returns.where(counted, mean)
 
 
-def _counted(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
+def not_failed(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
+    """Return which episodes did not fail, None where none can. Shape: (num_groups, group_size)."""
     return None if episodes.failed is None else ~episodes.failed.view(-1, group_size)
 
 
-def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int, progress: float) -> Tensor:
-    """Return the advantage of every step of whole groups, whose members are consecutive rows. Shape: (T, N)."""
-    rules, mask = config.rules, episodes.mask
-    returns, counted = group_returns(episodes, group_size), _counted(episodes, group_size)
-    advantages = group_advantages(returns, rules.scaled, counted).view(-1).expand(mask.shape)
-    if rules.compare_steps:
-        nothing = torch.zeros_like(episodes.reward)
-        end = torch.zeros_like(mask)
-        returns = generalised_advantages(episodes.reward, nothing, nothing, end, end, config.step_gamma, 1.0)
-        anchors = step_anchors(episodes, config.position_buckets, group_size)
-        advantages = advantages + config.step_weight * step_advantages(returns, anchors, mask, rules.scaled)
-    if rules.positive_first and progress < config.positive_share:
-        advantages = advantages.clamp(min=0.0)
-    return advantages.float().contiguous()
-
-
-def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Tensor:
-    """Return an id of group, day and, if there is an account, position of every step. Shape: (T, N), int64."""
-    days, rows = episodes.mask.shape
-    exposure = torch.zeros_like(episodes.reward) if episodes.exposure is None else episodes.exposure
-    position = (exposure * buckets).floor().clamp(0, buckets - 1).long()
-    group = torch.arange(rows, device=position.device) // group_size
-    day = torch.arange(days, device=position.device).unsqueeze(-1)
-    return (group * days + day) * buckets + position
-
-
 def refilled(
-    episodes: Episodes, again: Callable[[], Episodes], config: GroupConfig, group_size: int
+    episodes: Episodes, again: Callable[[], Episodes], most: int | None, group_size: int
 ) -> tuple[Tensor, int]:
-    """Replace zero-variance groups by groups of further rollouts in place, if the variant refills.
+    """Replace zero-variance groups by groups of further rollouts in place, of which there are at most so many.
 
-    Steps of zero-variance groups that remain are masked out. Return which groups of the first rollout have non-zero
-    variance, shape (num_groups,), and the number of further rollouts.
+    Steps of zero-variance groups that remain are masked out; with None for ``most`` all groups stay as they are. Return
+    which groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further rollouts.
     """
     with_spread = has_spread(group_returns(episodes, group_size))
-    if not config.rules.refill:
+    if most is None:
         return with_spread, 0
     empty, refills = (~with_spread).nonzero().squeeze(-1), 0
-    while len(empty) and refills < config.refills:
+    while len(empty) and refills < most:
         others = again()
         refills += 1
         found = has_spread(group_returns(others, group_size)).nonzero().squeeze(-1)[: len(empty)]

@@ -1,25 +1,274 @@
-"""Group-relative policy optimisation (GRPO) of tensor policies: advantages within groups of episodes, no critic.
+"""Group-relative policy optimisation (GRPO) and its variants: Dr. GRPO, DAPO, GSPO, GiGPO and CAPO.
 
-A group is a set of rows that share path, start and length, so that its members differ by their actions alone. One
-rollout of the collector is one episode of every row. An episode is a sequence and a day's action a token of the
-objective that is also used for language models (`vecenv.learn.group_objective`).
+Advantages are those within groups of episodes; there is no critic. A group is a set of rows that share path, start and
+length, so that its members differ by their actions alone. One rollout of the collector is one episode of every row.
+
+An episode is a sequence, and a day's action a token. For a language model a token is a token of text: advantages and
+losses are functions of rewards and log-probabilities, so that both share them (`vecenv.language.grpo`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
-from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, refilled, rollout_seed, step_credit
-from vecenv.learn.group_objective import GroupConfig, group_losses
+from vecenv.learn.group_episodes import (
+    EpisodeAccounts,
+    EpisodeReward,
+    GroupEpisodes,
+    audit,
+    check_groups,
+    check_same_rules,
+    check_whole_worlds,
+    group_episodes,
+    group_returns,
+    has_spread,
+    not_failed,
+    refilled,
+    rollout_seed,
+)
 from vecenv.learn.learner import Learner, LearnerConfig
-from vecenv.learn.runs import Frames, Metrics
+from vecenv.learn.returns import generalised_advantages
+from vecenv.learn.runs import Frames, Metrics, RunConfig
+from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Share, When
+
+Ratio = Literal["token", "sequence"]
+"""Probability ratio to the old policy: of each token, or of the sequence, the geometric mean over its tokens (Zheng
+et al., "Group Sequence Policy Optimization", arXiv 2507.18071, 2025, eq. 7)."""
+
+Aggregation = Literal["sequence_mean", "token_mean", "fixed_length"]
+"""Averaging of token losses: per sequence, then over sequences (GRPO); over all tokens (DAPO); or divided by the
+maximum sequence length, which removes the length bias (Dr. GRPO)."""
+
+
+@dataclass(frozen=True)
+class GroupObjective:
+    """Settings of the clipped surrogate: see `Ratio` and `Aggregation`.
+
+    A ratio below 1 - clip_low gets no gradient where the advantage is negative, one above 1 + clip_high where it is
+    positive.
+    """
+
+    ratio: Ratio
+    aggregation: Aggregation
+    clip_low: float
+    clip_high: float
+
+
+class GroupLosses(NamedTuple):
+    """Surrogate to be minimised, and diagnostics; all of shape ().
+
+    ``reference_kl``, averaged as the surrogate, is (r - 1) - log r, r = reference probability / policy probability
+    (Schulman, "Approximating KL divergence", 2020, k3), 0 without a reference. ``approx_kl`` is the same of the old
+    policy, averaged over all tokens.
+    """
+
+    policy: Tensor
+    reference_kl: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
+
+
+def group_losses(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    objective: GroupObjective,
+    longest: int,
+    reference_log_prob: Tensor | None = None,
+) -> GroupLosses:
+    """Return the loss of a batch of sequences and its diagnostics. Shape of log-probabilities and mask: (B, L).
+
+    The advantage has shape (B, L), or (B, 1) if constant within sequences. Tokens outside of the mask are ignored,
+    whatever their values. ``longest`` is the maximum sequence length, for the ``fixed_length`` aggregation.
+    """
+    token = (log_prob - old_log_prob).where(mask, 0.0)
+    log_ratio = token
+    if objective.ratio == "sequence":
+        mean = token.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+        # Value of the sequence ratio, gradient of each token: its mean over the sequence is the gradient of the
+        # sequence ratio, and tokens may have different advantages (eq. 13 of the paper, GSPO-token).
+        log_ratio = token + (mean - token).detach()
+    ratio = log_ratio.exp()
+    low, high = 1.0 - objective.clip_low, 1.0 + objective.clip_high
+    gain = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage).where(mask, 0.0)
+    reference_kl = torch.zeros((), dtype=log_prob.dtype, device=log_prob.device)
+    if reference_log_prob is not None:
+        reference_kl = _averaged(_k3((reference_log_prob - log_prob).where(mask, 0.0)), mask, objective, longest)
+    beyond = ((ratio < low) | (ratio > high)) & mask
+    count = mask.sum().clamp(min=1)
+    return GroupLosses(
+        policy=-_averaged(gain, mask, objective, longest),
+        reference_kl=reference_kl,
+        approx_kl=_k3(token).sum() / count,
+        clip_fraction=beyond.sum() / count,
+    )
+
+
+def _k3(log_ratio: Tensor) -> Tensor:
+    return log_ratio.expm1() - log_ratio
+
+
+def _averaged(value: Tensor, mask: Tensor, objective: GroupObjective, longest: int) -> Tensor:
+    """Average token values, which are 0 outside the mask. Shapes: (B, L), (B, L) -> ()."""
+    if objective.aggregation == "token_mean":
+        return value.sum() / mask.sum().clamp(min=1)
+    if objective.aggregation == "fixed_length":
+        return value.sum() / (len(value) * longest)
+    return (value.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+
+
+Variant = Literal["grpo", "dr_grpo", "dapo", "gspo", "gigpo", "capo"]
+
+
+class VariantRules(NamedTuple):
+    """Differences between the variants of GRPO.
+
+    Attributes:
+        scaled: divide advantages by the group's standard deviation.
+        refill: replace zero-variance groups by new ones (dynamic sampling).
+        compare_steps: add each step's advantage over the steps of its group in a similar position.
+        positive_first: use positive advantages only in the first updates.
+    """
+
+    objective: GroupObjective
+    scaled: bool = True
+    refill: bool = False
+    compare_steps: bool = False
+    positive_first: bool = False
+
+
+_PLAIN = GroupObjective("token", "sequence_mean", 0.2, 0.2)
+
+VARIANTS: dict[Variant, VariantRules] = {
+    # Shao et al., arXiv 2402.03300, 2024.
+    "grpo": VariantRules(_PLAIN),
+    # Liu et al., "Understanding R1-Zero-Like Training", arXiv 2503.20783, 2025.
+    "dr_grpo": VariantRules(replace(_PLAIN, aggregation="fixed_length"), scaled=False),
+    # Yu et al., arXiv 2503.14476, 2025.
+    "dapo": VariantRules(replace(_PLAIN, aggregation="token_mean", clip_high=0.28), refill=True),
+    # Zheng et al., arXiv 2507.18071, 2025.
+    "gspo": VariantRules(replace(_PLAIN, ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
+    # Feng et al., arXiv 2505.10978, 2025.
+    "gigpo": VariantRules(_PLAIN, compare_steps=True),
+    # Yang et al., "From Imitation to Discrimination", arXiv 2512.02580, 2025.
+    "capo": VariantRules(_PLAIN, positive_first=True),
+}
+
+
+@dataclass(frozen=True)
+class GroupConfig(RunConfig):
+    """Settings of GRPO and its variants, for tensor policies and language models."""
+
+    variant: Variant = "grpo"
+    """grpo, dr_grpo, dapo, gspo, gigpo or capo."""
+    reward: EpisodeReward = field(default_factory=EpisodeReward)
+    """Weights of the episode reward."""
+    clip_low: Positive | None = None
+    """Probability ratios below 1 - clip_low get no gradient; by default the variant's."""
+    clip_high: Positive | None = None
+    """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
+    kl_coef: NotNegative = 0.0
+    """Weight of the KL divergence to the initial policy."""
+    refills: Annotated[CountFromZero, When("variant", "dapo")] = 4
+    """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
+    step_weight: Annotated[NotNegative, When("variant", "gigpo")] = 1.0
+    """gigpo: weight of the step advantages."""
+    step_gamma: Annotated[Share, When("variant", "gigpo")] = 0.95
+    """gigpo: discount per step of the step returns."""
+    position_buckets: Annotated[Count, When("variant", "gigpo")] = 5
+    """gigpo: number of equal bins of the invested share of the account; steps of one bin are compared."""
+    positive_share: Annotated[Share, When("variant", "capo")] = 0.25
+    """capo: fraction of the updates, from the first on, that use positive advantages only."""
+
+    @property
+    def rules(self) -> VariantRules:
+        rules = VARIANTS[self.variant]
+        bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
+        return rules._replace(objective=replace(rules.objective, **bounds))
+
+    @property
+    def most_refills(self) -> int | None:
+        """Largest number of further rollouts of an update; None of a variant that keeps all groups."""
+        return self.refills if self.rules.refill else None
+
+
+EPSILON = 1e-6
+"""Added to standard deviations in denominators."""
+
+
+def group_advantages(returns: Tensor, scaled: bool, counted: Tensor | None = None) -> Tensor:
+    """Return the group-relative advantage of each episode: R - mean, over std + `EPSILON` if scaled.
+
+    An episode is compared with the group of those that share its market path and start (Shao et al., "DeepSeekMath",
+    arXiv 2402.03300, 2024).
+    GRPO scales, Dr. GRPO does not. The variance estimate is unbiased. Groups of equal returns get exactly 0. Returns
+    that are not ``counted`` are the mean of the others of their group, see `group_returns`; by default all are.
+    Shapes: (num_groups, group_size), of at least two members.
+    """
+    if returns.shape[-1] < 2:
+        raise ValueError(f"a group needs at least 2 members to compare, got {returns.shape[-1]}")
+    centred = returns - returns.mean(-1, keepdim=True)
+    if scaled:
+        deviation = returns.std(-1, keepdim=True)
+        if counted is not None:
+            others = (counted.sum(-1, keepdim=True) - 1).clamp(min=1)
+            deviation = deviation * ((returns.shape[-1] - 1) / others).sqrt()
+        centred = centred / (deviation + EPSILON)
+    return centred.where(has_spread(returns).unsqueeze(-1), 0.0)
+
+
+def step_advantages(returns: Tensor, anchor: Tensor, mask: Tensor, scaled: bool) -> Tensor:
+    """Return the advantage of each step's return-to-go over the mean of the steps with the same anchor. Shape: any.
+
+    Feng et al., "Group-in-Group Policy Optimization", arXiv 2505.10978, 2025: anchors are similar positions of a group.
+    Steps with an anchor of their own, or outside of the mask, get 0. Scaled as in `group_advantages`.
+    """
+    here = returns[mask].double()
+    _, place, count = anchor[mask].unique(return_inverse=True, return_counts=True)
+    mean = torch.zeros(len(count), dtype=here.dtype, device=here.device).index_add_(0, place, here) / count
+    centred = here - mean[place]
+    if scaled:
+        squares = torch.zeros_like(mean).index_add_(0, place, centred.square())
+        centred = centred / ((squares / (count - 1).clamp(min=1)).sqrt()[place] + EPSILON)
+    ends = [torch.zeros_like(mean).scatter_reduce_(0, place, here, how, include_self=False) for how in ("amax", "amin")]
+    differs = (ends[0] > ends[1])[place]
+    advantages = torch.zeros_like(returns)
+    advantages[mask] = centred.where(differs, 0.0).to(returns.dtype)
+    return advantages
+
+
+def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int, progress: float) -> Tensor:
+    """Return the advantage of every step of whole groups, whose members are consecutive rows. Shape: (T, N)."""
+    rules, mask = config.rules, episodes.mask
+    returns, counted = group_returns(episodes, group_size), not_failed(episodes, group_size)
+    advantages = group_advantages(returns, rules.scaled, counted).view(-1).expand(mask.shape)
+    if rules.compare_steps:
+        nothing = torch.zeros_like(episodes.reward)
+        end = torch.zeros_like(mask)
+        returns = generalised_advantages(episodes.reward, nothing, nothing, end, end, config.step_gamma, 1.0)
+        anchors = step_anchors(episodes, config.position_buckets, group_size)
+        advantages = advantages + config.step_weight * step_advantages(returns, anchors, mask, rules.scaled)
+    if rules.positive_first and progress < config.positive_share:
+        advantages = advantages.clamp(min=0.0)
+    return advantages.float().contiguous()
+
+
+def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Tensor:
+    """Return an id of group, day and, if there is an account, position of every step. Shape: (T, N), int64."""
+    days, rows = episodes.mask.shape
+    exposure = torch.zeros_like(episodes.reward) if episodes.exposure is None else episodes.exposure
+    position = (exposure * buckets).floor().clamp(0, buckets - 1).long()
+    group = torch.arange(rows, device=position.device) // group_size
+    day = torch.arange(days, device=position.device).unsqueeze(-1)
+    return (group * days + day) * buckets + position
 
 
 @dataclass(frozen=True)
@@ -28,34 +277,6 @@ class GRPOConfig(GroupConfig, LearnerConfig):
 
     total_frames: Frames = 2_500_000
     """Total environment steps over all sub-environments; rounded up to whole rollouts."""
-
-
-def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
-    """Raise ValueError unless the rows split into whole groups and equal minibatches."""
-    if group_size < 2 or num_envs % group_size:
-        raise ValueError(f"group_size must be at least 2 and divide the {num_envs} sub-environments, got {group_size}")
-    if num_envs % config.minibatches:
-        raise ValueError(f"{num_envs} episodes cannot be split into {config.minibatches} equal minibatches")
-
-
-def check_whole_worlds(env: VecEnv, group_size: int) -> None:
-    """Raise ValueError unless groups consist of whole worlds."""
-    agents = env.traits.num_agents
-    if group_size % agents:
-        raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
-
-
-def check_same_rules(env: VecEnv) -> int:
-    """Return the steps of the longest episode; ValueError if there is none, or parameters differ between rows."""
-    scenario = env.scenario
-    if scenario.longest is None:
-        raise ValueError(f"{scenario.name} does not say how long an episode may be")
-    if scenario.varied:
-        raise ValueError(
-            f"{scenario.name}: the members of a group would be compared although they differ in their "
-            f"{', '.join(sorted(scenario.varied))}"
-        )
-    return scenario.longest
 
 
 class GRPO(Learner[GRPOConfig]):
@@ -123,9 +344,9 @@ class GRPO(Learner[GRPOConfig]):
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
         """Return the update's episodes, which groups of the first rollout have variance, and the number of refills."""
         episodes = group_episodes(self.collector, self.config.reward)
-        if self.config.rules.refill:
+        if self.config.most_refills is not None:
             episodes = episodes.owned()
-        return episodes, *refilled(episodes, self._again, self.config, self.group_size)
+        return episodes, *refilled(episodes, self._again, self.config.most_refills, self.group_size)
 
     def _again(self) -> GroupEpisodes:
         self.collect()
@@ -133,12 +354,8 @@ class GRPO(Learner[GRPOConfig]):
 
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
         """Return the log-probabilities of the actions under the reference policy. Shape: (T, N)."""
-        return torch.stack(
-            [
-                self._evaluated(self.reference, *day)[0]
-                for day in zip(episodes.observation, episodes.action, strict=True)
-            ]
-        )
+        days = zip(episodes.observation, episodes.action, strict=True)
+        return torch.stack([self._evaluated(self.reference, *day)[0] for day in days])
 
     def _evaluated(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy. Shapes: (B, D), (B, *spec.shape) -> (B,) each."""

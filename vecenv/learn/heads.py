@@ -11,22 +11,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, EpisodeStream, box_muller, open_uniform, step_bits
+from vecenv.core.random import EpisodeKey, box_muller, open_uniforms, standard_normals
 
 FORBIDDEN = -1e9
 """Logit of a masked choice: its probability is 0, the others are exact, and gradients stay finite."""
-
-
-def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Draw numbers in (0, 1) for one step: four tensors, the words of Philox. Shape: (N, ceil(count / 4))."""
-    words = step_bits(key, EpisodeStream.POLICY, elapsed, -(-count // 4))
-    return tuple(open_uniform(word, torch.float32) for word in words)
-
-
-def standard_normals(key: EpisodeKey, elapsed: Tensor, count: int) -> Tensor:
-    """Draw standard normal numbers for one step; see `open_uniforms`. Shape: (N, count), float32."""
-    first, second, third, fourth = open_uniforms(key, elapsed, count)
-    return torch.cat([*box_muller(first, second), *box_muller(third, fourth)], dim=-1)[:, :count]
 
 
 class Head(Protocol):
@@ -36,25 +24,20 @@ class Head(Protocol):
 
     def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
         """Return the bias of the last layer, shape (size,), and the head's own parameters."""
-        ...
 
     def mode(self, outputs: Tensor) -> Tensor:
         """Return the most probable actions. Shape: (B, *spec.shape)."""
-        ...
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
         """Draw actions. Shape: (B, *spec.shape)."""
-        ...
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy. Shape of each: (B,)."""
-        ...
 
     def divergence(
         self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
     ) -> Tensor:
         """Return the KL divergence KL(this | other) of two distributions of the head, in nats. Shape: (B,)."""
-        ...
 
 
 class GaussianHead:

@@ -7,7 +7,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
@@ -17,7 +16,6 @@ from vecenv.core.capabilities import schedule_of
 from vecenv.core.collector import FusedCollector, Policy
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
-from vecenv.learn import algorithm_of
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.domain import episode_metrics
 from vecenv.learn.networks import NetworkConfig
@@ -29,7 +27,6 @@ from vecenv.learn.runs import (
     checked_losses,
     origin,
     progress_metrics,
-    run,
     set_learning_rate,
     update_seed,
 )
@@ -119,7 +116,7 @@ class Learner(ABC, Generic[Config]):
         """Return parameters of actor and critic of one policy: by default those of the network."""
         return self.network.initial_parameters(generator, self.env.device)
 
-    def parted(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def actor_and_critic(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return those of the actor and those of the critic of `parameters`, or of tensors like them."""
         return [*parameters[: len(self.actor)]], [*parameters[len(self.actor) :]]
 
@@ -365,6 +362,7 @@ class Learner(ABC, Generic[Config]):
         observation: Tensor,
         others: list[Tensor],
         constants: list[Tensor],
+        /,
     ) -> tuple[list[Tensor], Tensor]:
         """Return the gradients and the metrics of a minibatch; ``others`` are what `objective` takes of it."""
         observation = observation.flatten(0, -2)
@@ -382,42 +380,3 @@ class Learner(ABC, Generic[Config]):
             factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
             clipped += [gradient * factor for gradient in group]
         return clipped
-
-
-AnyLearner = TypeVar("AnyLearner", bound=Learner[Any])
-
-
-@dataclass(frozen=True)
-class Trained(Generic[AnyLearner]):
-    """A learner of a tensor policy after `run`, and the metrics of every update of that call."""
-
-    learner: AnyLearner
-    metrics: list[Metrics]
-
-    def policy(self, deterministic: bool = True) -> ActorPolicy:
-        """Return the trained actor for a `FusedCollector`."""
-        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
-
-
-def train(
-    env: VecEnv,
-    config: NetworkConfig,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-    **more: Any,  # noqa: ANN401
-) -> Trained[Any]:
-    """Train by the algorithm whose settings are given, such as `vecenv.learn.ppo.PPOConfig`.
-
-    Args:
-        env: whose rows advance.
-        config: settings of an algorithm that is known by its name.
-        folder: as of `vecenv.learn.runs.run`, like those that follow; it tells what is raised too.
-        resume: from the folder's checkpoint.
-        on_update: called with the metrics of each update.
-        before_update: called with the number of updates done.
-        **more: of the learner, such as ``group_size`` of `vecenv.learn.grpo.GRPO`.
-    """
-    learner = algorithm_of(config).learner(env, config, **more)
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))

@@ -117,18 +117,9 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         place = (order // each) * self.env.num_envs + first + order % each
         return place.view(self.num_members, self.config.minibatches, -1).movedim(1, 0).contiguous()
 
-    def gradients_of(
-        self,
-        parameters: list[Tensor],
-        mean: Tensor,
-        deviation: Tensor,
-        observation: Tensor,
-        others: list[Tensor],
-        constants: list[Tensor],
-    ) -> tuple[list[Tensor], Tensor]:
+    def gradients_of(self, *arguments: Any) -> tuple[list[Tensor], Tensor]:  # noqa: ANN401
         """Return gradients and metrics as `Learner.gradients_of` for every member, stacked."""
-        mapped = torch.vmap(super().gradients_of)
-        return mapped(parameters, mean, deviation, observation, others, constants)
+        return torch.vmap(super().gradients_of)(*arguments)
 
     def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
         return torch.vmap(super().clipped)(gradients)
@@ -155,14 +146,13 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         metrics = super().make_update()
         return means_of_members(metrics, self.seeds) | metrics
 
-    def update_moments(self) -> None:
+    def add_observations(self, observation: Tensor) -> None:
+        """Add observations to the moments of the member that made them. Shape: (T S N, D)."""
         if self.config.normalise_observations:
-            samples = self.network.samples(self._seen().flatten(0, 1))
+            samples = self.network.samples(observation)
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
             self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1), self.reduction)
             self.take_moments()
-        if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector, self.reduction)
 
     def _seen(self) -> Tensor:
         """Return the flat observations of the rollout. Shape: (T, S N, D)."""

@@ -15,7 +15,6 @@ from torchrl.data import ReplayBuffer, TensorStorage
 
 from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
-from vecenv.core.scenario import flat_view
 from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
 from vecenv.learn.networks import FlatNetwork, Network, NetworkConfig
@@ -70,15 +69,16 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
 
     def __init__(self, env: VecEnv, config: Config, with_critic: bool) -> None:
         config.check_rollout(env.num_envs)
-        # Twice: the state of the last update is kept for an interruption.
-        check_memory(16 * config.buffer_size * sum(env.block_widths), env.device, f"{config.buffer_size:,} kept steps")
+        # Before and after each step; twice: the state of the last update is kept for an interruption.
+        needed = 4 * config.buffer_size * env.observation_form.nbytes
+        check_memory(needed, env.device, f"{config.buffer_size:,} kept steps")
         units = config.minibatches * config.minibatch_size
         super().__init__(env, config, config.num_steps, with_critic, units)
         self.target = [parameter.clone() for parameter in self.followed()]
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
-        size = config.buffer_size
-        kept = {name: part.new_zeros(size, *part.shape[2:]) for name, part in self._steps().items()}
-        storage = TensorStorage(TensorDict(kept, [size], device=env.device), device=env.device)
+        size = [config.buffer_size]
+        kept = self._steps().apply(lambda part: part.new_zeros(*size, *part.shape[2:]), batch_size=size)
+        storage = TensorStorage(kept, device=env.device)
         self.replay = ReplayBuffer(storage=storage, generator=self.generator)
         self.replay.empty()
 
@@ -109,11 +109,21 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         self._move_target(1.0)
 
     def drawn(self) -> list[Tensor]:
-        """Keep the rollout's steps, and return drawn ones: observation, action, reward, terminated, next one."""
+        """Keep the rollout's steps, and return drawn ones, whose tensors `observed` makes vectors of.
+
+        They are what was observed, action, reward, terminated, and what was observed next. Shape of each: (units, ...).
+        """
         self.replay.extend(self._transitions())
-        drawn = self.replay.sample(self.units)
+        drawn, form = self.replay.sample(self.units), self.env.observation_form
         reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
-        return [drawn["observation"], drawn["action"], reward, drawn["terminated"], drawn["next_observation"]]
+        before, after = (form.parts(drawn[name]) for name in ("observation", "next_observation"))
+        return [*before, drawn["action"], reward, drawn["terminated"], *after]
+
+    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the flat observations of a minibatch; action, reward, terminated, the next ones, and what follows."""
+        count, whole = len(self.collector.seen), self.collector.whole
+        outcome, after = picked[count : count + 3], picked[count + 3 : 2 * count + 3]
+        return whole(picked[:count]), [*outcome, whole(after), *picked[2 * count + 3 :]]
 
     def optimise(self, batch: list[Tensor], **how: Any) -> Tensor:  # noqa: ANN401
         """Extend `Learner.optimise`: `objective` reads moments and target networks last, which follow each step."""
@@ -126,29 +136,28 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
 
     def _transitions(self) -> TensorDict:
         """Return the steps of the rollout. Batch size: [T * N]."""
-        collector, steps = self.collector, self._steps()
+        collector = self.collector
         # A step's next observation is that of the next step, except at ends of episodes and of the rollout.
-        observation = steps["observation"]
-        following = torch.cat([observation[1:], observation[-1:]])
         cut = collector.terminated | collector.truncated
         cut[-1] = True
         step, ids = cut.nonzero(as_tuple=True)
-        following[step, ids] = flat_view(collector.final_observations(step, ids))
-        steps["next_observation"] = following
-        return TensorDict(steps, collector.reward.shape, device=self.env.device).flatten()
+        final, following = self.env.observation_form.parts(collector.final_observations(step, ids)), []
+        for seen, last in zip(collector.seen, final, strict=True):
+            following.append(torch.cat([seen[1:], seen[-1:]]))
+            following[-1][step, ids] = last
+        return self._steps(following).flatten()
 
-    def _steps(self) -> dict[str, Tensor]:
-        """Return what the buffer keeps of the rollout's steps. Shape of each: (T, N, ...)."""
-        collector = self.collector
-        assert collector.observation is not None
-        observation = flat_view(collector.observation, batch_dims=2)
-        return {
-            "observation": observation,
+    def _steps(self, following: Sequence[Tensor] | None = None) -> TensorDict:
+        """Return what the buffer keeps of the rollout's steps, observations as they are seen. Batch size: [T, N]."""
+        collector, whole = self.collector, self.env.observation_form.whole
+        steps = {
+            "observation": whole(collector.seen),
             "action": self.taken(),
             "reward": collector.reward.float(),
             "terminated": collector.terminated,
-            "next_observation": observation,
+            "next_observation": whole(collector.seen if following is None else following),
         }
+        return TensorDict(steps, collector.reward.shape, device=self.env.device)
 
     def after_step(self, number: int) -> None:
         """Let the target networks follow, by the number of the optimiser step in the run, from 1."""

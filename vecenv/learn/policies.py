@@ -27,9 +27,11 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
 
     Raises:
         TypeError: there is no head for the environment's actions.
-        ValueError: the policy of items or the head that the settings name does not fit the task's actions.
+        ValueError: the policy of items or the head that the settings name does not fit the task's actions, or float32
+            may not hold what is observed.
     """
     scenario, form = env.scenario, env.observation_form
+    form.check_exact(scenario.name)
     size = sum(form.sizes)
     head = _head(scenario, config, env.device)
     mask = form.on_flat(mask_of(scenario))

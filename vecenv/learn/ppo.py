@@ -104,7 +104,7 @@ class PPO(OnPolicyLearner[PPOConfig]):
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
         config, network = self.config, self.network
-        actor, critic = self.parted(parameters)
+        actor, critic = self.actor_and_critic(parameters)
         outputs, own = network.outputs(actor, observation, allowed)
         log_prob, entropy = network.head.evaluate(outputs, own, action)
         value = network.value(critic, observation)

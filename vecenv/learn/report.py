@@ -1,22 +1,35 @@
-"""Report of a run: tables for the terminal, ``metrics.json`` and pictures."""
+"""Report of a run: ``metrics.json``, tables for the terminal, and pictures in one style."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+import numpy as np
+import torch
+from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent
+from vecenv.core.scenario import flat_view
 from vecenv.learn.domain import domain_of
-from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.figures import History, learning_curve_figure
 from vecenv.learn.intervals import interval_text
+from vecenv.learn.networks import ItemNetwork
+from vecenv.learn.policies import ActorPolicy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from vecenv.learn.evaluation import Agent, Evaluation
+
+
+History: TypeAlias = Sequence[Mapping[str, float]]
+"""Metrics of every update of a run."""
 
 
 def write_run_folder(
@@ -57,12 +70,19 @@ def write_task_figures(folder: Path, env: VecEnv, agents: Mapping[str, Agent], s
         figure.savefig(folder / f"{name}.png", dpi=120)
 
 
+def _table(title: str, caption: str | None = None) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
 def parts_table(evaluation: Evaluation) -> Table | None:
     """Return the mean parts of the agents' grades as a table, None of a task whose grade has none."""
     names = list(next(iter(evaluation.records.values())).grade_parts)
     if not names:
         return None
-    table = Table(title="Parts of the grade", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = _table(title="Parts of the grade")
     for header in ("Agent", *(name.capitalize() for name in names)):
         table.add_column(header, justify="left" if header == "Agent" else "right", no_wrap=True)
     for name, record in evaluation.records.items():
@@ -73,11 +93,9 @@ def parts_table(evaluation: Evaluation) -> Table | None:
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Return the comparison as a table, one row per agent."""
     scale = [f"Grade: {evaluation.scale}."] if evaluation.scale else []
-    table = Table(
+    table = _table(
         title=f"{evaluation.num_episodes} episodes, the same for every agent",
         caption=" ".join([evaluation.caption(), *scale, *evaluation.notes()]),
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
     )
     table.add_column("Agent", no_wrap=True)
     graders = evaluation.grades[next(iter(evaluation.records))]
@@ -89,3 +107,215 @@ def evaluation_table(evaluation: Evaluation) -> Table:
         grades = [cell for each in intervals for cell in (f"{each.mean:.3f}", interval_text(each, 1.0, 2))]
         table.add_row(name, *grades, *evaluation.cells(name))
     return table
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
+"""Okabe and Ito's palette for colour-blind readers, and a wine red."""
+
+OUTLYING = 100.0
+"""Ratio of the largest mean reward of an agent to the median one above which the axis is logarithmic."""
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 12,
+    "figure.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+
+
+def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with the Agg canvas, without a window, and its panels; ``share`` is ``x`` or ``y``."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
+    return figure, list(axes.flat)
+
+
+@torch.no_grad()
+def seen_in_play(
+    env: VecEnv, agent: Agent, seed: int, seen: Callable[[int], Sequence[Tensor]]
+) -> list[np.ndarray[Any, Any]]:
+    """Play the first episode of every row to its end, and stack what ``seen`` returns before each step and after all.
+
+    ``seen`` is given the number of steps so far. Shape of each: (T + 1, ...).
+    """
+    env.reset_groups(env.num_envs, 1, seed)
+    steps: list[list[np.ndarray[Any, Any]]] = []
+    while not steps or not bool(env.rows.done.all()):
+        if steps:
+            env.advance(agent.act(env), eager=not env.compiled)
+        steps.append([part.cpu().numpy() for part in seen(len(steps))])
+    return [np.stack(column) for column in zip(*steps, strict=True)]
+
+
+def colour_of(evaluation: Evaluation, agent: str) -> str:
+    """Return the colour of an agent, the same in all pictures of an evaluation."""
+    return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]
+
+
+def rewards_figure(evaluation: Evaluation) -> Figure:
+    """Plot the mean reward of an episode by agent, with 95% intervals."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.4 * len(evaluation.records)), "x")
+    for place, (name, record) in enumerate(evaluation.records.items()):
+        interval = evaluation.interval(record.reward)
+        spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
+        axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=colour_of(evaluation, name), capsize=3)
+    axis.set_yticks(range(len(evaluation.records)), list(evaluation.records))
+    axis.invert_yaxis()
+    sizes = sorted(abs(float(record.reward.mean())) for record in evaluation.records.values())
+    usual = sizes[len(sizes) // 2]
+    if sizes[-1] > OUTLYING * usual > 0:
+        axis.set_xscale("symlog", linthresh=usual)
+    axis.set_xlabel("Reward of an episode: mean and 95% interval")
+    axis.grid(axis="x", alpha=0.3)
+    figure.suptitle(f"Rewards\n{evaluation.title()}, {evaluation.episodes()}")
+    return figure
+
+
+PANELS = {
+    "validation_excess_percent": "Validation:\nexcess %",
+    "validation_reward": "Validation:\nreward",
+    "validation_grade": "Validation:\ngrade",
+    "return_percent": "Training:\nreturn %",
+    "grade": "Training:\ngrade",
+    "samples_per_second": "Samples/s",
+}
+"""Metrics and the labels of their panels. The policy to keep is chosen on the validation: its figures are no test's."""
+
+BOUNDS = {"validation_excess_percent": "validation_excess"}
+"""Metrics whose bounds have names of their own: those of the others are called as they are, and `_low` and `_high`."""
+
+
+def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
+    """Plot validation, return, grade and samples per second of the updates over environment steps (``frames``).
+
+    Of several runs it shows each, and at the steps at which all are measured their median and the band from the lowest
+    to the highest: the band ends where the first run stopped early. NaN is not measured.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    rows = [row for history in histories for row in history]
+    measured = {name for row in rows for name, value in row.items() if math.isfinite(value)}
+    if "validation_grade" in measured:
+        measured.discard("grade")
+    if "validation_excess_percent" in measured:
+        measured.discard("validation_reward")
+    present = {name: label for name, label in PANELS.items() if name in measured}
+    figure, axes = empty_figure(len(present), 1, (9.5, 1.0 + 2.3 * len(present)), "x")
+    for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
+        if len(histories) == 1:
+            _draw_run(axis, histories[0], name, index)
+        else:
+            _draw_runs(axis, histories, name, index)
+        if name == "validation_excess_percent":
+            axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
+            best = [row.get("validation_attainable_percent", math.nan) for row in rows]
+            attainable = np.nanmax([*best, 0.0])
+            # A rule of the best Sharpe ratio may earn less than buy and hold: then its excess is no bound.
+            if attainable > 0:
+                axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
+        references = [row.get("validation_reference_reward", math.nan) for row in rows]
+        if name == "validation_reward" and not np.isnan(references).all():
+            axis.axhline(
+                float(np.nanmean(references)), color="black", linewidth=1, linestyle="--", label="reference agent"
+            )
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(loc="best", frameon=False, ncols=2)
+        axis.set_ylabel(label)
+        if name == "samples_per_second":
+            axis.yaxis.set_major_formatter(EngFormatter())
+            axis.set_ylim(0.0, 1.1 * max(row[name] for row in rows))
+    axes[-1].xaxis.set_major_formatter(EngFormatter())
+    axes[-1].set_xlabel("Steps of all sub-environments together")
+    figure.suptitle(f"Learning curve\n{title}")
+    return figure
+
+
+def _draw_run(axis: Axes, history: History, name: str, index: int) -> None:
+    """Plot a metric of one run, with its 95% interval where that is known."""
+    values = np.array([row[name] for row in history], dtype=float)
+    frames = np.array([row["frames"] for row in history], dtype=float)
+    known = np.isfinite(values)
+    axis.plot(frames[known], values[known], color=COLOURS[index], marker="." if known.sum() < 30 else None)
+    low, high = (
+        np.array([row.get(f"{BOUNDS.get(name, name)}_{bound}", math.nan) for row in history])[known]
+        for bound in ("low", "high")
+    )
+    if np.isfinite(low).any():
+        axis.fill_between(frames[known], low, high, facecolor=COLOURS[index], alpha=0.15, label="95% interval")
+
+
+def _draw_runs(axis: Axes, histories: Sequence[History], name: str, index: int) -> None:
+    """Plot a metric of several runs: each, and their median, lowest and highest where all are measured."""
+    runs = [
+        {row["frames"]: row[name] for row in history if math.isfinite(row.get(name, math.nan))} for history in histories
+    ]
+    for run in runs:
+        axis.plot(list(run), list(run.values()), color=COLOURS[index], linewidth=0.6, alpha=0.5)
+    frames = sorted(set.intersection(*(set(run) for run in runs)))
+    if not frames:
+        return
+    values = np.array([[run[frame] for frame in frames] for run in runs])
+    # The first panel's legend is that of all.
+    line, band = (f"median of {len(runs)} seeds", "lowest to highest seed") if index == 0 else (None, None)
+    marker = "." if len(frames) < 30 else None
+    axis.plot(frames, np.median(values, 0), color=COLOURS[index], linewidth=2, marker=marker, label=line)
+    axis.fill_between(frames, values.min(0), values.max(0), facecolor=COLOURS[index], alpha=0.15, label=band)
+
+
+GRID = torch.linspace(-2.5, 2.5, 21)
+"""Values of a feature in standard deviations from its mean."""
+
+COLUMNS = 4
+"""Panels side by side."""
+
+
+@torch.no_grad()
+def partial_dependence(policy: ActorPolicy, observation: Tensor) -> Tensor:
+    """Return the mean action for an item above that for the others, against each feature of it (Friedman 2001).
+
+    Each row's first item is varied, of observations (B, D), over which the other features are averaged.
+    Shape: (F, number of values in `GRID`).
+    """
+    network = policy.network
+    if not isinstance(network, ItemNetwork) or network.num_items < 2:
+        raise ValueError("partial dependence needs a policy of two items or more")
+    mean, deviation, *actor = policy.parameters
+    inputs = network.normalised(observation, mean, deviation)
+    curves = torch.empty(network.num_features, len(GRID))
+    for feature in range(network.num_features):
+        for place, value in enumerate(GRID):
+            varied = inputs.clone()
+            varied[:, feature] = value
+            scores = network.actor_outputs(actor, varied)[:, : network.num_items]
+            curves[feature, place] = (scores[:, 0] - scores[:, 1:].mean(-1)).mean()
+    return curves
+
+
+def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: Sequence[str]) -> Figure:
+    """Plot `partial_dependence` of policies on an environment's current observations, a panel per feature."""
+    observation = flat_view(env.observations())
+    rows = -(-len(names) // COLUMNS)
+    figure, axes = empty_figure(rows, COLUMNS, (12.0, 1.0 + 2.6 * rows), "y")
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    axes = axes[: len(names)]
+    for number, (name, policy) in enumerate(policies.items()):
+        curves = partial_dependence(policy, observation)
+        for axis, curve in zip(axes, curves, strict=True):
+            axis.plot(GRID, curve, color=COLOURS[number % len(COLOURS)], label=name)
+    for axis, name in zip(axes, names, strict=True):
+        axis.axhline(0.0, color="grey", linewidth=0.8)
+        axis.set_xlabel(f"{name}, standard deviations", fontsize=9)
+    for axis in axes[::COLUMNS]:
+        axis.set_ylabel("Action above the others'", fontsize=9)
+    axes[0].legend(frameon=False, fontsize=9)
+    figure.suptitle("What was learned: action for a symbol above that for the others, against each of its features")
+    return figure

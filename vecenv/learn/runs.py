@@ -16,8 +16,8 @@ from typing import Annotated, Any, Protocol
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.system.files import WriteLock, replacing, why_unwritten
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, telling_what_is_kept
+from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
 from vecenv.system.settings import Count, Positive, Settings, Within
 
@@ -226,35 +226,6 @@ def _updates(
 CHECKPOINT = "checkpoint.pt"
 
 
-class RunStoppedError(OSError):
-    """The folder of a run cannot be written; the message names it and the last checkpoint."""
-
-
-@contextlib.contextmanager
-def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]:
-    """Convert an `OSError` into a `RunStoppedError` that names the run's folder and its last checkpoint, if any."""
-    try:
-        yield
-    except RunStoppedError:
-        raise
-    except OSError as error:
-        kept = "no checkpoint has been written yet"
-        if update is not None:
-            kept = f"the checkpoint of {update}, {checkpoint}, is kept"
-        raise RunStoppedError(f"{checkpoint.parent}: {why_unwritten(error)}; {kept}") from error
-
-
-class Resumable(Protocol):
-    """Protocol of learners for `RunFiles`."""
-
-    config: Any
-
-    @property
-    def update_number(self) -> int: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-
 class RunFiles:
     """Checkpoint and log of a run.
 
@@ -264,7 +235,7 @@ class RunFiles:
         RunStoppedError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, learner: Resumable, resumed: bool) -> None:
+    def __init__(self, folder: Path, learner: Runnable, resumed: bool) -> None:
         self.path, self.learner = folder / CHECKPOINT, learner
         self._update = learner.update_number
         self._saved = learner.update_number if resumed else None

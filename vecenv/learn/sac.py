@@ -100,7 +100,7 @@ class SAC(OffPolicyLearner[SACConfig]):
         deviation: Tensor,
         *target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        actor, (*critics, log_temperature) = self.parted(parameters)
+        actor, (*critics, log_temperature) = self.actor_and_critic(parameters)
         temperature = log_temperature.exp().detach()
         inputs = self.network.normalised(next_observation, mean, deviation)
         next_action, next_log_prob = self.acted([one.detach() for one in actor], inputs, next_noise)

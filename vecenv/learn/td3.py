@@ -29,7 +29,7 @@ from vecenv.learn.runs import Metrics
 from vecenv.system.settings import Count, NotNegative, Positive
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
-"""Metric names of what `DDPG.objective` returns beside the loss, in order."""
+"""Metric names of what `TD3.objective` returns beside the loss, in order."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class TD3Config(DDPGConfig):
     """Largest magnitude of that noise, in the same unit."""
 
 
-class DDPG(OffPolicyLearner[DDPGConfig]):
-    """DDPG learner; its policy acts without noise.
+class TD3(OffPolicyLearner[DDPGConfig]):
+    """TD3 learner, or with `DDPGConfig` that of DDPG; its policy acts without noise.
 
     The actor is the means of normal distributions, which explore with a deviation that no loss changes. Means outside
     of the bounds act as the bounds, and gradients lead them back. With tanh instead, actors stayed at bounds to which
@@ -66,15 +66,15 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
     """
 
     loss_metrics = LOSS_METRICS
-    num_critics = 1
 
     def __init__(self, env: VecEnv, config: DDPGConfig) -> None:
         self.bounds = Bounds(env.scenario.action_spec.to(env.device))
+        self.delayed = config if isinstance(config, TD3Config) else None
         super().__init__(env, config, with_critic=True)
 
     def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
         """Return those of the actor, and of the critics, one after the other."""
-        self.critics = ActionCritics(self.network, self.config, self.bounds, self.num_critics)
+        self.critics = ActionCritics(self.network, self.config, self.bounds, 1 if self.delayed is None else 2)
         actor, _ = super().initial_parameters(generator)
         return actor, self.critics.initial_parameters(generator, self.env.device)
 
@@ -83,11 +83,18 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
         return self.bounds.units(self.collector.actions)
 
     def noise(self) -> list[Tensor]:
-        """Return the noise on the target actor's actions: none."""
-        return []
+        """Return the noise on the target actor's actions, none of DDPG. Shape: (units, A)."""
+        if self.delayed is None:
+            return []
+        noise = torch.randn(self.units, self.bounds.size, generator=self.generator, device=self.env.device)
+        largest = self.delayed.target_noise_clip
+        return [(self.delayed.target_std * noise).clamp(-largest, largest)]
 
     def before_step(self, number: int) -> None:
-        """Choose what moves with an optimiser step, given its number in the run: all."""
+        """Let the actor move at every ``policy_every``-th step, given the number of the step in the run."""
+        moves = self.delayed is None or number % self.delayed.policy_every == 0
+        for parameter, gradient in zip(self.actor, self.gradients, strict=False):
+            parameter.grad = gradient if moves else None
 
     def learn(self) -> Metrics:
         steps = [*self.drawn(), *self.noise()]
@@ -112,8 +119,8 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and `loss_metrics`; ``others`` are the noise, the moments and the target networks."""
         *noise, mean, deviation = others[: len(others) - len(self.target)]
-        actor, critics = self.parted(parameters)
-        target_actor, target_critics = self.parted(others[len(others) - len(self.target) :])
+        actor, critics = self.actor_and_critic(parameters)
+        target_actor, target_critics = self.actor_and_critic(others[len(others) - len(self.target) :])
         inputs = self.network.normalised(next_observation, mean, deviation)
         next_action = self.acted(target_actor, inputs)
         if noise:
@@ -127,25 +134,6 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
         return policy_loss + losses.loss, torch.stack([policy_loss, *losses]).detach()
 
 
-class TD3(DDPG):
-    """TD3 learner. Actor, policy and errors are those of `DDPG`."""
-
-    config: TD3Config
-    num_critics = 2
-
-    def noise(self) -> list[Tensor]:
-        """Return the noise on the target actor's actions. Shape: (units, A)."""
-        config, size = self.config, (self.units, self.bounds.size)
-        noise = config.target_std * torch.randn(size, generator=self.generator, device=self.env.device)
-        return [noise.clamp(-config.target_noise_clip, config.target_noise_clip)]
-
-    def before_step(self, number: int) -> None:
-        """Let the actor move at every ``policy_every``-th step."""
-        moves = number % self.config.policy_every == 0
-        for parameter, gradient in zip(self.actor, self.gradients, strict=False):
-            parameter.grad = gradient if moves else None
-
-
 ALGORITHM = Algorithm(
     name="td3",
     summary="two critics of actions and an actor that moves less often, with replay",
@@ -157,7 +145,7 @@ ALGORITHM = Algorithm(
 DDPG_ALGORITHM = Algorithm(
     name="ddpg",
     summary="a critic of actions and an actor that climbs it, with replay",
-    learner=DDPG,
+    learner=TD3,
     config=DDPGConfig,
     actions="numbers",
 )

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.domain import domain_of, reference_agents
-from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network

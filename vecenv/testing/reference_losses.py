@@ -22,7 +22,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.sac import SAC
-from vecenv.learn.td3 import TD3
+from vecenv.learn.td3 import TD3Config
 
 Loss = tuple[float, list[Tensor]]
 
@@ -222,7 +222,7 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
     from torchrl.modules import TanhNormal
     from torchrl.objectives import DDPGLoss, SACLoss, TD3Loss, ValueEstimators
 
-    actor, critics = learner.parted(parameters)
+    actor, critics = learner.actor_and_critic(parameters)
     config, actions, network = learner.config, learner.bounds.size, learner.network
     head: Any = network.head
 
@@ -254,7 +254,7 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
         )
     else:
         policy = TensorDictModule(_Weights(actor, learner.acted), ["observation"], ["action"])
-        if isinstance(learner, TD3):
+        if isinstance(config, TD3Config):
             bounds = {"policy_noise": config.target_std, "noise_clip": config.target_noise_clip}
             module = TD3Loss(policy, critic, bounds=(-1.0, 1.0), **bounds, **common)
         else:
@@ -267,7 +267,7 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
 def _drawn(learner: Any, noise: list[Tensor]) -> Iterator[None]:  # noqa: ANN401
     """Have TorchRL draw given noise: TD3 that of the next actions, SAC that of the next before that of the present."""
     # TorchRL scales and clips what it draws; it is clipped already.
-    scaled = [part / learner.config.target_std for part in noise] if isinstance(learner, TD3) else noise
+    scaled = [part / learner.config.target_std for part in noise] if isinstance(learner.config, TD3Config) else noise
     draws = iter(reversed(scaled))
     normal = torch.distributions.normal
     with (

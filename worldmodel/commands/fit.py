@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from vecenv.core.checks import device_named
-from vecenv.learn.runs import telling_what_is_kept
+from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of

@@ -14,8 +14,7 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
-from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.runs import telling_what_is_kept
+from vecenv.learn.checkpoints import check_optimiser, check_same_form, telling_what_is_kept
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from vecenv.learn.figures import COLOURS, empty_figure
 from vecenv.learn.intervals import Interval, bootstrap_of_sums, correlation_of_sums
+from vecenv.learn.report import COLOURS, empty_figure
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 
 if TYPE_CHECKING:

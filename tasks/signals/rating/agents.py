@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, Random
+from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer

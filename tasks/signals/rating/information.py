@@ -14,7 +14,7 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord
 from vecenv.finance.metrics import independent_groups
 from vecenv.finance.trading import play_account
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
 from vecenv.tasks.signals.rating.law import mean_ranks, rank_correlation

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, settings_on
-from vecenv.learn.runs import RunStoppedError
+from vecenv.learn.checkpoints import RunStoppedError
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli, collect, evaluate, sft, train

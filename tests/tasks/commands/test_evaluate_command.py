@@ -16,9 +16,9 @@ from tests.small_env import small_tape
 from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run, parts_of, settings_on
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import ensemble, evaluation
-from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.ensemble import Combination
+from vecenv.learn.evaluation import PolicyAgent
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import known_days
 from vecenv.registry import task_named

@@ -10,7 +10,7 @@ import vecenv
 from tests.tasks.signals.test_signals_rules import env_on, tape_with
 from tests.tasks.tiers.test_no_lookahead import PAID, REWARDED, SEEN, compared, played_steps
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Random
+from vecenv.learn.evaluation import Random
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_of

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import Agent
 from vecenv.tasks.tiers.agents import BuyAndHold, orders_for, owned_symbols, quotes, rule_column, shares_for
 
 ENTRY, EXIT = 0.25, 0.75

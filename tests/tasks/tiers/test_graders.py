@@ -19,8 +19,7 @@ from tests.tasks.tiers.blind_agents import BLIND_AGENTS
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import independent_groups
-from vecenv.learn.agents import Agent
-from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation import Agent, evaluate
 from vecenv.learn.intervals import Interval, bootstrap_interval
 from vecenv.learn.report import evaluation_table, parts_table
 from vecenv.market.load import MarketOptions, load_market

@@ -10,9 +10,9 @@ import torch
 import vecenv
 from tests.tasks.tiers.blind_agents import BLIND_AGENTS, FixedSymbol
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import PolicyAgent
+from vecenv.learn import train
 from vecenv.learn.ensemble import NoEnsembleError
-from vecenv.learn.learner import train
+from vecenv.learn.evaluation import PolicyAgent
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPOConfig
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
