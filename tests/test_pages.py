@@ -42,6 +42,8 @@ NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest",
 NIGHTLY = ["benchmarks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/tiers"]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]
+NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo", "networks")]
+NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md"]
 """Pages whose commands take minutes even when they are small."""
 
 _FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -62,7 +62,7 @@ def test_importing_alone_does_not_even_load_torch():
     guide = Path("vecenv/core/README.md").read_text()
     cells = "".join(re.findall(r"^\| (`[A-Z].*?) \|", guide, re.MULTILINE))
     classes = {*re.findall(r"`([A-Z]\w+)`", cells)}
-    assert classes == {kind.__name__ for kind in capabilities.CAPABILITIES} | {"Drawing"}
+    assert classes == {kind.__name__ for kind in capabilities.CAPABILITIES} | {"Drawing", "Scenario"}
     assert classes | {*re.findall(r"vecenv\.(\w+)[\[(]", guide)} <= {*vecenv.__all__}
     with pytest.raises(AttributeError, match="no attribute 'VecEnvironment'"):
         _ = vecenv.VecEnvironment

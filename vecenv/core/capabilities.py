@@ -108,6 +108,10 @@ class Referencing(ABC):
 class WarmUp(ABC):
     """Its world has to run before any agent takes part.
 
+    A collector starts episodes between its compiled steps, and only those that are due. To find them it reads the flags
+    of every step: on a GPU this waits for the device, and no CUDA graph can contain it. Where a start is cheap, `reset`
+    alone is faster.
+
     Attributes:
         warm_up: number of ticks by `warmed` that a fresh state passes before its episode starts.
     """
@@ -120,12 +124,15 @@ class WarmUp(ABC):
 
 
 class Donating:
-    """Its steps overwrite parts of the state in place.
+    """Its steps overwrite parts of the state in place: for states of many kilobytes, such as an order book.
+
+    A collector keeps one copy of them instead of one for every step, so they are empty in the rows of a rollout. An
+    operator of `torch.library` may overwrite them (``mutates_args``, with ``register_fake`` and ``register_vmap``).
+    `VecEnv` copies them before each step, so its callers see pure functions.
 
     Attributes:
         donated: names of fields of the state whose memory `step` and `warmed` may overwrite, by operators in place, and
-            which no other function reads; a field may be a tensorclass. The term is JAX's. The engine hands out copies
-            to whoever keeps the state.
+            which no other function reads; a field may be a tensorclass. The term is JAX's.
     """
 
     donated: frozenset[str] = frozenset()

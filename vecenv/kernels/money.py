@@ -3,7 +3,8 @@
 With whole shares a rounding error becomes a different trade, so sums must not depend on their order. Shares are
 integers, prices whole ticks of at most 24 significant bits; float32 holds both, and adds integers exactly up to 2²⁴.
 Prices, and shares where they are many, are therefore cut into limbs so narrow that no sum of products passes 2²⁴; the
-limbs are summed in float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols
+limbs are summed in float32 and put together in int64. A stock at 0.04 and one at 650,000 can share an account: prices
+above 2²⁴ ticks keep 24 bits. A float64 or int64 operand inside the wide loop over symbols
 would cost 2-3 times as much.
 """
 
