@@ -106,6 +106,8 @@ def test_weighted_means_and_votes():
     assert best_of([math.nan, 0.1, 0.7]) == 2 and best_of([-1.0, math.nan]) == 0
     mean = MeanPolicy([Says(torch.tensor([value])) for value in (0.5, -0.5, 9.0)], Bounded(-1.0, 1.0, (1,)), weights)
     assert said_by(mean)[0] == pytest.approx([0.3 - 0.15 + 0.1])
+    # Of observations by name too.
+    assert float(mean.act(mean.parameters, {"board": torch.zeros(1, 2)}, None, None)[0]) == pytest.approx(0.25)
     vote = VotePolicy([Says(torch.tensor([choice])) for choice in (2, 1, 1)], Categorical(3, (1,)), weights)
     assert said_by(vote)[0] == [2]
     with pytest.raises(NoEnsembleError, match=r"actions of MultiCategorical with dtype torch\.int64 have no mean"):

@@ -16,7 +16,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.core.scenario import flat_view
+from vecenv.core.scenario import Observation, flat_view
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.system.settings import Positive, Settings
@@ -88,10 +88,10 @@ class MeanPolicy:
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
         actions = self._members.actions(parameters, observation, key, elapsed)
-        total = torch.zeros((), device=observation.device)
+        total = torch.zeros((), device=actions[0].device)
         for action, weight in zip(actions, self.weights or [1.0] * len(actions), strict=True):
             total = total + weight * torch.clamp(action, self.spec.space.low, self.spec.space.high)
         return (total if self.weights else total / len(actions),)
@@ -113,7 +113,7 @@ class VotePolicy:
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"agreement": ((), torch.float32)}
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the voted actions, and the share of policies whose whole action that is. Shapes: (N, ...), (N,)."""
         actions = torch.stack(self._members.actions(parameters, observation, key, elapsed))
@@ -138,7 +138,7 @@ class SignVotePolicy:
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"agreement": ((), torch.float32)}
 
     def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the voted actions, and the share of policies that agree on all signs. Shapes: (N, ...), (N,)."""
         actions = torch.stack(self._members.actions(parameters, observation, key, elapsed))
@@ -176,7 +176,9 @@ class _Members:
         self.policies = list(policies)
         self.parameters = [parameter for policy in self.policies for parameter in policy.parameters]
 
-    def actions(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> list[Tensor]:
+    def actions(
+        self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
+    ) -> list[Tensor]:
         remaining, actions = list(parameters), []
         for policy in self.policies:
             own, remaining = remaining[: len(policy.parameters)], remaining[len(policy.parameters) :]

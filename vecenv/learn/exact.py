@@ -3,7 +3,7 @@
 An agent that does not move the market earns a return that is a differentiable function of its policy: prices are
 constants, and the account is arithmetic (Moody and Saffell 1998; Jiang, Xu and Liang, arXiv 1706.10059, 2017).
 Gradients flow through windows of T steps, so that they stay finite over long episodes (Xu et al., arXiv 2204.07137,
-2022). The task must be smooth: fractional shares and no dead zone, see `vecenv.registry.Task.smooth`.
+2022). The task must be smooth: fractional shares and no dead zone, see `vecenv.learn.domain.Domain.smooth`.
 
 One update: play T steps with the policy's most probable actions, and take one optimiser step along the gradient of
 the mean reward, or of the mean over the worst windows (CVaR; Rockafellar and Uryasev 2000).
@@ -58,7 +58,7 @@ class Window(NamedTuple):
 
 
 class Exact(Learner[ExactConfig]):
-    """Learner by the exact gradient. `vecenv.registry.Task.smooth` returns the config that it needs.
+    """Learner by the exact gradient. `vecenv.learn.domain.Domain.smooth` returns the config that it needs.
 
     Raises:
         ValueError: the task is not smooth.
@@ -72,7 +72,7 @@ class Exact(Learner[ExactConfig]):
         if not (isinstance(env.scenario, Differentiable) and env.scenario.smooth):
             raise ValueError(
                 f"task {env.scenario.name!r} is not smooth here: its rewards are not differentiable in the actions; "
-                f"use the config that its record's smooth returns"
+                f"use the config that its domain's smooth returns"
             )
         super().__init__(env, config, config.num_steps, with_critic=False)
         self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
