@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -63,9 +63,7 @@ class MarketScenario(WarmUp, MultiAgent, AlternativeActions, ColumnScaled, Scena
             self.shared["column_scale"] = torch.tensor(scales)
 
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "config": {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        }
+        return super().metadata() | {"config": asdict(self.config)}
 
     @abstractmethod
     def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:

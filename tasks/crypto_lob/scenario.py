@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -128,8 +128,7 @@ class CryptoLob(Scheduled, AlternativeActions, Scenario[LobState]):
         return CostRamp(full, num_envs, self.config.cost_ramp)
 
     def metadata(self) -> dict[str, Any]:
-        config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        return super().metadata() | {"config": config, "market": self.tape.metadata(), "part": self._part}
+        return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata(), "part": self._part}
 
     @property
     def _part(self) -> dict[str, Any]:

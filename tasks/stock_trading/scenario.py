@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
@@ -122,8 +122,7 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
             self.params = {**self.params, **{name: single_rounded_down(rate) for name, rate in single.items()}}
 
     def metadata(self) -> dict[str, Any]:
-        config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        return super().metadata() | {"config": config, "market": self.tape.metadata()}
+        return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> StockState:
         config, tape, money = self.config, self.tape, self.money

@@ -24,7 +24,8 @@ from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
 from vecenv.text.money import exact_money, sign_of
-from vecenv.text.recording import Columns, Figures, recorded_config
+from vecenv.text.recorder import Played
+from vecenv.text.recording import Columns, Figures, Values, recorded_config
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 
@@ -129,15 +130,8 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
 
         return torch.vmap(one, in_dims=(0, 0, mapped))(rows.state, action, params)
 
-    def step_columns(
-        self,
-        env: VecEnv,
-        ids: Tensor,
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        decided: OrderList,
-    ) -> dict[str, Sequence[Any]]:
-        scenario, orders = env.scenario, decided
+    def step_columns(self, played: Played, decided: OrderList) -> Values:
+        scenario, ids, state, info, orders = played.env.scenario, played.ids, played.state, played.info, decided
         assert isinstance(scenario, TierTrading)
         weights = scenario.params["weights"]
         weights = weights[ids] if "weights" in scenario.varied else weights.expand(len(ids), -1)
@@ -159,7 +153,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
                 for row in rows
             ],
             "valid": valid,
-            "date": step_dates(env, state),
+            "date": step_dates(played),
             "orders": [
                 [
                     {
@@ -185,18 +179,12 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
             "mistakes": [{name: int(told[name]) for name in MISTAKES} for told in components],
         }
 
-    def episode_columns(
-        self,
-        env: VecEnv,
-        start: Any,  # noqa: ANN401
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        steps: Sequence[Sequence[RecordedDay]],
-    ) -> dict[str, Sequence[Any]]:
-        scenario = env.scenario
+    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[RecordedDay]]) -> Values:  # noqa: ANN401
+        scenario = played.env.scenario
         assert isinstance(scenario, TierTrading)
-        first, last = start.start_value.tolist(), state.portfolio_value.tolist()
-        return super().episode_columns(env, start, state, info, steps) | {
+        first, last = start.start_value.tolist(), played.state.portfolio_value.tolist()
+        return {
+            **super().episode_columns(played, start, steps),
             "curriculum": [scenario.metadata().get("curriculum", {})] * len(steps),
             "symbols": [list(names) for names in scenario.text.symbols(start)],
             "start_value": [value * scenario.tape.tick_size for value in first],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 Step = TypeVar("Step", bound=StepRecord)
 Episode = TypeVar("Episode", bound=EpisodeRecord)
+
+
+class Played(NamedTuple):
+    """Recorded rows of an environment at a moment: their numbers, (B,), states, batch (B,), and info by name."""
+
+    env: VecEnv
+    ids: Tensor
+    state: Any
+    info: Mapping[str, list[Any]]
 
 
 class Player(Protocol):
@@ -78,7 +87,7 @@ class Recorder(Generic[Step, Episode]):
         bound = env.engine.bound().of_rows(self._ids)
         grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
         parts = {name: part.tolist() for name, part in bound.grade_parts(rows).items()}
-        info = {name: value.tolist() for name, value in bound.info(rows).items()}
+        played = self._played(self._ids)
         versions = {"vecenv": vecenv.__version__, "task": metadata["task_version"]}
         versions["answers"] = getattr(env.scenario.text, "answers_version", ANSWERS_VERSION)
         versions |= {"graders": metadata["graders"]} if "graders" in metadata else {}
@@ -87,7 +96,7 @@ class Recorder(Generic[Step, Episode]):
             "episode": self._start.episode.tolist(),
             "finished": rows.done.tolist(),
             recording.episode.steps_field: self.steps,
-            **recording.episode_columns(env, self._start.state, rows.state, info, self.steps),
+            **recording.episode_columns(played, self._start.state, self.steps),
         }
         return [
             recording.episode(
@@ -147,9 +156,7 @@ class Recorder(Generic[Step, Episode]):
         They are given observations, texts of the agents (None if they act otherwise), the result of
         `Recording.decided`, and the rewards of the step. Shape: (B,).
         """
-        rows, _ = self.env.rows_of(ids)
-        info = {name: value.tolist() for name, value in self.env.engine.bound().of_rows(ids).info(rows).items()}
-        columns = dict(self.recording.step_columns(self.env, ids, rows.state, info, decided))
+        columns = dict(self.recording.step_columns(self._played(ids), decided))
         written = columns.pop("answer")
         columns["reward"] = reward.tolist()
         columns["messages"] = [
@@ -158,3 +165,8 @@ class Recorder(Generic[Step, Episode]):
         ]
         kind: Any = self.recording.episode.step_type
         return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    def _played(self, ids: Tensor) -> Played:
+        rows, _ = self.env.rows_of(ids)
+        info = self.env.engine.bound().of_rows(ids).info(rows)
+        return Played(self.env, ids, rows.state, {name: value.tolist() for name, value in info.items()})

@@ -19,8 +19,11 @@ from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
-from vecenv.text.recorder import Episode, Player, Recorder, Step
+from vecenv.text.recorder import Episode, Played, Player, Recorder, Step
 from vecenv.text.records import first_difference
+
+Values = Mapping[str, Sequence[Any]]
+"""B values of each field by name."""
 
 Columns = Mapping[str, Callable[[Any, Any], Any] | None]
 Figures = Mapping[str, Callable[[Any, Any, str, Any], Any]]
@@ -59,32 +62,18 @@ class Recording(ABC, Generic[Step, Episode]):
         """Return what is to be known of the actions of rows before they are taken. Batch: (B,)."""
 
     @abstractmethod
-    def step_columns(
-        self,
-        env: VecEnv,
-        ids: Tensor,
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        decided: Any,  # noqa: ANN401
-    ) -> Mapping[str, Sequence[Any]]:
-        """Return the fields of a step that B rows have completed, B values of each by name; not messages and reward.
+    def step_columns(self, played: Played, decided: Any) -> Values:  # noqa: ANN401
+        """Return the fields of a step that rows have completed; not messages and reward.
 
-        One more, ``answer``, is the action as text, for agents that do not speak. Given are the states after the step,
-        their info by name, and the result of `decided`.
+        One more, ``answer``, is the action as text, for agents that do not speak. ``decided`` is the result of
+        `decided`.
         """
 
     @abstractmethod
-    def episode_columns(
-        self,
-        env: VecEnv,
-        start: Any,  # noqa: ANN401
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        steps: Sequence[Sequence[Step]],
-    ) -> Mapping[str, Sequence[Any]]:
-        """Return the fields of records beside those of `EpisodeRecord` and the steps, B values of each by name.
+    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[Step]]) -> Values:  # noqa: ANN401
+        """Return the fields of records beside those of `EpisodeRecord` and the steps.
 
-        Given are the states at the start and now, batch (B,), the info now by name, and the steps of each row.
+        ``start`` are the states at the start, batch (B,), and ``steps`` those of each row.
         """
 
     def market(self, env: VecEnv, origin: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,8 @@ from vecenv.system.page_figures import page_figure
 from vecenv.tasks.signals.rating.law import signals_of
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text import SignalLanguage
-from vecenv.text.recording import Columns, Figures
+from vecenv.text.recorder import Played
+from vecenv.text.recording import Columns, Figures, Values
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 if TYPE_CHECKING:
@@ -96,15 +97,8 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
         """Return the signals of actions, shape (B, K), and whether each is valid, shape (B,)."""
         return torch.vmap(signals_of)(action)
 
-    def step_columns(
-        self,
-        env: VecEnv,
-        ids: Tensor,
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        decided: tuple[Tensor, Tensor],
-    ) -> dict[str, Sequence[Any]]:
-        scenario = env.scenario
+    def step_columns(self, played: Played, decided: tuple[Tensor, Tensor]) -> Values:
+        scenario, state = played.env.scenario, played.state
         assert isinstance(scenario, NewsSignals)
         tape, language = scenario.tape, SignalLanguage(scenario.tape.symbols)
         move = scenario.shared["move"][state.path * tape.num_days + state.day - 1]
@@ -113,22 +107,16 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
         return {
             "answer": [language.written(row) if known else INVALID for row, known in zip(signals, valid, strict=True)],
             "valid": valid,
-            "date": step_dates(env, state),
+            "date": step_dates(played),
             "signals": [dict(zip(tape.symbols, row, strict=True)) for row in signals],
             "moves": [dict(zip(tape.symbols, row, strict=True)) for row in move.tolist()],
             **{name: (getattr(state, name) * tape.tick_size).tolist() for name in money},
         }
 
-    def episode_columns(
-        self,
-        env: VecEnv,
-        start: Any,  # noqa: ANN401
-        state: Any,  # noqa: ANN401
-        info: Mapping[str, list[Any]],
-        steps: Sequence[Sequence[RatedDay]],
-    ) -> dict[str, Sequence[Any]]:
-        names = env.scenario.outcomes
-        return super().episode_columns(env, start, state, info, steps) | {
+    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[RatedDay]]) -> Values:  # noqa: ANN401
+        names, info = played.env.scenario.outcomes, played.info
+        return {
+            **super().episode_columns(played, start, steps),
             "start_value": info["start_value"],
             "total_return": info["total_return"],
             "outcomes": [{name: float(info[name][row]) for name in names} for row in range(len(steps))],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -91,8 +91,7 @@ class NewsSignals(Itemised, Referencing, AlternativeActions, Scenario[RatingStat
         return [self.action_spec, Unbounded((self.tape.num_symbols, 1), dtype=torch.int64)]
 
     def metadata(self) -> dict[str, Any]:
-        config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        return super().metadata() | {"config": config, "market": self.tape.metadata()}
+        return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> RatingState:
         config, tape = self.config, self.tape
