@@ -11,7 +11,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.report import COLOURS, empty_figure, seen_in_play
+from vecenv.learn.report import COLOURS, bands_figure, empty_figure, seen_in_play
 from vecenv.system.page_figures import page_figure
 from vecenv.tasks.agent_market.seat import SeatState, own_orders
 
@@ -84,18 +84,13 @@ def book_figure(record: Played, name: str, currency: float) -> Figure:
 
 def held_figure(records: Mapping[str, Played], what: str) -> Figure:
     """Plot what agents hold over the episodes: median and 5-95%."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    for number, (name, record) in enumerate(records.items()):
+    bands = {}
+    for name, record in records.items():
         alive = np.isfinite(record.shares).any(1)
-        low, middle, high = np.nanquantile(record.shares[alive], [0.05, 0.5, 0.95], axis=1)
-        colour, tick = COLOURS[number % len(COLOURS)], np.nanmax(record.tick[alive, None], axis=1)
-        axis.fill_between(tick, low, high, facecolor=colour, alpha=0.15)
-        axis.plot(tick, middle, color=colour, linewidth=2, label=name)
-    axis.set_xlabel("Tick of the episode")
-    axis.set_ylabel(f"{what}, shares")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle(f"{what}: median and 5-95% of the episodes")
-    return figure
+        held = np.nanquantile(record.shares[alive], [0.05, 0.5, 0.95], axis=1)
+        bands[name] = np.nanmax(record.tick[alive, None], axis=1), *held
+    title = f"{what}: median and 5-95% of the episodes"
+    return bands_figure(bands, "Tick of the episode", f"{what}, shares", title)
 
 
 def shortfall_figure(shortfalls: Mapping[str, np.ndarray]) -> Figure:

@@ -183,6 +183,14 @@ def _(
     return tick.new_empty(*batch, narrow, dtype=torch.int32), tick.new_empty(*batch, wide)
 
 
+def _mapped(tensors: Sequence[Tensor], dims: Sequence[int | None], count: int) -> list[Tensor]:
+    """Return tensors with their mapped dimension first; those without one are repeated."""
+    return [
+        tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
+
+
 @_tick.register_vmap
 def _(
     info: Any,  # noqa: ANN401
@@ -190,21 +198,16 @@ def _(
     market: Sequence[Tensor],
     orders: Sequence[Tensor],
     rules: Sequence[Tensor],
-    layout: Sequence[int],
-    ticks: int,
-    in_parts: bool,
+    *numbers: Any,  # noqa: ANN401
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    market_dims, order_dims, rule_dims, _, _, _ = in_dims
+    market_dims, order_dims, rule_dims = in_dims[:3]
     if any(dim != 0 for dim in market_dims):
         raise ValueError("every tensor of a market must be mapped along its first dimension")
     if any(dim is not None for dim in rule_dims[2:]):
         raise ValueError("all markets share the tables of normal numbers, sizes and growth")
-    sent = [
-        words.expand(info.batch_size, *words.shape) if dim is None else words.movedim(dim, 0)
-        for words, dim in zip(orders, order_dims, strict=True)
-    ]
+    sent = _mapped(orders, order_dims, info.batch_size)
     own = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(rules, rule_dims, strict=True)]
-    return torch.ops.vecenv.agent_market_tick(list(market), sent, own, layout, ticks, in_parts), (0, 0)
+    return torch.ops.vecenv.agent_market_tick(list(market), sent, own, *numbers), (0, 0)
 
 
 PARTS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
@@ -288,8 +291,5 @@ def _(
     part_dims, weight_dim, _ = in_dims
     if weight_dim is not None:
         raise ValueError("all markets share the weights of the means")
-    batched = [
-        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        for tensor, dim in zip(parts, part_dims, strict=True)
-    ]
+    batched = _mapped(parts, part_dims, info.batch_size)
     return torch.ops.vecenv.agent_market_features(batched, weights, fair_value), 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from vecenv.core.scenario import Scenario
 from vecenv.learn.domain import Domain
 from vecenv.registry import Actions, Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
@@ -35,11 +37,25 @@ def slow(config: Config) -> Config:
 ACTIONS: dict[str, Actions] = {"discrete": "one choice", "continuous": "numbers"}
 """What actions of `AGENT_MARKET` are, by their names."""
 
-AGENT_MARKET = Task(
-    name="agent_market",
-    version="1",
-    scenario=Trading,
-    config=TradingConfig,
+
+def market_task(name: str, scenario: Callable[..., Scenario], config: Callable[..., SeatConfig], **more: Any) -> Task:  # noqa: ANN401
+    """Return the record of a task of the market."""
+    return Task(
+        name=name,
+        version="1",
+        scenario=scenario,
+        config=config,
+        spoken=spoken,
+        recording=MarketRecording(),
+        text_config=lambda: slow(config()),
+        **more,
+    )
+
+
+AGENT_MARKET = market_task(
+    "agent_market",
+    Trading,
+    TradingConfig,
     actions=lambda config: ACTIONS.get(config.action, "other"),
     agents=TRADERS,
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
@@ -49,16 +65,12 @@ AGENT_MARKET = Task(
         pictures=trading_figures("Position"),
     ),
     text=TradingText,
-    spoken=spoken,
-    recording=MarketRecording(),
-    text_config=lambda: slow(TradingConfig()),
 )
 
-EXECUTION = Task(
-    name="execution",
-    version="1",
-    scenario=Execution,
-    config=ExecutionConfig,
+EXECUTION = market_task(
+    "execution",
+    Execution,
+    ExecutionConfig,
     actions=lambda config: "other",
     agents=EXECUTORS,
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
@@ -68,16 +80,12 @@ EXECUTION = Task(
         pictures=execution_figures,
     ),
     text=ExecutionText,
-    spoken=spoken,
-    recording=MarketRecording(),
-    text_config=lambda: slow(ExecutionConfig()),
 )
 
-MARKET_MAKING = Task(
-    name="market_making",
-    version="1",
-    scenario=MarketMaking,
-    config=MarketMakingConfig,
+MARKET_MAKING = market_task(
+    "market_making",
+    MarketMaking,
+    MarketMakingConfig,
     actions=lambda config: "other",
     agents=QUOTERS,
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
@@ -87,7 +95,4 @@ MARKET_MAKING = Task(
         pictures=trading_figures("Inventory"),
     ),
     text=MarketMakingText,
-    spoken=spoken,
-    recording=MarketRecording(),
-    text_config=lambda: slow(MarketMakingConfig()),
 )

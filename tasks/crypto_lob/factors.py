@@ -27,20 +27,12 @@ BAR_SECONDS = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class BookSeries:
-    """Series of T rows. A hole has prices and sizes of the last row before that is none, and nothing is traded in it.
+class BookSeries(ClockedBooks):
+    """Series of the books' rows: prices are 0 where there is no level, and sizes of a hole those of the row before it.
 
-    Prices and sizes in coins, (T, L), are 0 where there is no level; ``bought`` and ``sold`` are coins taken, (T,);
-    ``open`` is whether the row is no hole, (T,); ``step_gap`` is the seconds between rows.
+    ``step_gap`` is the seconds between rows.
     """
 
-    open: np.ndarray
-    bid_price: np.ndarray
-    bid_size: np.ndarray
-    ask_price: np.ndarray
-    ask_size: np.ndarray
-    bought: np.ndarray
-    sold: np.ndarray
     step_gap: float
 
     @cached_property
@@ -239,16 +231,9 @@ def book_series(books: ClockedBooks, step_gap: float) -> BookSeries:
     """Return the series of which factors are made; in holes sizes are those of the last row before that is none."""
     rows = np.arange(len(books.open))
     known = np.maximum.accumulate(np.where(books.open, rows, 0))
-    return BookSeries(
-        open=books.open,
-        bid_price=np.nan_to_num(books.bid_price),
-        bid_size=books.bid_size[known],
-        ask_price=np.nan_to_num(books.ask_price),
-        ask_size=books.ask_size[known],
-        bought=books.bought,
-        sold=books.sold,
-        step_gap=step_gap,
-    )
+    prices = {name: np.nan_to_num(getattr(books, name)) for name in ("bid_price", "ask_price")}
+    sizes = {name: getattr(books, name)[known] for name in ("bid_size", "ask_size")}
+    return BookSeries(**vars(books) | prices | sizes, step_gap=step_gap)
 
 
 def factor_table(books: ClockedBooks, names: Sequence[str], step_gap: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.report import COLOURS, empty_figure, seen_in_play
+from vecenv.learn.report import COLOURS, bands_figure, empty_figure, seen_in_play
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 if TYPE_CHECKING:
@@ -78,21 +78,16 @@ def trades_figure(record: Played, name: str, tape: BookTape) -> Figure:
 
 def equity_figure(records: Mapping[str, Played], step_gap: float) -> Figure:
     """Plot the profit of agents over an episode: mean, and quartiles of the episodes."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    for number, (name, record) in enumerate(records.items()):
+    bands = {}
+    for name, record in records.items():
         # What has ended keeps its last equity.
         ended = np.isnan(record.equity)
         last = np.where(ended, 0, np.arange(len(ended))[:, None]).max(0)
         equity = np.where(ended, record.equity[last, np.arange(ended.shape[1])], record.equity)
-        seconds, colour = np.arange(len(equity)) * step_gap, COLOURS[number % len(COLOURS)]
         low, high = np.quantile(equity, [0.25, 0.75], axis=1)
-        axis.fill_between(seconds, low, high, facecolor=colour, alpha=0.15)
-        axis.plot(seconds, equity.mean(1), color=colour, linewidth=2, label=name)
-    axis.set_xlabel("Seconds of the episode")
-    axis.set_ylabel("Profit, basis points of the initial cash")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle("Profit: mean and quartiles of the episodes")
-    return figure
+        bands[name] = np.arange(len(equity)) * step_gap, low, equity.mean(1), high
+    title = "Profit: mean and quartiles of the episodes"
+    return bands_figure(bands, "Seconds of the episode", "Profit, basis points of the initial cash", title)
 
 
 def lob_figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:

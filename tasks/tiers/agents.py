@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +14,10 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeStream, step_bits
 from vecenv.finance.trading import tape_of
 from vecenv.kernels.orders import fill_prices
-from vecenv.learn.evaluation import Agent
+from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
+from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
+from vecenv.registry import make
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
 from vecenv.tasks.tiers.law import Kind, Limits, affordable, capacity
 from vecenv.tasks.tiers.orders import Balance, Wanted, sized_order
@@ -122,6 +126,43 @@ class Oracle:
         held = state.holdings.double()
         change = torch.where(share > 0, torch.where(held > 0, 0.0, wanted), -held)
         return orders_for(env, change, rank=share)
+
+
+class TrainedOnTiers:
+    """A policy of the trading tiers, or the ensemble of several, as an agent with order-list actions.
+
+    ``env`` has the policy's action space, on the same market as the comparison.
+    """
+
+    def __init__(self, paths: Sequence[Path], env: VecEnv) -> None:
+        assert isinstance(env.scenario, TierTrading)
+        self.scenario, self.agent = env.scenario, PolicyAgent(load_ensemble(paths, env))
+
+    def act(self, env: VecEnv) -> Tensor:
+        own = self.scenario
+
+        def decoded(state: Any, action: Tensor) -> Tensor:  # noqa: ANN401
+            return own.orders(state, action, own.params, own.shared)
+
+        orders = torch.vmap(decoded)(env.state, self.agent.act(env))
+        return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))
+
+
+def trained_on_tiers(checkpoints: Sequence[Path], config: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
+    """Return the agent of a checkpoint, or of the mean of several, for an environment with order-list actions.
+
+    Raises:
+        ValueError: a checkpoint does not fit the environment.
+        NoEnsembleError: there are several checkpoints, of policies that write lists of orders.
+    """
+    if len(checkpoints) > 1 and config.action == "orders":
+        raise NoEnsembleError("lists of orders have neither a mean nor a vote")
+    scenario = env.scenario
+    assert isinstance(scenario, TierTrading)
+    own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders, tilt_gain=config.tilt_gain)
+    return TrainedOnTiers(
+        checkpoints, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
+    )
 
 
 AGENTS: dict[str, Callable[[], Agent]] = {

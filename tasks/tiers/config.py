@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from vecenv.market.state_indicators import TIER_FEATURES
@@ -27,8 +27,8 @@ RANDOM_SYMBOL = "random"
 
 
 @dataclass(frozen=True)
-class TierConfig(Settings):
-    """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
+class _TierRules(Settings):
+    """What the tiers differ in."""
 
     symbols: Annotated[tuple[str, ...], Items(1, distinct=True)] = THREE[:1]
     """Symbols of the tier; random as the only symbol draws one per episode."""
@@ -50,6 +50,12 @@ class TierConfig(Settings):
     """Refuse purchases on days on which the market falls."""
     seed_grader: Literal["single", "portfolio", "full"] = "single"
     """Kind of the tier's published grader."""
+
+
+@dataclass(frozen=True)
+class BatchConfig(Settings):
+    """Settings that all rules of a batch share."""
+
     action: Literal["orders", "discrete", "weights", "limit_weights"] = "discrete"
     """Action space; text is parsed into orders in each."""
     max_orders: Annotated[int, Within(1, 1_000)] = MAX_ORDERS
@@ -72,6 +78,11 @@ class TierConfig(Settings):
     """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rewards and average prices; cash and shares are exact in both."""
+
+
+@dataclass(frozen=True)
+class TierConfig(BatchConfig, _TierRules):
+    """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,16 +168,10 @@ Its calibrated grade is 0.5 and its mean regret 0.1, in the last tier 0.3 of the
 one in ten episodes of random orders is graded above 0.4.
 """
 
-_SHARED = (
-    *("action", "max_orders", "tilt_gain", "reward", "reward_weights", "grader"),
-    *("context", "currency", "text_style", "observation", "dtype"),
-)
-"""Settings shared by all rules of a batch."""
-
 
 @dataclass(frozen=True)
-class CurriculumConfig(Settings):
-    """Settings of a curriculum that mixes tiers in one batch."""
+class _Mixture(Settings):
+    """Which tiers a batch mixes, and how they are scheduled."""
 
     tiers: Annotated[tuple[str, ...], Items(1, distinct=True)] = tuple(TIERS)
     """Tiers, easiest first."""
@@ -196,28 +201,11 @@ class CurriculumConfig(Settings):
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
     path_share: Annotated[PositiveShare, When("scheduler", "adaptive")] = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
-    action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
-    """Action space; text is parsed into orders in each."""
-    max_orders: int = TierConfig.max_orders
-    """Maximum orders per day, M."""
-    tilt_gain: Annotated[float, When("action", "limit_weights")] = TierConfig.tilt_gain
-    """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
-    reward: str = TierConfig.reward
-    """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
-    reward_weights: dict[str, float] = field(default_factory=dict)
-    """Component weights that override the preset's."""
-    grader: str = TierConfig.grader
-    """Grader of the episodes: calibrated or seed."""
-    context: tuple[str, ...] = TierConfig.context
-    """Observed context series, such as vix."""
-    currency: str | None = TierConfig.currency
-    """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
-    text_style: Literal["full", "compact"] = TierConfig.text_style
-    """Style of the text."""
-    observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
-    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
-    dtype: Literal["float32", "float64"] = TierConfig.dtype
-    """Precision of rewards and average prices; cash and shares are exact in both."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig(BatchConfig, _Mixture):
+    """Settings of a curriculum that mixes tiers in one batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -248,7 +236,7 @@ class CurriculumConfig(Settings):
 
     def _tier(self, name: str) -> TierConfig:
         tier = tier_config(name)
-        common: dict[str, Any] = {shared: getattr(self, shared) for shared in _SHARED}
+        common = {shared.name: getattr(self, shared.name) for shared in fields(BatchConfig)}
         return replace(tier, symbols=self.symbols[: len(tier.symbols)], **common)
 
     @property

@@ -19,10 +19,10 @@ from vecenv.core.scenario import Scenario
 from vecenv.finance.recorded_markets import TapeRecording, calendar_date, step_dates, value_figure
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.figures import candle_charts, reward_section
+from vecenv.tasks.tiers.language import Order, format_orders
 from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.text.parse import Order, format_orders
 from vecenv.text.money import exact_money, sign_of
 from vecenv.text.recorder import Played
 from vecenv.text.recording import Columns, Figures, Values, recorded_config

@@ -15,19 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
+from vecenv.tasks.tiers.language import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.law import TierState
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
-from vecenv.tasks.tiers.text.tier_text import TierText
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.money import money
 from vecenv.text.tool_calls import Step, ToolCall
 from vecenv.text.tool_set import CALCULATOR, Tool, ToolFault, ToolSet, told_fault
+
+if TYPE_CHECKING:
+    from vecenv.tasks.tiers.text import TierText
 
 MOST_DAYS = 60
 """Maximum number of days in a history."""
@@ -70,13 +73,6 @@ class _Row:
     only: int | None
     path: int
     day: int
-
-
-class TierTextWithTools(TierText):
-    """Text interface of the tiers, with tools."""
-
-    def tools(self, names: Sequence[str]) -> TierTools:
-        return TierTools(self.scenario, self, names)
 
 
 class TierTools(ToolSet[_Row]):

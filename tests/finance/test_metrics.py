@@ -9,8 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.finance.metrics import EpisodeCurves, Summary, episode_metrics, independent_groups, summarise
-from vecenv.finance.significance import deflated_sharpe, expected_maximum_sharpe, probabilistic_sharpe, returns_by_day
+from vecenv.finance.metrics import (
+    EpisodeCurves,
+    Summary,
+    deflated_sharpe,
+    episode_metrics,
+    expected_maximum_sharpe,
+    independent_groups,
+    probabilistic_sharpe,
+    returns_by_day,
+    summarise,
+)
 from vecenv.learn.intervals import bootstrap_interval, bootstrap_of_sums, correlation_of_sums, student_quantile
 
 YEAR = 365

@@ -9,7 +9,7 @@ from vecenv.registry import make_spoken
 from vecenv.tasks.agent_market.language import OrderLanguage as MarketLanguage
 from vecenv.tasks.crypto_lob.text import LobLanguage
 from vecenv.tasks.signals.rating.text import SignalLanguage
-from vecenv.tasks.tiers.text.parse import OrderLanguage
+from vecenv.tasks.tiers.language import OrderLanguage
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.door import TextDoor
 from vecenv.text.tensor_interaction import TensorInteraction

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vecenv.market.state_indicators import LABELS, labels_of
-from vecenv.tasks.tiers.text.styles import LabelTable, label_places
+from vecenv.tasks.tiers.render import LabelTable, label_places
 from vecenv.text.money import amounts, money
 from vecenv.text.tables import NumberTable
 

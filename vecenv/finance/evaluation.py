@@ -12,8 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
-from vecenv.finance.metrics import EpisodeCurves, Summary, independent_groups, summarise
-from vecenv.finance.significance import deflated_sharpe, returns_by_day
+from vecenv.finance.metrics import (
+    EpisodeCurves,
+    Summary,
+    deflated_sharpe,
+    independent_groups,
+    returns_by_day,
+    summarise,
+)
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import BEST_RULE, AgentRecord
 from vecenv.learn.evaluation import Evaluation, interval_json, or_none

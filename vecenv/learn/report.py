@@ -138,6 +138,19 @@ def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str)
     return figure, list(axes.flat)
 
 
+def bands_figure(bands: Mapping[str, Sequence[np.ndarray[Any, Any]]], across: str, upwards: str, title: str) -> Figure:
+    """Plot a line in a band by agent: where, low, middle, high, (T,) each; ``across`` and ``upwards`` name the axes."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    for number, (name, (place, low, middle, high)) in enumerate(bands.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        axis.fill_between(place, low, high, facecolor=colour, alpha=0.15)
+        axis.plot(place, middle, color=colour, linewidth=2, label=name)
+    axis.set(xlabel=across, ylabel=upwards)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    figure.suptitle(title)
+    return figure
+
+
 @torch.no_grad()
 def seen_in_play(
     env: VecEnv, agent: Agent, seed: int, seen: Callable[[int], Sequence[Tensor]]

@@ -18,8 +18,8 @@ from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
 from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.signals.news import headlines, lexicon
-from vecenv.tasks.tiers.text.parse import parse_orders
-from vecenv.tasks.tiers.text.tier_text import system_prompt
+from vecenv.tasks.tiers.language import parse_orders
+from vecenv.tasks.tiers.text import system_prompt
 from vecenv.text.symbol_names import slots_by_name
 
 

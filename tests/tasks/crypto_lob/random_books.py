@@ -15,7 +15,7 @@ from vecenv.tasks.crypto_lob.tape import BookTape
 
 
 def book_table(rows: int = 50, levels: int = 3, gap_ms: int = 500, seed: int = 0, **columns: Any) -> pd.DataFrame:
-    """Return snapshots as `parquet_snapshots` reads them, every ``gap_ms``, with columns replaced."""
+    """Return snapshots as `snapshots_of_table` reads them, every ``gap_ms``, with columns replaced."""
     draw = np.random.default_rng(seed)
     ask = 1_000.0 + 0.5 * np.cumsum(draw.integers(-2, 3, rows))
     table: dict[str, Any] = {"ts_ms": 1_000_000 + gap_ms * np.arange(rows), "symbol": "A"}

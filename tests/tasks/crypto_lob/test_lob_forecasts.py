@@ -61,7 +61,9 @@ def test_moves_are_those_of_a_loop():
     draw, rows, told = np.random.default_rng(0), 700, 0
     price = 1000.0 + np.cumsum(draw.integers(-1, 2, (rows, 1)), 0)
     sizes, is_open = np.ones((rows, 1)), draw.random(rows) > 0.2
-    got = smoothed_moves(BookSeries(is_open, price, sizes, price + 1, sizes, sizes[:, 0], sizes[:, 0], 1.0))
+    got = smoothed_moves(
+        BookSeries(np.arange(rows), is_open, price, sizes, price + 1, sizes, sizes[:, 0], sizes[:, 0], 1.0)
+    )
     log = 1e4 * np.log(price[:, 0] + 0.5)
     for row, (place, horizon) in itertools.product(range(rows), enumerate(HORIZONS)):
         after = np.arange(row + 1, row + horizon + 1)

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.tasks.tiers.language import Order, format_orders, orders_tensor, parse_orders
 from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
 from vecenv.tasks.tiers.observation import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
-from vecenv.tasks.tiers.text.parse import Order, format_orders, orders_tensor, parse_orders
-from vecenv.tasks.tiers.text.render import TextRenderer
+from vecenv.tasks.tiers.render import TextRenderer
 from vecenv.text.symbol_names import slots_by_name
 
 NAMES = ("RELIANCE", "INFY", "M&M", "Bajaj-Auto", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "N_S/E:TCS", "E5", "INR=X")
@@ -242,7 +242,7 @@ B Rs71.25 +1.5% RSI65.0 MACD- TRD+ BOL- VOL1.0 VTY+ MOM+2.3%+ REG+ bearish_engul
 
 def test_both_styles_to_the_letter(monkeypatch):
     """In blocks of rows, of which each leaves out the slot without a price."""
-    monkeypatch.setattr("vecenv.tasks.tiers.text.render.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("vecenv.tasks.tiers.render.ROWS_AT_ONCE", 1)
     names = [["TCS", "X", "INFY"], ["A", "B", "C"]]
     assert "\n\n".join(TextRenderer(CONTEXT).render(ROWS, names)) == FULL
     compact = TextRenderer(CONTEXT, style="compact").render(ROWS, names)

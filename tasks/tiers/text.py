@@ -1,4 +1,4 @@
-"""Text interface of the tiers: instructions, rendered observations, and answers parsed into orders."""
+"""Text interface of the tiers: instructions, rendered observations, answers parsed into orders, and tools."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from random import Random
 
 from torch import Tensor
 
+from vecenv.tasks.tiers.language import OrderLanguage, orders_tensor
 from vecenv.tasks.tiers.law import TierState
+from vecenv.tasks.tiers.render import TextRenderer
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.text.parse import OrderLanguage, orders_tensor
-from vecenv.tasks.tiers.text.render import TextRenderer
+from vecenv.tasks.tiers.tools import TierTools
 from vecenv.text.interface import TextInterface
 from vecenv.text.money import sign_of
 from vecenv.text.symbol_names import shown_names, slots_by_name, told_names
@@ -116,6 +117,9 @@ class TierText(TextInterface):
             slots = {name: slot for name, slot in slots_by_name(market).items() if market[slot] in symbols}
             known = self._known[rule, drawn] = slots, next(iter(slots.values())) if len(symbols) == 1 else None
         return known
+
+    def tools(self, names: Sequence[str]) -> TierTools:
+        return TierTools(self.scenario, self, names)
 
     @cached_property
     def _known(self) -> dict[tuple[int, str], tuple[dict[str, int], int | None]]:

@@ -1,1 +1,0 @@
-"""Text interface of the trading tiers."""
