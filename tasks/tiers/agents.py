@@ -19,7 +19,7 @@ from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.registry import make
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
-from vecenv.tasks.tiers.law import Kind, Limits, affordable, capacity
+from vecenv.tasks.tiers.law import Kind, affordable
 from vecenv.tasks.tiers.orders import Balance, Wanted, sized_order
 from vecenv.tasks.tiers.scenario import TierTrading
 
@@ -178,9 +178,9 @@ AGENTS: dict[str, Callable[[], Agent]] = {
 
 
 class DayQuotes(NamedTuple):
-    """Prices in ticks, float64, and flags of each row's day. Shape of each: (N, K), but of ``closed`` (N,).
+    """Prices in ticks, float64, and flags of each row's day. Shape of each: (N, K).
 
-    ``tradable`` symbols belong to the tier; ``open`` ones can be bought too; ``closed`` is the gate refusing purchases.
+    ``tradable`` symbols belong to the tier; ``open`` ones can be bought too.
     """
 
     close: Tensor
@@ -188,7 +188,6 @@ class DayQuotes(NamedTuple):
     sell: Tensor
     tradable: Tensor
     open: Tensor
-    closed: Tensor
 
 
 def tiers_of(env: VecEnv) -> TierTrading:
@@ -229,7 +228,7 @@ def quotes(env: VecEnv) -> DayQuotes:
     prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
     tradable = tape_of(env).tradable.flatten(0, 1)[row] & owned_symbols(env)
     closed = (rule_column(env, "gate") > 0) & (scenario.shared["breadth"][row, :1] > 0)
-    return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed, closed.squeeze(-1))
+    return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
 
 
 def shares_for(env: VecEnv, budget: Tensor) -> Tensor:
@@ -256,15 +255,7 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
     served = first.gather(-1, urgency.argsort(dim=-1, descending=True, stable=True))[:, :num_orders]
 
     value = state.portfolio_value
-    limits = Limits(
-        commission=rule_column(env, "commission").squeeze(-1),
-        slippage=rule_column(env, "slippage").squeeze(-1),
-        closed=today.closed,
-        capacity=capacity(value, state.peak_value),
-        max_trades=rule_column(env, "max_trades").squeeze(-1),
-        position_value=torch.floor(rule_column(env, "max_position").squeeze(-1) * value),
-        exposure_value=torch.floor(rule_column(env, "max_exposure").squeeze(-1) * value),
-    )
+    limits = env.engine.bound().mapped(lambda one, *rules: scenario.limits(one, scenario.row(one), *rules), state)
     balance = Balance(state.cash, value - state.cash, torch.zeros_like(value))
     action = no_orders(env)
     for place, symbol in enumerate(served.unbind(-1)):

@@ -6,11 +6,10 @@ A line of JSONL is one `RecordedEpisode`. It identifies its episode (seed, row a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
@@ -20,7 +19,7 @@ from vecenv.finance.recorded_markets import TapeRecording, calendar_date, step_d
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.figures import candle_charts, reward_section
 from vecenv.tasks.tiers.language import Order, format_orders
-from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, decode_orders
+from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, Tensors, TierState, decode_orders
 from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.money import exact_money, sign_of
@@ -121,14 +120,13 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
         """Return the orders of rows' actions, of any space. Shape of each: (B, M)."""
         scenario = env.scenario
         assert isinstance(scenario, TierTrading)
-        params = {name: value[ids] if name in scenario.varied else value for name, value in scenario.params.items()}
-        mapped = {name: 0 if name in scenario.varied else None for name in params}
 
-        def one(state: Any, action: Tensor, params: Mapping[str, Tensor]) -> OrderList:  # noqa: ANN401
-            orders = scenario.orders(state, action, params, scenario.shared)
+        def one(state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> OrderList:
+            orders = scenario.orders(state, action, params, shared)
             return decode_orders(orders, scenario.tape.num_symbols, scenario.owned(state, params))
 
-        return torch.vmap(one, in_dims=(0, 0, mapped))(rows.state, action, params)
+        orders: OrderList = env.engine.bound().of_rows(ids).mapped(one, rows.state, action)
+        return orders
 
     def step_columns(self, played: Played, decided: OrderList) -> Values:
         scenario, ids, state, info, orders = played.env.scenario, played.ids, played.state, played.info, decided

@@ -99,8 +99,8 @@ class BoundEngine:
         # Mapping a shared parameter, or not mapping a varied one, would broadcast to N x N.
         self._param_dims = {name: 0 if name in scenario.varied else None for name in params}
 
-    def _vmap(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
-        """Map ``function(*batched, params, shared)`` over the rows; the closure holds shared tensors unmapped."""
+    def mapped(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
+        """Return ``function(*batched, params, shared)`` of each row; shared tensors are the same for all."""
         dims = (*(0 for _ in batched), self._param_dims)
         return torch.vmap(lambda *arguments: function(*arguments, self.shared), in_dims=dims)(*batched, self.params)
 
@@ -108,9 +108,9 @@ class BoundEngine:
         """Map ``function(*batched, params, shared)`` over the worlds: rows, or groups of the rows of their agents."""
         agents = self.traits.num_agents
         if agents == 1:
-            return self._vmap(function, *batched)
+            return self.mapped(function, *batched)
         world = self._of_first_agents()
-        return _flattened(world._vmap(function, *(_by_worlds(values, agents) for values in batched)))
+        return _flattened(world.mapped(function, *(_by_worlds(values, agents) for values in batched)))
 
     def _of_first_agents(self) -> BoundEngine:
         varied, agents = self.scenario.varied, self.traits.num_agents
@@ -122,9 +122,9 @@ class BoundEngine:
         agents = self.traits.num_agents
         key = episode_key(seed if seed.ndim == 0 else seed[::agents], start_ids[::agents], episode[::agents])
         if agents == 1:
-            state = self._vmap(self.scenario.reset, key)
+            state = self.mapped(self.scenario.reset, key)
         else:
-            state = _flattened(self._of_first_agents()._vmap(self.scenario.reset, key))
+            state = _flattened(self._of_first_agents().mapped(self.scenario.reset, key))
         zero = torch.zeros_like(episode)
         return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
 
@@ -150,7 +150,7 @@ class BoundEngine:
 
     def observe(self, rows: Rows) -> dict[str, Tensor]:
         """Return the observation's blocks by name; those of a tuple have their numbers. Shape of each: (N, ...)."""
-        return named(self._vmap(self.scenario.observation, rows.state))
+        return named(self.mapped(self.scenario.observation, rows.state))
 
     def observation(self, rows: Rows) -> Observation:
         """Return the observations, flat where all blocks are vectors. Shape: (N, D), or of each block (N, ...)."""
@@ -204,10 +204,10 @@ class BoundEngine:
             return following, *judged(state, action, following, *others[-2:])
 
         if self.traits.num_agents == 1:
-            state, reward, ended = self._vmap(one, *given)
+            state, reward, ended = self.mapped(one, *given)
         else:
             state = self._vmap_worlds(following_of, *given)
-            reward, ended = self._vmap(judged, rows.state, action, state)
+            reward, ended = self.mapped(judged, rows.state, action, state)
             ended = _ended_together(ended, self.traits.num_agents)
         following = Rows(
             state=state,
@@ -219,7 +219,7 @@ class BoundEngine:
         return Outcome(following, reward)
 
     def risk_level(self, rows: Rows, following: Rows) -> Tensor:
-        return self._vmap(self.scenario.risk_level, rows.state, following.state)
+        return self.mapped(self.scenario.risk_level, rows.state, following.state)
 
     def _with_own_memory(self, rows: Rows, before: Rows | None = None) -> Rows:
         """Return rows whose donated fields have contiguous memory of their own: copies, or still that of ``before``."""
@@ -237,7 +237,7 @@ class BoundEngine:
         return with_leaves(rows, own)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
-        return self._vmap(self.scenario.info, rows.state)
+        return self.mapped(self.scenario.info, rows.state)
 
     def of_rows(self, ids: Tensor) -> BoundEngine:
         """Return the functions with the parameters of selected rows. Shape of ``ids``: (M,)."""
@@ -246,17 +246,17 @@ class BoundEngine:
         return BoundEngine(self.scenario, self.traits, params, self.shared)
 
     def grade(self, rows: Rows) -> Tensor:
-        return self._vmap(self.scenario.grade, rows.state)
+        return self.mapped(self.scenario.grade, rows.state)
 
     def grades(self, rows: Rows) -> dict[str, Tensor]:
         """Return the grades by the graders of the task, by name. Shape of each: (N,)."""
         if isinstance(self.scenario, Graded):
-            return self._vmap(self.scenario.grades, rows.state)
+            return self.mapped(self.scenario.grades, rows.state)
         return {"grade": self.grade(rows)}
 
     def grade_parts(self, rows: Rows) -> dict[str, Tensor]:
         """Return what the grade is made of, by name; nothing if it has no parts. Shape of each: (N,)."""
-        return self._vmap(self.scenario.grade_parts, rows.state) if isinstance(self.scenario, Graded) else {}
+        return self.mapped(self.scenario.grade_parts, rows.state) if isinstance(self.scenario, Graded) else {}
 
 
 def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401

@@ -121,7 +121,7 @@ def _check_specs(env: VecEnv) -> None:
     require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
     require(outcome.reward.is_floating_point(), f"the reward must be floating, not {outcome.reward.dtype}")
     for name, function in (("terminated", env.scenario.terminated), ("truncated", env.scenario.truncated)):
-        flag = bound._vmap(function, rows.state)
+        flag = bound.mapped(function, rows.state)
         require(flag.dtype == torch.bool and flag.shape == (ROWS,), f"{name} must be one bool, not {flag.dtype}")
     for name, grade in bound.grades(outcome.rows).items():
         inside = bool(((grade >= 0) & (grade <= 1)).all())
@@ -193,9 +193,9 @@ def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dic
     shown = {f"block {name} of the observation": block for name, block in bound.observe(after).items()}
     if isinstance(scenario, Referencing):
         shown["the reference"] = bound.reference(after)
-    shown["the reward"] = bound._vmap(scenario.reward, before.state, action, after.state)
+    shown["the reward"] = bound.mapped(scenario.reward, before.state, action, after.state)
     for name, function in (("terminated", scenario.terminated), ("truncated", scenario.truncated)):
-        shown[name] = bound._vmap(function, after.state)
+        shown[name] = bound.mapped(function, after.state)
     shown |= {f"grade {name!r}": grade for name, grade in bound.grades(after).items()}
     shown["the grade"] = bound.grade(after)
     return shown | {f"info {name!r}": value for name, value in bound.info(after).items()}

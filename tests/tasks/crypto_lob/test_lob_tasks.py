@@ -52,7 +52,7 @@ def equity_of(scenario: CryptoLob, starts: Tensor, choices: Tensor) -> Tensor:
     env = VecEnv(scenario, len(starts), compile=False)
     state = env.state.replace(row=starts.int(), start_row=starts.int())
     for choice in choices.unsqueeze(-1).unbind(1):
-        state = env.engine.bound()._vmap(scenario.step, state, choice)
+        state = env.engine.bound().mapped(scenario.step, state, choice)
     assert bool((state.position == 0).all())
     return state.equity
 

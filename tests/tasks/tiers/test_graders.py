@@ -252,7 +252,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     values = [env.state.portfolio_value.tolist()]
     for elapsed in range(DAYS + 1):
         state = env.state
-        record = env.engine.bound()._vmap(
+        record = env.engine.bound().mapped(
             lambda state, params, market: episode_statistics(scenario, state, params, market, scenario.references),
             state,
         )

@@ -113,7 +113,7 @@ def test_agents_obey_the_format_and_the_rules_and_are_graded_by_what_they_do():
 
 def test_buy_and_hold_follows_the_benchmark_and_each_tier_is_graded_by_its_own_function():
     env, rows = played()[0], of("buy_and_hold")
-    state, scenario, in_rows = env.state, env.scenario, env.engine.bound()._vmap
+    state, scenario, in_rows = env.state, env.scenario, env.engine.bound().mapped
     bought_on = scenario.references["bought_on"][state.rule, state.path * scenario.tape.num_days + state.start_day]
     value = in_rows(
         lambda state, days, params, market: benchmark(scenario, state, params, market, days)[0], state, bought_on

@@ -39,7 +39,7 @@ SUMS = ("max_drawdown", "return_sums", "exposure_sum")
 
 def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.ndarray) -> np.ndarray:
     """Return the orders that actions become; invalid ones name nothing."""
-    orders = bound._vmap(scenario.orders, rows.state, torch.from_numpy(action))
+    orders = bound.mapped(scenario.orders, rows.state, torch.from_numpy(action))
     return torch.where(orders[..., :1] == Kind.INVALID, torch.tensor([float(Kind.INVALID), 0.0, 0.0]), orders).numpy()
 
 
