@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from vecenv.core.env import VecEnv
 from vecenv.tasks.signals.agents import AGENTS, Unmoved
-from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.figures import figures
-from vecenv.tasks.signals.scenario import SignalTrading
+from vecenv.tasks.signals.scenario import SignalsConfig, SignalTrading
 from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING, best
 
 

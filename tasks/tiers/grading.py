@@ -12,7 +12,7 @@ from vecenv.market.hindsight import hindsight_tables, sleeves
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeStatistics, grade_function
 from vecenv.tasks.tiers.law import Tensors, TierState, affordable
-from vecenv.tasks.tiers.market import purchases_a_day
+from vecenv.tasks.tiers.observation import purchases_a_day
 from vecenv.tasks.tiers.reward import MISTAKES, RULE_BREAKS, picked
 
 if TYPE_CHECKING:

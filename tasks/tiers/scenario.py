@@ -31,8 +31,15 @@ from vecenv.tasks.tiers.law import (
     decode_orders,
     execute_orders,
 )
-from vecenv.tasks.tiers.market import market_tensors, rule_table
-from vecenv.tasks.tiers.observation import OWN_FEATURES, account_numbers, column_scale, effective_choices, split_symbols
+from vecenv.tasks.tiers.observation import (
+    OWN_FEATURES,
+    account_numbers,
+    column_scale,
+    effective_choices,
+    market_tensors,
+    rule_table,
+    split_symbols,
+)
 from vecenv.tasks.tiers.orders import (
     Market,
     WeightLimits,

@@ -9,7 +9,7 @@ from typing import Any
 from vecenv.finance.trading import Trading
 from vecenv.registry import Task
 from vecenv.tasks.signals.rating.agents import AGENTS
-from vecenv.tasks.signals.rating.config import NewsSignalsConfig
+from vecenv.tasks.signals.rating.law import NewsSignalsConfig
 from vecenv.tasks.signals.rating.records import RatingRecording
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text import RatingText

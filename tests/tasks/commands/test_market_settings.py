@@ -20,7 +20,7 @@ from vecenv.tasks.experiment.fresh_paths import FreshPaths
 from vecenv.tasks.experiment.markets import NoMarket, market_for
 from vecenv.tasks.experiment.settings import AllSymbols, Subsets
 from vecenv.tasks.experiment.splits import HEADROOM, SEED_STRIDE, TapeSplits
-from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.scenario import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.sampling import generator
 

@@ -15,10 +15,9 @@ import vecenv
 from vecenv.core import checks
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.agents import Constant
-from vecenv.tasks.crypto_lob.clock import clocked
+from vecenv.tasks.crypto_lob.clock import clocked, episode_starts, part_rows
 from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.forecasts.command import rows_of
-from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.snapshot_files import contest_snapshots, read_snapshots, snapshots_of_table
 from vecenv.tasks.crypto_lob.snapshots import Snapshots

@@ -9,7 +9,7 @@ from tests.tasks.tiers.oracle import PRESETS, Market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.market import RSI
+from vecenv.tasks.tiers.observation import RSI
 
 TICK = 0.001
 HIGHEST = 8_000_000

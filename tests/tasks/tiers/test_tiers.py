@@ -23,8 +23,7 @@ from vecenv.registry import make
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import trained_config
 from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, CurriculumConfig, TierConfig, tier_config
-from vecenv.tasks.tiers.market import RSI, market_breadth
-from vecenv.tasks.tiers.observation import OWN_FEATURES, SHARED_FEATURES, Account
+from vecenv.tasks.tiers.observation import OWN_FEATURES, RSI, SHARED_FEATURES, Account, market_breadth
 from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tasks import CURRICULUM, SINGLE_STOCK
