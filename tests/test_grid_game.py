@@ -6,16 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torchrl.data import Unbounded
+from torch.nn.functional import conv2d
+from torchrl.data import Categorical, Unbounded
 from torchrl.envs.utils import check_env_specs
 
 import vecenv
 from tests.grid_game import FORAGE, SIDE, Forage
 from tests.small_env import same_bits
 from vecenv.core.capabilities import BoundedObservations
-from vecenv.core.scenario import ObservationForm
+from vecenv.core.scenario import ObservationForm, flat_view
 from vecenv.learn import a2c, dqn, grpo, ppo, train
 from vecenv.learn.evaluation import PolicyAgent, Random, evaluate
+from vecenv.learn.heads import make_head
 from vecenv.learn.planes import PlanesNetwork
 from vecenv.registry import make_spoken
 from vecenv.testing import check_task
@@ -65,6 +67,28 @@ def test_planes_without_a_bound_are_not_divided_by_it():
     assert isinstance(ObservationForm.of("it", flat, {}).specs((3,), torch.device("cpu"))["observation"], Unbounded)
     with pytest.raises(ValueError, match="'planes', of integers, must be finite, got 0 to inf"):
         ObservationForm.of("it", {"planes": planes.long()}, {"planes": (0.0, inf)})
+
+
+def test_planes_of_one_size_are_one_picture_and_large_ones_are_halved():
+    """The definition: convolutions by their sides, of stride two above ten, then their outputs behind other blocks."""
+    sizes = {"near": (1, 4, 4), "many": (3,), "far": (2, 4, 4), "wide": (1, 24, 11)}
+    blocks = {name: torch.rand(2, *size) for name, size in sizes.items()}
+    form = ObservationForm.of("it", blocks, {"wide": (0.0, 5.0)})
+    network = PlanesNetwork(form, make_head(Categorical(4, (1,)), 0.5), (8,), False, lambda _: None)
+    actor, critic = network.initial_parameters(torch.Generator().manual_seed(0), torch.device("cpu"))
+    shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (16, 1, 3, 3), (32, 16, 3, 3), (8, 3 + 32 * 16 + 32 * 6 * 3)]
+    assert [tuple(tensor.shape) for tensor in actor[:10:2]] == shapes and len(network.head_parameters(actor)) == 0
+    one, two, moments = blocks["many"], blocks["wide"] / 5, (torch.zeros(network.moments_size), torch.ones(()))
+    pictures = [(torch.cat([blocks["near"], blocks["far"]], 1), 1), (two, 2)]
+    features, weights = [one], iter(critic)
+    for values, stride in pictures:
+        for _ in range(2):
+            values = torch.tanh(conv2d(values, next(weights), next(weights), stride=stride, padding=1))
+        features.append(values.flatten(1))
+    weight, bias, last, centre = weights
+    expected = torch.tanh(torch.cat(features, 1) @ weight.T + bias) @ last.T + centre
+    inputs = network.normalised(flat_view(blocks), moments[0], moments[1].expand(network.moments_size))
+    torch.testing.assert_close(network.value(critic, inputs), expected[:, 0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.assembly

@@ -90,6 +90,9 @@ def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> Non
     learners = [DQN(VecEnv(kind(), 8, 0, "cpu", False), settings) for kind in (Board, Floats)]
     for learner in learners:
         [learner.update() for _ in range(4)]
+    # What follows is seen before a restart, in every block.
+    steps = learners[0]._transitions()
+    assert torch.equal(steps["next_observation", "steps"], steps["observation", "steps"] + 1)
     own, floats = (learner.replay.storage.get(slice(0, 100)) for learner in learners)
     for time in ("observation", "next_observation"):
         assert own[time, "board"].dtype == torch.uint8 and own[time, "steps"].dtype == torch.int16
@@ -105,7 +108,7 @@ def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> Non
 def test_integers_that_floats_cannot_hold_are_refused_unless_their_bounds_fit() -> None:
     class Counted(Chain):
         def observation(self, state, params, shared):
-            return {"steps": state.steps, "half": state.steps.to(torch.int16)}
+            return {"steps": state.steps.to(torch.int32), "half": state.steps.to(torch.int16)}
 
     for bounds in (None, (0, 2**24 + 1), (-(2**25), 0)):
         given = {} if bounds is None else {"bounds": {"steps": bounds}}

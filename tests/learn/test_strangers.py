@@ -97,6 +97,23 @@ def halves(case, actions: str, num_envs: int) -> list[Any]:
     return learners
 
 
+class Twins(Reduction):
+    """One of two ranks that found the same."""
+
+    ranks = 2
+
+    def total(self, tensors):
+        return [2 * tensor for tensor in tensors]
+
+
+def test_the_spread_of_all_ranks_is_that_of_their_values_together():
+    values = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    for dim in (None, (0,)):
+        found = Twins().spread(values, dim)
+        for own, expected in zip(found, Reduction().spread(values.repeat(2, 1), dim), strict=True):
+            torch.testing.assert_close(own.flatten(), expected.flatten(), rtol=1e-6, atol=1e-6)
+
+
 TOGETHER = {"ppo": {"epochs": 2}, "cppo": {}, "a2c": {}, "exact": {}, "reinforce": {}}
 APART = {"dqn": {}, "sac": {}, "td3": {}, "ddpg": {}, "grpo": {}}
 

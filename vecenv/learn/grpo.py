@@ -300,10 +300,6 @@ class GRPO(Learner[GRPOConfig]):
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
         self.reference = [parameter.clone() for parameter in self.actor]
 
-    @property
-    def num_groups(self) -> int:
-        return self.env.num_envs // self.group_size
-
     def start_from(
         self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
     ) -> None:
@@ -325,7 +321,8 @@ class GRPO(Learner[GRPOConfig]):
             own.copy_(saved)
 
     def collect(self) -> None:
-        self.env.reset_groups(self.num_groups, self.group_size, rollout_seed(self.first_seed, self.rollouts))
+        seed = rollout_seed(self.first_seed, self.rollouts)
+        self.env.reset_groups(self.env.num_envs // self.group_size, self.group_size, seed)
         super().collect()
         self.rollouts += 1
 
