@@ -21,10 +21,11 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
 from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.finance.trading import play_account
+from vecenv.learn import Trained
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.ensemble import MeanPolicy, best_of
 from vecenv.learn.evaluation import Agent, PolicyAgent
-from vecenv.learn.learner import Learner, Trained
+from vecenv.learn.learner import Learner
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
