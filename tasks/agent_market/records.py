@@ -18,7 +18,7 @@ from vecenv.tasks.agent_market.orders import Order
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.agent_market.seat import SeatState
 from vecenv.tasks.agent_market.text import MarketText
-from vecenv.text.recorder import Played
+from vecenv.text.recorder import RecordedRows
 from vecenv.text.recording import Columns, Figures, Recording, Values
 from vecenv.text.records import EpisodeRecord, StepRecord
 
@@ -100,8 +100,8 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
 
         return torch.vmap(one)(rows.state, action)
 
-    def step_columns(self, played: Played, decided: tuple[Tensor, Tensor]) -> Values:
-        env, state, info = played.env, played.state, played.info
+    def step_columns(self, recorded: RecordedRows, decided: tuple[Tensor, Tensor]) -> Values:
+        env, state, info = recorded.env, recorded.state, recorded.info
         text = env.scenario.text
         assert isinstance(text, MarketText)
         asked, carried_out = (orders.tolist() for orders in decided)
@@ -121,15 +121,17 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
             **{name: info[name] for name in ("cash", "equity", "mid")},
             "quotes": state.own[:, 1:3].transpose(1, 2).tolist(),
             "ladder": state.ladder.transpose(1, 2).tolist(),
-            "outcomes": [{name: info[name][row] for name in env.scenario.outcomes} for row in range(len(played.ids))],
+            "outcomes": [{name: info[name][row] for name in env.scenario.outcomes} for row in range(len(recorded.ids))],
         }
 
-    def episode_columns(self, played: Played, start: SeatState, steps: Sequence[Sequence[MarketStep]]) -> Values:
-        tick = played.env.scenario.config.price_tick  # type: ignore[attr-defined]
+    def episode_columns(
+        self, recorded: RecordedRows, start: SeatState, steps: Sequence[Sequence[MarketStep]]
+    ) -> Values:
+        tick = recorded.env.scenario.config.price_tick  # type: ignore[attr-defined]
         return {
             "start": [doubled_mid * tick / 2 for doubled_mid in start.doubled_mid.tolist()],
             "parent": start.parent.tolist(),
-            "total_return": played.info["total_return"],
+            "total_return": recorded.info["total_return"],
         }
 
     def title(self, record: MarketEpisode) -> str:

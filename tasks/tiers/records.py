@@ -23,7 +23,7 @@ from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, Tensors, Tie
 from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.money import exact_money, sign_of
-from vecenv.text.recorder import Played
+from vecenv.text.recorder import RecordedRows
 from vecenv.text.recording import Columns, Figures, Values, recorded_config
 from vecenv.text.records import EpisodeRecord, StepRecord
 
@@ -128,8 +128,8 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
         orders: OrderList = env.engine.bound().of_rows(ids).mapped(one, rows.state, action)
         return orders
 
-    def step_columns(self, played: Played, decided: OrderList) -> Values:
-        scenario, ids, state, info, orders = played.env.scenario, played.ids, played.state, played.info, decided
+    def step_columns(self, recorded: RecordedRows, decided: OrderList) -> Values:
+        scenario, ids, state, info, orders = recorded.env.scenario, recorded.ids, recorded.state, recorded.info, decided
         assert isinstance(scenario, TierTrading)
         weights = scenario.params["weights"]
         weights = weights[ids] if "weights" in scenario.varied else weights.expand(len(ids), -1)
@@ -151,7 +151,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
                 for row in rows
             ],
             "valid": valid,
-            "date": step_dates(played),
+            "date": step_dates(recorded),
             "orders": [
                 [
                     {
@@ -177,12 +177,12 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
             "mistakes": [{name: int(told[name]) for name in MISTAKES} for told in components],
         }
 
-    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[RecordedDay]]) -> Values:  # noqa: ANN401
-        scenario = played.env.scenario
+    def episode_columns(self, recorded: RecordedRows, start: Any, steps: Sequence[Sequence[RecordedDay]]) -> Values:  # noqa: ANN401
+        scenario = recorded.env.scenario
         assert isinstance(scenario, TierTrading)
-        first, last = start.start_value.tolist(), played.state.portfolio_value.tolist()
+        first, last = start.start_value.tolist(), recorded.state.portfolio_value.tolist()
         return {
-            **super().episode_columns(played, start, steps),
+            **super().episode_columns(recorded, start, steps),
             "curriculum": [scenario.metadata().get("curriculum", {})] * len(steps),
             "symbols": [list(names) for names in scenario.text.symbols(start)],
             "start_value": [value * scenario.tape.tick_size for value in first],

@@ -14,7 +14,7 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.system.page_figures import page_figure
 from vecenv.system.settings import check_fields
-from vecenv.text.recorder import Episode, Played, Step
+from vecenv.text.recorder import Episode, RecordedRows, Step
 from vecenv.text.recording import Recording, Values
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class TapeRecording(Recording[Step, Episode]):
             "paths": None if tape.path_span is None else list(tape.path_span),
         }
 
-    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[Step]]) -> Values:  # noqa: ANN401
-        dates = played.env.scenario.tape.dates  # type: ignore[attr-defined]
-        days = zip(start.day.tolist(), played.state.day.tolist(), strict=True)
+    def episode_columns(self, recorded: RecordedRows, start: Any, steps: Sequence[Sequence[Step]]) -> Values:  # noqa: ANN401
+        dates = recorded.env.scenario.tape.dates  # type: ignore[attr-defined]
+        days = zip(start.day.tolist(), recorded.state.day.tolist(), strict=True)
         return {
             "path": start.path.tolist(),
             "dates": [[str(dates[first]), str(dates[last])] for first, last in days],
@@ -70,9 +70,9 @@ class TapeRecording(Recording[Step, Episode]):
         return {"market": record.market["fingerprint"], "dates": record.dates}
 
 
-def step_dates(played: Played) -> list[str]:
+def step_dates(recorded: RecordedRows) -> list[str]:
     """Return the days at whose closes the last steps of rows were, as text."""
-    dates = played.env.scenario.tape.dates[(played.state.day - 1).cpu().numpy()]  # type: ignore[attr-defined]
+    dates = recorded.env.scenario.tape.dates[(recorded.state.day - 1).cpu().numpy()]  # type: ignore[attr-defined]
     return [str(date) for date in dates]
 
 

@@ -21,7 +21,7 @@ Step = TypeVar("Step", bound=StepRecord)
 Episode = TypeVar("Episode", bound=EpisodeRecord)
 
 
-class Played(NamedTuple):
+class RecordedRows(NamedTuple):
     """Recorded rows of an environment at a moment: their numbers, (B,), states, batch (B,), and info by name."""
 
     env: VecEnv
@@ -87,7 +87,7 @@ class Recorder(Generic[Step, Episode]):
         bound = env.engine.bound().of_rows(self._ids)
         grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
         parts = {name: part.tolist() for name, part in bound.grade_parts(rows).items()}
-        played = self._played(self._ids)
+        recorded = self._recorded_rows(self._ids)
         versions = {"vecenv": vecenv.__version__, "task": metadata["task_version"]}
         versions["answers"] = getattr(env.scenario.text, "answers_version", ANSWERS_VERSION)
         versions |= {"graders": metadata["graders"]} if "graders" in metadata else {}
@@ -96,7 +96,7 @@ class Recorder(Generic[Step, Episode]):
             "episode": self._start.episode.tolist(),
             "finished": rows.done.tolist(),
             recording.episode.steps_field: self.steps,
-            **recording.episode_columns(played, self._start.state, self.steps),
+            **recording.episode_columns(recorded, self._start.state, self.steps),
         }
         return [
             recording.episode(
@@ -156,7 +156,7 @@ class Recorder(Generic[Step, Episode]):
         They are given observations, texts of the agents (None if they act otherwise), the result of
         `Recording.decided`, and the rewards of the step. Shape: (B,).
         """
-        columns = dict(self.recording.step_columns(self._played(ids), decided))
+        columns = dict(self.recording.step_columns(self._recorded_rows(ids), decided))
         written = columns.pop("answer")
         columns["reward"] = reward.tolist()
         columns["messages"] = [
@@ -166,7 +166,7 @@ class Recorder(Generic[Step, Episode]):
         kind: Any = self.recording.episode.step_type
         return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
-    def _played(self, ids: Tensor) -> Played:
+    def _recorded_rows(self, ids: Tensor) -> RecordedRows:
         rows, _ = self.env.rows_of(ids)
         info = self.env.engine.bound().of_rows(ids).info(rows)
-        return Played(self.env, ids, rows.state, {name: value.tolist() for name, value in info.items()})
+        return RecordedRows(self.env, ids, rows.state, {name: value.tolist() for name, value in info.items()})

@@ -19,7 +19,7 @@ from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
-from vecenv.text.recorder import Episode, Played, Player, Recorder, Step
+from vecenv.text.recorder import Episode, Player, RecordedRows, Recorder, Step
 from vecenv.text.records import first_difference
 
 Values = Mapping[str, Sequence[Any]]
@@ -62,7 +62,7 @@ class Recording(ABC, Generic[Step, Episode]):
         """Return what is to be known of the actions of rows before they are taken. Batch: (B,)."""
 
     @abstractmethod
-    def step_columns(self, played: Played, decided: Any) -> Values:  # noqa: ANN401
+    def step_columns(self, recorded: RecordedRows, decided: Any) -> Values:  # noqa: ANN401
         """Return the fields of a step that rows have completed; not messages and reward.
 
         One more, ``answer``, is the action as text, for agents that do not speak. ``decided`` is the result of
@@ -70,7 +70,7 @@ class Recording(ABC, Generic[Step, Episode]):
         """
 
     @abstractmethod
-    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[Step]]) -> Values:  # noqa: ANN401
+    def episode_columns(self, recorded: RecordedRows, start: Any, steps: Sequence[Sequence[Step]]) -> Values:  # noqa: ANN401
         """Return the fields of records beside those of `EpisodeRecord` and the steps.
 
         ``start`` are the states at the start, batch (B,), and ``steps`` those of each row.

@@ -18,7 +18,7 @@ from vecenv.system.page_figures import page_figure
 from vecenv.tasks.signals.rating.law import signals_of
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text import SignalLanguage
-from vecenv.text.recorder import Played
+from vecenv.text.recorder import RecordedRows
 from vecenv.text.recording import Columns, Figures, Values
 from vecenv.text.records import EpisodeRecord, StepRecord
 
@@ -97,8 +97,8 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
         """Return the signals of actions, shape (B, K), and whether each is valid, shape (B,)."""
         return torch.vmap(signals_of)(action)
 
-    def step_columns(self, played: Played, decided: tuple[Tensor, Tensor]) -> Values:
-        scenario, state = played.env.scenario, played.state
+    def step_columns(self, recorded: RecordedRows, decided: tuple[Tensor, Tensor]) -> Values:
+        scenario, state = recorded.env.scenario, recorded.state
         assert isinstance(scenario, NewsSignals)
         tape, language = scenario.tape, SignalLanguage(scenario.tape.symbols)
         move = scenario.shared["move"][state.path * tape.num_days + state.day - 1]
@@ -107,16 +107,16 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
         return {
             "answer": [language.written(row) if known else INVALID for row, known in zip(signals, valid, strict=True)],
             "valid": valid,
-            "date": step_dates(played),
+            "date": step_dates(recorded),
             "signals": [dict(zip(tape.symbols, row, strict=True)) for row in signals],
             "moves": [dict(zip(tape.symbols, row, strict=True)) for row in move.tolist()],
             **{name: (getattr(state, name) * tape.tick_size).tolist() for name in money},
         }
 
-    def episode_columns(self, played: Played, start: Any, steps: Sequence[Sequence[RatedDay]]) -> Values:  # noqa: ANN401
-        names, info = played.env.scenario.outcomes, played.info
+    def episode_columns(self, recorded: RecordedRows, start: Any, steps: Sequence[Sequence[RatedDay]]) -> Values:  # noqa: ANN401
+        names, info = recorded.env.scenario.outcomes, recorded.info
         return {
-            **super().episode_columns(played, start, steps),
+            **super().episode_columns(recorded, start, steps),
             "start_value": info["start_value"],
             "total_return": info["total_return"],
             "outcomes": [{name: float(info[name][row]) for name in names} for row in range(len(steps))],
