@@ -28,6 +28,7 @@ import pytest
 
 from vecenv import registry
 from vecenv.market import parquet_files, synthetic
+from vecenv.sandbox.jail import lacking
 from vecenv.tasks.commands import cli, evaluate
 from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
 from vecenv.tasks.signals.news.headlines import HEADLINES
@@ -90,6 +91,11 @@ def commands_run(text: str, marks: list[str]) -> list[str]:
             assert arrow and old in text, f"{mark}: what is replaced must stand in the block"
             text = text.replace(old, new)
     return [command for command in commands_of(text) if command not in left_out]
+
+
+def skip_without_jail() -> None:
+    if missing := lacking():
+        pytest.skip(f"no jail here: {dict(missing)}")
 
 
 def commands_of(text: str) -> list[str]:
@@ -169,6 +175,8 @@ def test_commands_of_a_page(page, tmp_path):
     for start, module in NEEDS.items():
         if start in commands:
             pytest.importorskip(module)
+    if "vecenv sandbox" in commands:
+        skip_without_jail()
     for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
         write_bars(tmp_path / name, *FILES[name])
     for name, write in OTHERS.items():
@@ -239,6 +247,8 @@ def test_python_block(block, tmp_path, monkeypatch):
         block = block.replace(old, new)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})
+    if "vecenv.sandbox" in block:
+        skip_without_jail()
     if TRAINER in block:
         pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")
         from tests.language.tiny import talking_model

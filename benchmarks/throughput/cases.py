@@ -25,6 +25,7 @@ CASES: Mapping[str, str] = {
     "grpo_rollouts": "language",
     "neural_sampling": "worldmodel",
     "news_scoring": "language",
+    "sandbox": "sandbox",
     "scores": "trading",
     "served_sessions": "served_sessions",
     "texts": "language",

@@ -45,6 +45,7 @@ COMMANDS = (
     EntryPoint("sft", "vecenv.tasks.commands.sft:main", GROUP),
     EntryPoint("serve", "vecenv.tasks.commands.serve:main", GROUP),
     EntryPoint("data", "vecenv.tasks.commands.data:main", GROUP),
+    EntryPoint("sandbox", "vecenv.tasks.commands.sandbox:main", GROUP),
 )
 """Commands of this package."""
 

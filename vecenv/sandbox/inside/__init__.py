@@ -1,0 +1,1 @@
+"""What runs inside the jail: the standard library alone, since nothing else is seen there."""

@@ -1,0 +1,219 @@
+"""A worker in the jail: a supervisor that takes jobs in turn, and a warm interpreter that they are forked from.
+
+The warm interpreter (`_warm`) never sees a job's text, input or output, so that its memory, of which every job has a
+copy, tells nothing of other jobs. The supervisor sees them, and no job has a copy of it.
+"""
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from functools import partial
+from typing import Any
+
+from vecenv.sandbox.inside import confine
+from vecenv.sandbox.inside import job as inside_job
+from vecenv.sandbox.inside.frames import packed, taken, unpacked
+
+STARTED, ENDED = struct.Struct("i"), struct.Struct("id")
+ADD_SEALS, EVERY_SEAL = 1033, 15
+LEAST_WAIT = 0.001
+"""Seconds."""
+PROCESSORS = os.cpu_count() or 1
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Serve jobs from standard input until it ends; argument: the plan, in JSON."""
+    plan = json.loads(sys.argv[1])
+    for name in plan["warm"]:
+        importlib.import_module(name)
+    with open("/proc/self/statm") as file:
+        plan["base"] = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    processes = os.open("/proc", os.O_RDONLY)
+    if "namespaces" in plan["layers"]:
+        # This process still looks into it; no job can.
+        confine.hide("/proc")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    warm = os.fork()
+    if not warm:
+        ours.close()
+        _warm(theirs, plan)
+    theirs.close()
+    os.write(1, packed({"ready": True}, []))
+    own = {os.getpid(), warm, 1}
+    while True:
+        try:
+            header, parts = unpacked(partial(taken, 0))
+        except EOFError:
+            return
+        supervisor = _Supervisor(plan, ours, processes, own, header)
+        told, outputs = supervisor.run(packed(header, parts[:-1]), parts[-1])
+        reply = memoryview(packed(told, outputs))
+        while reply:
+            reply = reply[os.write(1, reply) :]
+
+
+def _warm(channel: socket.socket, plan: dict[str, Any]) -> None:
+    """Fork a job for each message with its files, and tell its number and its end."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(null, descriptor)
+    own = os.pidfd_open(os.getpid())
+    gc.collect()
+    gc.freeze()
+    while True:
+        said, descriptors, _, _ = socket.recv_fds(channel, 64, 5)
+        if not said:
+            os._exit(0)
+        if "namespaces" in plan["layers"]:
+            confine.new_pid_namespace(own)
+        else:
+            plan["box"] = said.decode()
+        child = os.fork()
+        if not child:
+            inside_job.run(plan, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.send(STARTED.pack(child))
+        _, status, usage = os.wait4(child, 0)
+        channel.send(ENDED.pack(status, usage.ru_utime + usage.ru_stime))
+
+
+def _in_memory(content: bytes, seal: bool = False) -> int:
+    """Return a descriptor of a file with some content, at its beginning."""
+    descriptor = os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    if seal:
+        fcntl.fcntl(descriptor, ADD_SEALS, EVERY_SEAL)
+    return descriptor
+
+
+class _Supervisor:
+    """One job, from its fork to its end."""
+
+    def __init__(
+        self, plan: dict[str, Any], warm: socket.socket, processes: int, own: set[int], header: dict[str, Any]
+    ) -> None:
+        self.plan, self.warm, self.processes, self.own, self.limits = plan, warm, processes, own, header["limits"]
+        self.pid = 0
+        self.outputs: dict[int, bytearray] = {}
+        self.verdict = ""
+
+    def run(self, job: bytes, stdin: bytes) -> tuple[dict[str, Any], list[bytes]]:
+        """Run the job of a frame; return what is told of it, and what it wrote to standard output and error."""
+        out, out_end = os.pipe2(os.O_CLOEXEC)
+        error, error_end = os.pipe2(os.O_CLOEXEC)
+        status, status_end = os.pipe2(os.O_CLOEXEC)
+        given = [_in_memory(job), _in_memory(stdin, seal=True), out_end, error_end, status_end]
+        self.outputs = {out: bytearray(), error: bytearray()}
+        box = "" if "namespaces" in self.plan["layers"] else self._plain_box()
+        try:
+            socket.send_fds(self.warm, [box.encode() or b"."], given)
+            for descriptor in given:
+                os.close(descriptor)
+            self.pid = STARTED.unpack(self._heard(STARTED))[0]
+            started = time.monotonic()
+            code, used = self._watched(started)
+            wall = time.monotonic() - started
+            told = os.read(status, 1024)
+            for descriptor in self.outputs:
+                while self._read(descriptor):
+                    pass
+        finally:
+            for descriptor in (out, error, status):
+                os.close(descriptor)
+            if box:
+                shutil.rmtree(box, ignore_errors=True)
+        if not told.startswith(inside_job.READY):
+            return {"failure": told[1:].decode(errors="replace") or "the job was not started"}, [b"", b""]
+        cpu = max(0.0, used - float(told[1:]))
+        code = os.waitstatus_to_exitcode(code)
+        if not self.verdict and code < 0 and cpu >= self.limits["cpu"]:
+            self.verdict = "cpu"
+        if self.verdict:
+            # Also where it ended by itself just before.
+            code = -signal.SIGKILL
+        kept = [bytes(each[: self.limits["output"]]) for each in self.outputs.values()]
+        return {"verdict": self.verdict, "exit_code": code, "cpu": cpu, "wall": wall}, kept
+
+    def _heard(self, what: struct.Struct) -> bytes:
+        said = self.warm.recv(what.size)
+        if len(said) != what.size:
+            raise EOFError("the warm interpreter died")
+        return said
+
+    def _plain_box(self) -> str:
+        box = tempfile.mkdtemp(prefix="vecenv-box-")
+        if self.plan["user"] is not None:
+            os.chown(box, self.plan["user"], self.plan["user"])
+        return box
+
+    def _watched(self, started: float) -> tuple[int, float]:
+        """Keep the job within its limits until it has ended; return its wait status and CPU seconds."""
+        poll = select.poll()
+        for descriptor in (*self.outputs, self.warm.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        # If the outside is gone, so is the job.
+        poll.register(0, 0)
+        while True:
+            left = self.limits["wall"] - (time.monotonic() - started)
+            budget = self.limits["cpu"] - self._used()
+            if not self.verdict and (left <= 0 or budget <= 0):
+                self.verdict = "cpu" if budget <= 0 else "wall"
+            if self.verdict:
+                self._kill()
+            share = budget / min(PROCESSORS, self.limits["processes"])
+            wait = 1.0 if self.verdict else min(left, max(share, LEAST_WAIT))
+            for descriptor, _ in poll.poll(max(1, int(1000 * wait + 1))):
+                if descriptor == self.warm.fileno():
+                    return ENDED.unpack(self._heard(ENDED))
+                if descriptor == 0:
+                    self._kill()
+                    sys.exit(0)
+                if not self._read(descriptor):
+                    poll.unregister(descriptor)
+                if sum(map(len, self.outputs.values())) > self.limits["output"]:
+                    self.verdict = self.verdict or "output"
+
+    def _read(self, descriptor: int) -> bytes:
+        """Take in some output; what is over the limit is dropped."""
+        part = os.read(descriptor, 1 << 16)
+        if sum(map(len, self.outputs.values())) <= self.limits["output"]:
+            self.outputs[descriptor] += part
+        return part
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _used(self) -> float:
+        """CPU seconds of the job so far: of its threads, and of the processes that it may have begun."""
+        if self.limits["processes"] == 1:
+            try:
+                return time.clock_gettime((~self.pid << 3) | 2)
+            except OSError:
+                return 0.0
+        if "namespaces" not in self.plan["layers"]:
+            return 0.0
+        used = 0
+        for name in os.listdir(self.processes):
+            if name.isdigit() and int(name) not in self.own:
+                with contextlib.suppress(OSError):
+                    file = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=self.processes)
+                    used += sum(map(int, os.read(file, 1024).rpartition(b")")[2].split()[11:15]))
+                    os.close(file)
+        return used / TICKS

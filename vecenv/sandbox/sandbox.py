@@ -1,0 +1,134 @@
+"""`Sandbox`: a queue of jobs, engines that run them, and results in the order of the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Literal
+
+from vecenv.sandbox.jail import Jail, confirmed_layers
+from vecenv.sandbox.job import Job, Result, Status
+from vecenv.sandbox.languages import LANGUAGES, Language
+from vecenv.sandbox.monty import Monty
+
+LOG = logging.getLogger("vecenv.sandbox")
+
+
+class Sandbox:
+    """Runs programs that may be hostile, as many at a time as there are workers; any number may wait.
+
+    A result depends on its job alone, not on the number of workers or on the order. Each worker is a jail of its own,
+    made when it is first needed, and made anew after a failure.
+
+    Args:
+        workers: jobs that run at a time; by default the number of processors.
+        without: layers of the jail that the machine may lack, such as ``("landlock",)``; a warning names them.
+        packages: packages of this interpreter that Python programs may import, such as ``("numpy",)``.
+        engines: those to use, in this order of preference, as far as they are installed; results are equal.
+        languages: the table of languages; a further one is a line: ``{**LANGUAGES, "awk": Language(...)}``.
+
+    Attributes:
+        counts: results so far by status; those of `Status.SANDBOX_FAILURE` are to be masked by who samples.
+
+    Raises:
+        ValueError: the machine lacks a layer that `without` does not name, or there is no such package.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        without: Sequence[str] = (),
+        packages: Sequence[str] = (),
+        engines: Sequence[Literal["monty", "jail"]] = ("monty", "jail"),
+        languages: Mapping[str, Language] = LANGUAGES,
+    ) -> None:
+        self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        if self.workers < 1:
+            raise ValueError(f"a sandbox has at least one worker, not {self.workers}")
+        if "jail" not in engines or not set(engines) <= {"monty", "jail"}:
+            raise ValueError(f"engines are monty and jail, and jail is one of them; not {', '.join(engines)}")
+        self.layers = confirmed_layers(without)
+        self.packages, self.languages = tuple(packages), languages
+        if without:
+            warnings.warn(f"the jail is without {', '.join(sorted(without))}", stacklevel=2)
+        self.counts: Counter[Status] = Counter()
+        # Without namespaces it would see the files of the machine.
+        simple = "monty" in engines and "namespaces" in self.layers and Monty.installed()
+        self._monty = Monty(self.workers) if simple else None
+        self._jails: dict[int, Jail] = {}
+        # Jails end with the thread that made them, which is one of these.
+        self._threads = ThreadPoolExecutor(self.workers, "sandbox")
+        self._lock = threading.Lock()
+
+    def submit(self, job: Job) -> Future[Result]:
+        """Queue a job; the future never fails, and can be cancelled until the job begins."""
+        return self._threads.submit(self._result, job)
+
+    def run(self, jobs: Iterable[Job]) -> list[Result]:
+        """Run jobs; return their results in the order of the jobs."""
+        futures = [self.submit(job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    async def answer(self, job: Job) -> Result:
+        """Run a job without blocking the loop, as in `vecenv.AsyncInteraction`; cancelled, it leaves the queue."""
+        return await asyncio.wrap_future(self.submit(job))
+
+    def close(self) -> None:
+        """End all workers; jobs that wait are cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            jails, self._jails = self._jails, {}
+        for jail in jails.values():
+            jail.process.kill()
+        self._threads.shutdown()
+        for jail in jails.values():
+            jail.close()
+        if self._monty:
+            self._monty.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _result(self, job: Job) -> Result:
+        result = self._refusal(job) or (self._monty and self._monty.run(job)) or self._jailed(job)
+        with self._lock:
+            self.counts[result.status] += 1
+        return result
+
+    def _refusal(self, job: Job) -> Result | None:
+        language = self.languages.get(job.language)
+        if language is None:
+            why = f"there is no language {job.language[:40]!r}; there are {', '.join(self.languages)}"
+        elif language.command and language.executable() is None:
+            why = f"this machine has no {language.command[0]}, which runs {job.language}"
+        else:
+            why = job.fault()
+        return Result(Status.REFUSED, message=why) if why else None
+
+    def _jailed(self, job: Job) -> Result:
+        place = threading.get_ident()
+        try:
+            if place not in self._jails:
+                self._jails[place] = Jail(self.layers, self.packages, self.languages)
+            return self._jails[place].run(job)
+        except Exception as error:
+            LOG.error("a worker of the sandbox failed", exc_info=error)
+            if broken := self._jails.pop(place, None):
+                broken.close()
+            return Result(Status.SANDBOX_FAILURE, message=f"{type(error).__name__}: {error}")
