@@ -12,15 +12,16 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.adapters.guard import Limits
-from vecenv.registry import Split, make_interaction, task_named
+from vecenv.registry import Split, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console, working
-from vecenv.tasks.experiment.splits import FIRST, VALIDATION
+from vecenv.tasks.experiment.splits import VALIDATION
 from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.interaction import Interaction
 from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     from vecenv.adapters.openenv.pool import RowPool
 
     record = task_named(settings.task)
-    if record.interaction is not None:
-        return conversation_pools(settings)
     config = settings.source.fitted(record, settings.env)
     fraction = settings.validation.validation_fraction
     splits = splits_of(record, settings.source, config, settings.device, console, validation_fraction=fraction)
@@ -146,22 +145,13 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     splits.show(console, served, settings.seed)
     pools: dict[str, RowPool] = {}
     for name, env in served.items():
+        if isinstance(env, Interaction):
+            pools[name] = RowPool(Dialogue(env, settings.text), splits.first[name])
+            continue
         dialogue = Dialogue(TensorInteraction(env), settings.text)
         with working(console, f"Preparing the step of {name} …"):
             # The first step and the first look at the rows compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
             dialogue.begin([0])
         pools[name] = RowPool(dialogue, splits.first[name])
-    return pools
-
-
-def conversation_pools(settings: ServeSettings) -> dict[str, RowPool]:
-    """Return a row pool per split of a task without tensors, whose splits are different episodes."""
-    from vecenv.adapters.openenv.pool import RowPool
-
-    rows = settings.limits.sessions + SPARE_ROWS
-    pools: dict[str, RowPool] = {}
-    for name in settings.splits:
-        world = make_interaction(settings.task, rows, config=settings.env)
-        pools[name] = RowPool(Dialogue(world, settings.text), FIRST[name])
     return pools

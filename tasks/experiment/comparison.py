@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.domain import BEST_RULE, domain_of
@@ -19,10 +22,14 @@ from vecenv.learn.ensemble import (
     load_ensemble,
     validation_sharpes,
 )
-from vecenv.learn.evaluation import Agent, PolicyAgent
+from vecenv.learn.evaluation import Agent, Evaluation, PolicyAgent, evaluate
 from vecenv.learn.policies import load_policy
+from vecenv.learn.report import write_task_figures
 from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
+from vecenv.tasks.experiment.splits import FIRST
+from vecenv.text.interaction import Interaction
+from vecenv.text.records import write_jsonl
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
@@ -32,6 +39,9 @@ UNTRAINED = "untrained"
 
 ENSEMBLE = "ensemble"
 """Name of the mean of several trained policies in tables and files."""
+
+CONVERSATIONS = "conversations.jsonl"
+"""File of the test episodes of a conversation, which ``vecenv replay`` reads."""
 
 COMPARING = "Comparing agents on {} episodes …"
 """Status message during the episodes of the test."""
@@ -62,6 +72,26 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"unknown agents {', '.join(unknown)}; there are {', '.join(known)}, or {ALL}")
     return tuple(names)
+
+
+def compared(env: VecEnv | Interaction, agents: Mapping[str, Any], seed: int, folder: Path) -> Evaluation:
+    """Play the test episodes, one a row, with agents and all baselines, and write the pictures of the family.
+
+    Of a conversation `CONVERSATIONS` is written in their place: what the last of the agents said and was told.
+    """
+    if isinstance(env, Interaction):
+        from vecenv.language.groups import ConversationGroups, evaluate_conversations
+
+        agent = next(iter(agents.values()))
+        groups = ConversationGroups(env, agent.config, agent.model.device)
+        starts = FIRST["test"] + torch.arange(env.num_rows)
+        found: Evaluation = evaluate_conversations(groups, agents, starts, seed)
+        write_jsonl(folder / CONVERSATIONS, [record for record in groups.dialogue.records if record is not None])
+    else:
+        agents = {**agents, **baseline_agents(env, chosen_agents(task_of(env).name, (ALL,)))}
+        found = evaluate(env, agents, seed)
+        write_task_figures(folder, env, agents, seed)
+    return replace(found, part="test")
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:

@@ -6,7 +6,6 @@ import gc
 import math
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.trading import tape_of
 from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
-from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.report import evaluation_table, parts_table, write_task_figures
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.report import evaluation_table, parts_table
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
-from vecenv.tasks.experiment.comparison import ALL, COMPARING, baseline_agents, chosen_agents
+from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.fresh_paths import FreshPaths
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
@@ -125,10 +124,8 @@ class Experiment:
         settings, runs = self.settings, self.runs
         with working(self.console, COMPARING.format(settings.episodes)):
             agents = self.trainer.agents(self.learner, runs, self.test)
-            agents |= baseline_agents(self.test, chosen_agents(settings.task, (ALL,)))
-            self.evaluation = replace(evaluate(self.test, agents, settings.seed), part="test")
             with telling_what_is_kept(checkpoint_path(runs[-1].folder), KEPT):
-                write_task_figures(self.folder, self.test, agents, settings.seed)
+                self.evaluation = compared(self.test, agents, settings.seed, self.folder)
             policies = self.trainer.policies(runs)
             if policies and self.splits.generalises:
                 rules = settings.record.domain.compared(self.trainer.rules)

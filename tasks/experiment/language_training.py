@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.evaluation import Agent
 from vecenv.registry import task_named, task_of
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import trained_agent
+from vecenv.text.interaction import Interaction
 
 if TYPE_CHECKING:
     from vecenv.language.agent import LanguageAgent
@@ -25,7 +28,7 @@ NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
 def check_language(task: str, model: str) -> None:
     """Reject tasks and models that cannot be trained, before any work."""
-    task_named(task).check_text()
+    task_named(task).check_talks()
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model is untrained: make it with vecenv sft, and name its folder")
     # Names on the hub are NAME or OWNER/NAME; other strings are paths.
@@ -46,8 +49,12 @@ def model_place(place: str) -> str:
     return str(inner) if inner.is_dir() else place
 
 
-def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
+def language_learner(
+    env: VecEnv | Interaction, model: str, config: LanguageConfig, group_size: int, device: torch.device, seed: int
+) -> LanguageGRPO:
     """Return the learner of a language model, of a folder or the hub, in its initial state.
+
+    ``seed`` names the first episodes of a world without tensors; those of an environment are its own.
 
     Raises:
         ValueError: there is no such model, the agent of the other groups is unknown, or a setting does not fit.
@@ -55,9 +62,12 @@ def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size
     from vecenv.language.grpo import LanguageGRPO
     from vecenv.language.models import chat_format, load_model
 
-    others = None if config.groups is None or config.groups * group_size >= env.num_envs else _others(env, config)
-    loaded, tokenizer = load_model(model_place(model), env.device, config.lora_rank)
-    return LanguageGRPO(env, loaded, chat_format(loaded, tokenizer, config.thinking), config, group_size, others)
+    others = None
+    if isinstance(env, VecEnv) and config.groups is not None and config.groups * group_size < env.num_envs:
+        others = _others(env, config)
+    loaded, tokenizer = load_model(model_place(model), device, config.lora_rank)
+    chat = chat_format(loaded, tokenizer, config.thinking)
+    return LanguageGRPO(env, loaded, chat, config, group_size, others, seed)
 
 
 def _others(env: VecEnv, config: LanguageConfig) -> Agent:

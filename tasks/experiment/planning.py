@@ -31,7 +31,7 @@ from vecenv.tasks.experiment.other_runs import check_beside, check_initial
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import check_folder
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, Groups, TrainSettings, resumed_settings
-from vecenv.tasks.experiment.splits import HEADROOM, SeedSplits, Splits, TapeSplits
+from vecenv.tasks.experiment.splits import HEADROOM, ConversationSplits, SeedSplits, Splits, TapeSplits
 from vecenv.tasks.experiment.trainers import ModelTrainer, PolicyTrainer, Trainer
 
 MAY_CHANGE_OF_RUN = ("seeds", "patience", "episodes", "combine", "sharpe_temperature", "beside", "device", "compile")
@@ -74,7 +74,8 @@ def splits_of(
 ) -> Splits:
     """Return the splits of a task, its market made; ``parts`` are further fields of `TapeSplits`."""
     if isinstance(source, NoMarket):
-        return SeedSplits(record, device_named(device))
+        kind = SeedSplits if record.interaction is None else ConversationSplits
+        return kind(record, device_named(device))
     with working(console, f"Making the market {source.market} …"):
         tape = source.tape(config, device_named(device))
     return TapeSplits(record, source, tape, **parts)
@@ -133,6 +134,10 @@ def _check_learner(settings: TrainSettings) -> None:
     if settings.model is not None:
         check_language(settings.task, settings.model)
         return
+    if task.interaction is not None:
+        raise ValueError(
+            f"task {task.name!r} is a conversation, which a language model learns: give --algorithm grpo and --model"
+        )
     if algorithm.smooth and task.domain.smooth is None:
         raise ValueError(f"task {task.name!r} has no smooth form, which --algorithm {name} needs")
     if not algorithm.learns(task.actions(settings.env)):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import torch
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape, training_paths
-from vecenv.registry import Split, Task
+from vecenv.registry import Split, Task, make_interaction
 from vecenv.tasks.experiment.checkpoints import check_fits, read_checkpoint
 from vecenv.tasks.experiment.known_before import tell_known_before, trained_on
 from vecenv.tasks.experiment.markets import BarMarket, GeneratedMarket, split_last
@@ -188,6 +188,22 @@ class SeedSplits:
 
     def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:
         """No model is behind them."""
+
+
+@dataclass(frozen=True)
+class ConversationSplits(SeedSplits):
+    """Of a conversation: each split has episodes of its own, by their numbers. Its environments are `Interaction`s."""
+
+    def _made(self, split: Episodes, rows: int, config: Any, compile: bool, **identity: Any) -> VecEnv:  # noqa: ANN401
+        # Episodes are named when they begin.
+        world = make_interaction(self.record, rows, config=self.record.domain.part(config, split))
+        return cast("VecEnv", world)
+
+    def show(self, console: Console, environments: Mapping[Any, Any], seed: int, why: str = "") -> None:
+        console.print(f"Task      {self.record.name}, a conversation, seed {seed}", soft_wrap=True)
+        if "test" in environments:
+            told = f"{environments['test'].num_rows:,} episodes of their own, which no training sees"
+            console.print(f"Test      {told}", soft_wrap=True)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn import Algorithm
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
@@ -166,7 +167,8 @@ class ModelTrainer:
         settings = run.settings
         assert settings.model is not None
         config = with_seed(settings.learner, settings.seed)
-        return language_learner(env, settings.model, config, settings.batch.group_size)
+        device = device_named(settings.device)
+        return language_learner(env, settings.model, config, settings.batch.group_size, device, settings.seed)
 
     def validated(self, learner: LanguageGRPO, splits: Splits, seed: int) -> Runnable:
         return learner

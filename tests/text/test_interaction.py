@@ -175,14 +175,16 @@ def test_gem_and_trl_play_it():
 
 
 @pytest.mark.assembly
-def test_a_language_model_learns_by_it():
+def test_a_language_model_learns_by_it(capsys, tmp_path):
     from tests.language.tiny import ALONE, SMALL
     from vecenv.language.grpo import LanguageGRPO
-    from vecenv.language.models import chat_format
+    from vecenv.language.models import chat_format, save_model
     from vecenv.language.supervised import SupervisedConfig
     from vecenv.language.supervised_training import fine_tune, segments_of
     from vecenv.language.tiny_model import tiny_model
     from vecenv.learn.group_episodes import EpisodeReward
+    from vecenv.learn.runs import read_metrics
+    from vecenv.tasks.commands import cli
 
     worth = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
     config = replace(ALONE, minibatches=2, learning_rate=1e-2, reward=worth, total_frames=10**6, tools=("all",))
@@ -230,6 +232,27 @@ def test_a_language_model_learns_by_it():
     metrics = other.update()
     assert metrics["failed"] == 1.0 and metrics["grade"] != metrics["grade"]
     assert all(map(torch.equal, kept, other.parameters))
+    save_model(one.model, one.chat.tokenizer, tmp_path / "start")
+    words = "train --task guess_number --num-groups 2 --group-size 4 --episodes 8 --learner.minibatches 2 --seed 5"
+    words += " --learner.context-tokens 700 --learner.answer-tokens 6 --learner.history-days 0"
+    run, given = tmp_path / "run", [*words.split(), "--folder", str(tmp_path / "run"), "--learner.total-frames", "96"]
+    assert cli.main(["train", "--task", "guess_number"]) == cli.BAD_INPUT
+    assert "'guess_number' is a conversation, which a language model learns: give --algorithm grpo" in (
+        capsys.readouterr().err
+    )
+    assert cli.main([*given, "--algorithm", "grpo", "--model", str(tmp_path / "start")]) == 0
+    told = json.loads((run / "metrics.json").read_text())["evaluation"]
+    assert told["num_episodes"] == 8 and told["failed"] == 0 and told["agents"].keys() == {"trained", "random"}
+    assert {"reward", "tries", "minus_random"} <= told["agents"]["trained"].keys()
+    left = {path.name for path in run.iterdir()}
+    assert {"settings.yaml", "metrics.csv", "checkpoint.pt", "model", "learning_curve.png", "rewards.png"} <= left
+    assert [row["failed"] for row in read_metrics(run / "metrics.csv")] == [0.0, 0.0]
+    # The test has numbers of its own.
+    lines = [json.loads(line) for line in (run / "conversations.jsonl").read_text().splitlines()]
+    assert [(line["seed"], line["index"]) for line in lines] == [(5, 2**31 + row) for row in range(8)]
+    assert cli.main(["replay", str(run / "conversations.jsonl")]) == 0
+    assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144"]) == 0
+    assert len(read_metrics(run / "metrics.csv")) == 3
     world = make_interaction(GUESS_NUMBER, 8)
     world.longest = None
     with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):

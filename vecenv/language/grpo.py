@@ -70,7 +70,7 @@ class LanguageGRPO:
 
     The model is trained in place, parameters with ``requires_grad`` only. All rows of ``env``, an environment whose
     actions are order lists or a world without tensors, restart at every rollout. Of an environment the model plays the
-    first ``rows``, the agent ``others`` the groups after them.
+    first ``rows``, the agent ``others`` the groups after them. Of a world ``seed`` names the first episodes.
 
     Raises:
         ValueError: rows are not whole groups, rules differ by episode, the task has no text or no maximum episode
@@ -85,6 +85,7 @@ class LanguageGRPO:
         config: LanguageConfig,
         group_size: int,
         others: Agent | None = None,
+        seed: int = 0,
     ) -> None:
         self.model, self.chat, self.config, self.group_size = model, chat, config, group_size
         self.groups: TensorGroups | ConversationGroups
@@ -97,7 +98,9 @@ class LanguageGRPO:
             check_whole_worlds(env, group_size)
         else:
             self.rows = env.num_rows
-            self.groups = ConversationGroups(env, config, model.device)
+            if config.groups is not None:
+                raise ValueError("the model plays all groups of a conversation: leave out groups")
+            self.groups = ConversationGroups(env, config, model.device, seed)
             # It has what checkpoints and runs need of an environment.
             self.env = cast("VecEnv", self.groups)
             self.days = self.groups.longest

@@ -132,10 +132,11 @@ class RecordedDialogue(Dialogue):
     async def answer_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
         turns = await super().answer_async(ids, messages)
         for row, message, turn in zip(ids, messages, turns, strict=True):
-            before = self.records[row]
-            assert before is not None
-            kept = [*before.turns, _recorded(turn, **self._said(message, turn))]
-            self.records[row] = replace(before, turns=kept, finished=turn.done)
+            kept = self.records[row]
+            assert kept is not None
+            kept.turns.append(_recorded(turn, **self._said(message, turn)))
+            if turn.done:
+                self.records[row] = replace(kept, finished=True)
         return turns
 
     def _said(self, message: object, turn: Turn) -> dict[str, Any]:
