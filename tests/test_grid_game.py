@@ -58,6 +58,8 @@ def test_planes_without_a_bound_are_not_divided_by_it():
     inf, planes = float("inf"), torch.zeros(1, 2, 3, 3)
     form = ObservationForm.of("it", {"planes": planes, "dots": planes}, {"planes": (0.0, inf), "dots": (-2.0, inf)})
     assert [form.scale(name) for name in form.blocks] == [1.0, 2.0]
+    # Names that are numbers are names: these are no blocks of a tuple.
+    assert not ObservationForm.of("it", {"0": planes, "1": planes}, {}).flat
     assert float(form.specs((1,), torch.device("cpu"))["dots"].space.low.min()) == -2
     # Of a flat observation, those of each block.
     flat = {"0": torch.zeros(3, 1), "1": torch.ones(3, 2)}
@@ -207,14 +209,14 @@ def test_a_tool_may_look_at_the_step_that_follows():
 
 def test_openenv_serves_it():
     pytest.importorskip("openenv")
-    from vecenv.adapters.openenv import MarketAction
+    from vecenv.adapters.openenv import TextAction
     from vecenv.adapters.openenv.pool import RowPool
-    from vecenv.adapters.openenv.service import MarketService
-    from vecenv.adapters.openenv.session import MarketSession
+    from vecenv.adapters.openenv.service import TextService
+    from vecenv.adapters.openenv.session import TextSession
 
     pool = RowPool(Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules()))
-    session = MarketSession(MarketService("forage", {"test": pool}))
+    session = TextSession(TextService("forage", {"test": pool}))
     seen = asyncio.run(session.reset_async(seed=3))
     while not seen.done:
-        seen = asyncio.run(session.step_async(MarketAction(text="left")))
+        seen = asyncio.run(session.step_async(TextAction(text="left")))
     assert set(seen.text) <= set(".mf*\n") and 0 <= seen.grade <= 1

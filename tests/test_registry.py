@@ -176,17 +176,17 @@ def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, t
 
 def test_openenv_serves_it(walking):
     pytest.importorskip("openenv")
-    from vecenv.adapters.openenv.models import MarketAction
+    from vecenv.adapters.openenv.models import TextAction
     from vecenv.adapters.openenv.pool import RowPool
-    from vecenv.adapters.openenv.service import MarketService
-    from vecenv.adapters.openenv.session import MarketSession
+    from vecenv.adapters.openenv.service import TextService
+    from vecenv.adapters.openenv.session import TextSession
 
     async def played():
         rows = Dialogue(TensorInteraction(walking(2)), TextRules(format_penalty=-0.5, steps=1.0))
-        session = MarketSession(MarketService("reach_zero", {"test": RowPool(rows)}, 10, 0))
+        session = TextSession(TextService("reach_zero", {"test": RowPool(rows)}, 10, 0))
         shown = await session.reset_async(seed=1, split="test", index=3)
         assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]
-        shown = await session.step_async(MarketAction(text="to the left"))
+        shown = await session.step_async(TextAction(text="to the left"))
         assert not shown.valid and shown.reward < -0.5 and session.state.units == {"distance": "count"}
         assert "You are at" in session.render_web(shown.model_dump()) and "distance" in session.render_web({})
 

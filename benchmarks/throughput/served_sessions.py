@@ -98,39 +98,39 @@ def serve_nothing(sessions: int) -> None:
     from openenv.core.env_server.interfaces import Environment
     from openenv.core.env_server.types import State
 
-    from vecenv.adapters.openenv.models import MarketAction, MarketObservation
+    from vecenv.adapters.openenv.models import TextAction, TextObservation
 
-    class Trivial(Environment[MarketAction, MarketObservation, State]):
+    class Trivial(Environment[TextAction, TextObservation, State]):
         SUPPORTS_CONCURRENT_SESSIONS = True
 
         def __init__(self) -> None:
             super().__init__()
             self._days = 0
 
-        def reset(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> TextObservation:
             self._days = 0
             return self._shown()
 
-        def step(self, action: MarketAction) -> MarketObservation:
+        def step(self, action: TextAction) -> TextObservation:
             self._days += 1
             return self._shown()
 
         # The synchronous methods would run in a thread.
-        async def reset_async(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
+        async def reset_async(self, seed: int | None = None, episode_id: str | None = None) -> TextObservation:
             return self.reset(seed, episode_id)
 
-        async def step_async(self, action: MarketAction) -> MarketObservation:
+        async def step_async(self, action: TextAction) -> TextObservation:
             return self.step(action)
 
-        def _shown(self) -> MarketObservation:
+        def _shown(self) -> TextObservation:
             text, done = "x" * CHARACTERS, self._days == DAYS
-            return MarketObservation(text=text, day=self._days, outcomes={"total_return": 0.0}, reward=0.0, done=done)
+            return TextObservation(text=text, day=self._days, outcomes={"total_return": 0.0}, reward=0.0, done=done)
 
         @property
         def state(self) -> State:
             return State(step_count=self._days)
 
-    app = create_fastapi_app(Trivial, MarketAction, MarketObservation, sessions)
+    app = create_fastapi_app(Trivial, TextAction, TextObservation, sessions)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -112,7 +112,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
     task_named(settings.task).check_talks()
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
-        from vecenv.adapters.openenv.service import MarketService
+        from vecenv.adapters.openenv.service import TextService
         from vecenv.system.interrupts import interruptible
     except ImportError as error:
         raise ImportError(NEEDED) from error
@@ -127,7 +127,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
             console.print(f"{told}; play it on {url}/web" if settings.web else told, soft_wrap=True)
 
         pools = row_pools(settings, console)
-        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed)
+        service = TextService(settings.task, pools, settings.num_tasks, settings.seed)
         serve(build_app(service, limits, url, token, settings.web), limits, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 

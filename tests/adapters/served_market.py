@@ -20,7 +20,7 @@ import vecenv
 from vecenv.adapters.guard import App, Limits
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import bound_socket, build_app, served_url, uvicorn_server
-from vecenv.adapters.openenv.service import MarketService
+from vecenv.adapters.openenv.service import TextService
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
 from vecenv.text.dialogue import Dialogue, TextRules
@@ -59,7 +59,7 @@ class Served:
     """A running server: its URL without a path, what its sessions share, and the market of each split."""
 
     url: str
-    service: MarketService
+    service: TextService
     tapes: Mapping[str, MarketTape]
 
     @property
@@ -73,9 +73,9 @@ class Served:
         return sum(pool.free for pool in self.service.pools.values())
 
 
-def service_of(tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None) -> MarketService:
+def service_of(tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None) -> TextService:
     pools = {name: RowPool(Dialogue(TensorInteraction(small_env(rows, tape)), rules)) for name, tape in tapes.items()}
-    return MarketService(TASK, pools, 50, 7)
+    return TextService(TASK, pools, 50, 7)
 
 
 @contextmanager

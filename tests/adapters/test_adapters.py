@@ -26,9 +26,9 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 import vecenv.adapters.gem  # noqa: E402, registers the ids
 from vecenv.adapters.gymnasium_env import GymnasiumEnv  # noqa: E402
 from vecenv.adapters.gymnasium_vector import GymnasiumVectorEnv  # noqa: E402
-from vecenv.adapters.openenv import MarketAction  # noqa: E402
+from vecenv.adapters.openenv import TextAction  # noqa: E402
 from vecenv.adapters.openenv.service import SessionError  # noqa: E402
-from vecenv.adapters.openenv.session import MarketSession  # noqa: E402
+from vecenv.adapters.openenv.session import TextSession  # noqa: E402
 
 SHORT = {"market_options": {"num_paths": 2, "num_days": 330}, "episode_length": 4, "min_episode_length": 4}
 ROWS = SHORT | {"autoreset_mode": "Disabled", "compile": False}
@@ -63,16 +63,16 @@ class Session:
 
     def __init__(self, seed: int) -> None:
         service = service_of({"train": TAPE}, 2)
-        self.other, self.session = MarketSession(service), MarketSession(service)
+        self.other, self.session = TextSession(service), TextSession(service)
         self.other.reset(index=5)
         self.shown, self.close = [self.session.reset(seed=seed, index=0).text], self.session.close
 
     def act(self, answers: Any) -> Turn:
         async def both() -> Any:
-            asked = self.session.step_async(MarketAction(text=answers[0]))
+            asked = self.session.step_async(TextAction(text=answers[0]))
             if self.other.state.done:
                 return (await asked,)
-            return await asyncio.gather(asked, self.other.step_async(MarketAction(text="BUY")))
+            return await asyncio.gather(asked, self.other.step_async(TextAction(text="BUY")))
 
         seen, *_ = asyncio.run(both())
         return Turn([seen.text], [seen.reward], [seen.done])

@@ -16,7 +16,7 @@ pytest.importorskip("gem", reason="the door to GEM needs vecenv[gem]")
 import gem
 
 import vecenv.adapters.gem as door
-from vecenv.adapters.gem_env import FORMAT_PENALTY, GemMarketEnv, shared_scenario
+from vecenv.adapters.gem_env import FORMAT_PENALTY, GemEnv, shared_scenario
 from vecenv.text.dialogue import TextRules
 from vecenv.text.door import TextDoor
 
@@ -25,11 +25,11 @@ ROLL = Path(__file__).parents[2] / "configs" / "roll"
 CALL = '{"name": "position"}'
 
 
-def made(**options: object) -> GemMarketEnv:
+def made(**options: object) -> GemEnv:
     return gem.make("vecenv/single_stock_costs", **SMALL | options)
 
 
-def played(env: GemMarketEnv, *answers: object) -> list[tuple]:
+def played(env: GemEnv, *answers: object) -> list[tuple]:
     return [env.step(answer) for answer in answers]
 
 

@@ -25,7 +25,7 @@ from vecenv.adapters.guard import DEEPEST, Guard, Limits, MessageFault, read_mes
 from vecenv.adapters.openenv import server
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import build_app
-from vecenv.adapters.openenv.service import MarketService
+from vecenv.adapters.openenv.service import TextService
 from vecenv.registry import make_spoken
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.tensor_interaction import TensorInteraction
@@ -264,7 +264,7 @@ FAMILIES = {
 @pytest.mark.parametrize("task", FAMILIES)
 def test_clients_that_vanish_or_never_end_a_message_hold_no_row(task):
     pool = RowPool(Dialogue(TensorInteraction(make_spoken(task, 2, **FAMILIES[task]))))
-    service, limits = MarketService(task, {"train": pool}), Limits(sessions=2, idle_seconds=0.5, request_seconds=0.5)
+    service, limits = TextService(task, {"train": pool}), Limits(sessions=2, idle_seconds=0.5, request_seconds=0.5)
     with running(lambda url: build_app(service, limits, url), limits) as url:
         market = Served(url, service, {})
         vanishing, slow = market.connected(), market.connected()

@@ -18,11 +18,11 @@ pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]
 import vecenv
 from tests.adapters import served_market
 from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
-from vecenv.adapters.openenv import MarketAction, MarketClient
+from vecenv.adapters.openenv import TextAction, TextClient
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import check_exposure
-from vecenv.adapters.openenv.service import MarketService, SessionError
-from vecenv.adapters.openenv.session import MarketSession
+from vecenv.adapters.openenv.service import SessionError, TextService
+from vecenv.adapters.openenv.session import TextSession
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.text.dialogue import TextRules
 
@@ -64,14 +64,14 @@ def test_the_running_server_passes_the_checks(market: Served):
 
 def test_whole_episodes_through_the_typed_client(market: Served):
     before = market.free()
-    with MarketClient(base_url=market.url).sync() as env:
+    with TextClient(base_url=market.url).sync() as env:
         for split, index in (("train", 3), ("test", 0)):
             alone = Lone(market.tapes[split], market.service.seed, index)
             seen, paid = env.reset(split=split, index=index, episode_id="mine"), 0.0
             assert seen.observation.text == alone.shown and seen.observation.day == 0 and not seen.done
             assert seen.observation.instructions == alone.rows.instructions([0])[0] and seen.reward is None
             for day, answer in enumerate(("BUY 0.5", "nonsense", "SELL 0.3", "HOLD"), 1):
-                result, expected = env.step(MarketAction(text=answer)), alone.answer(answer)
+                result, expected = env.step(TextAction(text=answer)), alone.answer(answer)
                 seen, state, paid = result.observation, env.state(), paid + result.reward
                 assert (seen.text, result.reward, result.done) == (expected.message, expected.reward, expected.done)
                 assert (seen.day, seen.valid, seen.acted) == (day, expected.valid, expected.acted)
@@ -130,7 +130,7 @@ def test_names_of_episodes_and_tasks_of_the_splits(market: Served):
     assert market.free() == before
 
 
-def batches_of(service: MarketService) -> list[list]:
+def batches_of(service: TextService) -> list[list]:
     """Return the requests of each batch that the only pool of a service serves from now on."""
     (pool,), batches = service.pools.values(), []
     serve = pool.serve
@@ -140,7 +140,7 @@ def batches_of(service: MarketService) -> list[list]:
 
 def test_rows_are_lent_and_given_back():
     service = service_of({"train": TAPE, "test": OTHER}, 1)
-    first, second = MarketSession(service), MarketSession(service)
+    first, second = TextSession(service), TextSession(service)
 
     def free() -> list[int]:
         return [pool.free for pool in service.pools.values()]
@@ -159,11 +159,11 @@ def test_rows_are_lent_and_given_back():
         first.reset(split="train")
     second.close()
     assert free() == [1, 1]
-    few = MarketService(TASK, service.pools, 2)
+    few = TextService(TASK, service.pools, 2)
     assert [few.episode(None, {}).index for _ in range(3)] == [0, 1, 0]
     for pools, tasks in (({}, 5), (service.pools, 0)):
         with pytest.raises(ValueError, match="at least one split and one task"):
-            MarketService(TASK, pools, tasks)
+            TextService(TASK, pools, tasks)
 
 
 async def cancelled(turn: asyncio.Task) -> None:
@@ -174,25 +174,25 @@ async def cancelled(turn: asyncio.Task) -> None:
 
 
 def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leaves_nothing_behind():
-    async def play(service: MarketService) -> None:
-        sessions = [MarketSession(service) for _ in range(8)]
+    async def play(service: TextService) -> None:
+        sessions = [TextSession(service) for _ in range(8)]
         await asyncio.gather(*(one.reset_async(index=index) for index, one in enumerate(sessions)))
         for _ in range(DAYS):
-            await asyncio.gather(*(one.step_async(MarketAction(text="BUY 0.5")) for one in sessions))
+            await asyncio.gather(*(one.step_async(TextAction(text="BUY 0.5")) for one in sessions))
 
-    async def leave(service: MarketService) -> None:
-        session = MarketSession(service)
+    async def leave(service: TextService) -> None:
+        session = TextSession(service)
         await session.reset_async(index=0)
-        turn = asyncio.create_task(session.step_async(MarketAction(text="BUY")))
+        turn = asyncio.create_task(session.step_async(TextAction(text="BUY")))
         await asyncio.sleep(0)
         with pytest.raises(SessionError, match="another turn"):
-            await session.step_async(MarketAction(text="SELL"))
+            await session.step_async(TextAction(text="SELL"))
         await cancelled(turn)
         session.close()
-        following = MarketSession(service)
+        following = TextSession(service)
         shown = await following.reset_async(index=1)
         assert shown.text == Lone(TAPE, service.seed, 1).shown
-        assert not (await following.step_async(MarketAction(text="HOLD"))).acted
+        assert not (await following.step_async(TextAction(text="HOLD"))).acted
 
     async def go_on(pool: RowPool, batches: list[list]) -> None:
         for row in (0, 1):
@@ -241,7 +241,7 @@ def test_the_web_interface_draws_the_episode():
         page = requests.get(f"{market.url}/web/", timeout=30)
         assert page.status_code == 200 and "gradio" in page.text.lower()
         shown = requests.get(f"{market.url}/web/config", timeout=30).text
-        assert f'MarketClient(base_url=\\"{market.url}\\")' in shown and ":8000" not in shown
+        assert f'TextClient(base_url=\\"{market.url}\\")' in shown and ":8000" not in shown
         told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
         assert told["observation"]["text"].startswith("Day 1 of")
         told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
@@ -254,11 +254,11 @@ def test_the_web_interface_draws_the_episode():
 
 
 def test_what_is_drawn_of_an_episode():
-    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
+    session = TextSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
     assert "no episode yet" in session.render_web({})
     shown = session.reset(index=3)
-    session.step(MarketAction(text="BUY 0.5"))
-    last = session.step(MarketAction(text="<script>alert(1)</script>" + "x" * 100))
+    session.step(TextAction(text="BUY 0.5"))
+    last = session.step(TextAction(text="<script>alert(1)</script>" + "x" * 100))
     html = session.render_web(last.model_dump())
     # OpenEnv's page would give the drawing all the width that it asks for.
     assert ".gradio-container .oe-visual { flex: 1 1 100% !important; max-width: 100%; }" in html
@@ -269,7 +269,7 @@ def test_what_is_drawn_of_an_episode():
     buttons = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL")
     assert session.web_actions(last.model_dump()) == [(text, {"text": text}) for text in buttons]
     # Rewards are added up.
-    session.step(MarketAction(text="what?"))
+    session.step(TextAction(text="what?"))
     assert session.state.total_reward == -0.5
     session.reset(index=0)
     assert session.state.total_reward == 0.0

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import vecenv
 from tests.language.tiny import teach
-from vecenv.adapters.torchrl import MarketChatEnv
+from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.language.tiny_config import TinyConfig
@@ -117,7 +117,7 @@ def test_two_steps_of_its_loss(learned):
         transform=MCAdvantage(grpo_size=SIZE, trajectory_return="sum" if turns else None),
     )  # fmt: skip
     torch.manual_seed(0)
-    env = MarketChatEnv(TASK, GROUPS, SIZE, seed=7, **MARKET)
+    env = GroupChatEnv(TASK, GROUPS, SIZE, seed=7, **MARKET)
     kept = {"yield_completed_trajectories": True} if turns else {"yield_only_last_steps": True}
     collector = LLMCollector(
         env, policy=policy, dialog_turns_per_batch=count, total_dialog_turns=-1, replay_buffer=buffer,
@@ -188,7 +188,7 @@ def test_two_steps_of_its_loss(learned):
     assert prices_of(min(again, key=lambda row: row["query"])) != prices[0]
 
 
-def step_with(env: MarketChatEnv, rows: TensorDictBase, answers: list[str], extra: bool = False):
+def step_with(env: GroupChatEnv, rows: TensorDictBase, answers: list[str], extra: bool = False):
     """Answer as a policy does: in the full history, of which a wrapper may fill up with messages of no role."""
     said = [[answer, ""] if extra else [answer] for answer in answers]
     role = [["assistant", "<none>"] if extra else ["assistant"] for _ in answers]
@@ -199,7 +199,7 @@ def step_with(env: MarketChatEnv, rows: TensorDictBase, answers: list[str], extr
 
 def test_what_an_episode_is_worth_is_paid_at_its_end():
     worth = EpisodeReward(grade=1.0, total_return=5.0, steps=2.0, invalid=0.5)
-    env, other = MarketChatEnv(TASK, 1, 3, worth, **MARKET), market_env(3)
+    env, other = GroupChatEnv(TASK, 1, 3, worth, **MARKET), market_env(3)
     other.reset_groups(1, 3, 0)
     answers, steps, rows = ["BUY 0.5", "gibberish", "HOLD"], torch.zeros(3), env.reset()
     for day in range(DAYS):
@@ -226,7 +226,7 @@ def test_what_an_episode_is_worth_is_paid_at_its_end():
 
 
 def test_rows_wait_for_those_that_end_later_and_seeds_name_episodes():
-    env = MarketChatEnv(TASK, 1, 2, **MARKET)
+    env = GroupChatEnv(TASK, 1, 2, **MARKET)
     rows = env.reset()
     _, rows = step_with(env, rows, ["HOLD", "HOLD"])
     # As if the rules had ended the first.
@@ -240,7 +240,7 @@ def test_rows_wait_for_those_that_end_later_and_seeds_name_episodes():
     assert played["next", "done"].all() and played["next", "reward"][0].item() == pytest.approx(float(grade))
     assert played["next", "terminated"].view(-1).tolist() == [True, False]
     # Seeds name episodes; what it cannot play is refused.
-    env = MarketChatEnv(TASK, GROUPS, SIZE, seed=3, **MARKET)
+    env = GroupChatEnv(TASK, GROUPS, SIZE, seed=3, **MARKET)
     assert env.reward_spec.shape == (ROWS, 1, 1)
     flags = {name: (tuple(spec.shape), spec.dtype) for name, spec in env.full_done_spec.items()}
     assert flags == dict.fromkeys(("done", "terminated", "truncated"), ((ROWS, 1), torch.bool))
@@ -256,4 +256,4 @@ def test_rows_wait_for_those_that_end_later_and_seeds_name_episodes():
         env.reset(other.set("_reset", torch.arange(ROWS).unsqueeze(1) < 1))
     for groups, size in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match=f"{groups} groups of {size} have no rows"):
-            MarketChatEnv(TASK, groups, size, **MARKET)
+            GroupChatEnv(TASK, groups, size, **MARKET)

@@ -9,7 +9,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.language.tiny import ALONE, DAYS, talking_model
-from vecenv.adapters.trl import TensorMarketRollouts, episode_reward
+from vecenv.adapters.trl import EpisodeRollouts, episode_reward
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Segment
 from vecenv.language.log_probs import segment_log_probs
@@ -20,12 +20,12 @@ ASKED = AnswerConfig(context_tokens=3000, answer_tokens=6)
 GROUP = 4
 
 
-def rollouts_of(config: AnswerConfig = ASKED, **options: object) -> TensorMarketRollouts:
+def rollouts_of(config: AnswerConfig = ASKED, **options: object) -> EpisodeRollouts:
     worth = EpisodeReward(grade=1.0, total_return=5.0, invalid=0.5)
-    return TensorMarketRollouts("single_stock_costs", config, worth, days=DAYS, **MARKET, **options)
+    return EpisodeRollouts("single_stock_costs", config, worth, days=DAYS, **MARKET, **options)
 
 
-def trainer_of(rollouts: TensorMarketRollouts, folder: object, dataset: Dataset | None = None, **settings: object):
+def trainer_of(rollouts: EpisodeRollouts, folder: object, dataset: Dataset | None = None, **settings: object):
     model, tokenizer = talking_model()
     config = GRPOConfig(
         output_dir=str(folder), per_device_train_batch_size=2 * GROUP, num_generations=GROUP, max_steps=2,

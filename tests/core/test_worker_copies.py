@@ -13,7 +13,7 @@ import torch
 from torchrl.envs import ParallelEnv, SerialEnv
 
 import vecenv
-from vecenv.adapters.torchrl import MarketChatEnv
+from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.core import worker_seeds
 from vecenv.core.random import random_action
 from vecenv.core.worker_seeds import MAKERS
@@ -71,16 +71,16 @@ def test_copies_of_the_doors_step_as_they_do():
         copy, action = copied(one), one.action_space.sample()
         for mine, its in zip(one.step(action)[:4], copy.step(action)[:4], strict=True):
             assert np.array_equal(mine, its)
-    chat = MarketChatEnv("single_stock", 2, 1, **TIER)
+    chat = GroupChatEnv("single_stock", 2, 1, **TIER)
     one, copy = (each.reset()["history"].prompt for each in (chat, copied(chat)))
     assert one.content == copy.content
 
 
 def test_a_copied_gem_environment_answers_the_same():
     pytest.importorskip("gem")
-    from vecenv.adapters.gem_env import gem_market_env
+    from vecenv.adapters.gem_env import make_gem_env
 
-    one = gem_market_env(task="single_stock", seed=2, **TIER)
+    one = make_gem_env(task="single_stock", seed=2, **TIER)
     one.reset()
     assert copied(one).step("BUY 0.5") == one.step("BUY 0.5")
 

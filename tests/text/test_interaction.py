@@ -82,9 +82,10 @@ def test_what_a_conversation_has_not_is_said():
 @pytest.mark.assembly
 def test_it_is_played_by_hand_and_served():
     pytest.importorskip("openenv")
-    from vecenv.adapters.openenv import MarketAction
-    from vecenv.adapters.openenv.service import MarketService
-    from vecenv.adapters.openenv.session import MarketSession
+    from vecenv.adapters.openenv import TextAction
+    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.openenv.service import TextService
+    from vecenv.adapters.openenv.session import TextSession
     from vecenv.tasks.commands import play, serve
 
     console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "7"])
@@ -97,16 +98,29 @@ def test_it_is_played_by_hand_and_served():
     pools = serve.row_pools(settings, console)
 
     def session(split: str) -> list[str]:
-        one = MarketSession(MarketService("guess_number", pools, 10, 0))
+        one = TextSession(TextService("guess_number", pools, 10, 0))
         begun = one.reset(seed=4, index=2, split=split)
         assert begun.instructions == "Answer with a whole number." and begun.outcomes == {"tries": 0.0}
-        shown = halved(lambda guess: one.step(MarketAction(text=guess)).text, begun.text)
+        shown = halved(lambda guess: one.step(TextAction(text=guess)).text, begun.text)
         assert one.state.done and one.state.units == {"tries": "count"} and one.state.total_reward == one.state.grade
         assert "tries" in one.render_web({}) and one.get_metadata().description.startswith("An agent that talks")
         one.close()
         return shown
 
     assert session("train") == session("train") != session("test")
+    # Turns without a loop of the caller's have one in common, with which connections of worlds live.
+    loops = []
+
+    class Connected(Failing):
+        async def answer_row(self, row: int, message: str) -> Turn:
+            loops.append(asyncio.get_running_loop())
+            return await super().answer_row(row, message)
+
+    service = TextService("failing", {"train": RowPool(Dialogue(Connected(2, NoConfig())))}, 10)
+    for one in (TextSession(service), TextSession(service)):
+        one.reset(index=1)
+        one.step(TextAction(text="7"))
+    assert loops[0] is loops[1] and not loops[0].is_closed()
 
 
 class Failing(AsyncInteraction):
@@ -134,12 +148,12 @@ class Failing(AsyncInteraction):
 def test_gem_and_trl_play_it():
     gem = pytest.importorskip("gem")
     from tests.language.tiny import SMALL
-    from vecenv.adapters.gem_env import GemMarketEnv, gem_market_env
-    from vecenv.adapters.trl import TensorMarketRollouts
+    from vecenv.adapters.gem_env import GemEnv, make_gem_env
+    from vecenv.adapters.trl import EpisodeRollouts
     from vecenv.language.config import AnswerConfig
     from vecenv.language.tiny_model import tiny_model
 
-    env: GemMarketEnv = gem_market_env("guess_number", seed=5)
+    env: GemEnv = make_gem_env("guess_number", seed=5)
     assert isinstance(env, gem.Env)
     first, again = (halved(lambda guess: env.step(guess)[0], env.reset(seed=5)[0]) for _ in range(2))
     assert first == again and env.sample_random_action() in ("7", "13")
@@ -156,16 +170,16 @@ def test_gem_and_trl_play_it():
         processing_class=tokenizer,
         temperature=1.0,
     )
-    rollouts = TensorMarketRollouts("guess_number", AnswerConfig(context_tokens=2000, answer_tokens=4))
+    rollouts = EpisodeRollouts("guess_number", AnswerConfig(context_tokens=2000, answer_tokens=4))
     told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
     assert len(told["completion_ids"]) == 3 and all(mask[0] == 1 and 0 in mask for mask in told["env_mask"])
     # Whose world fails is lost alone: masked, and without a reward.
     task = Task(name="failing", version="1", interaction=type("Lost", (Failing,), {"lost": (0,), "dropped": (2,)}))
-    rollouts = TensorMarketRollouts(task, rollouts.config)
+    rollouts = EpisodeRollouts(task, rollouts.config)
     told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
     assert [reward is None for reward in told["episode_reward"]] == [True, False, True]
     assert [any(mask) for mask in told["env_mask"]] == [False, True, False] and all(told["completion_ids"])
-    env = gem_market_env(task)
+    env = make_gem_env(task)
     env.reset()
     for failed in (True, False):
         _, reward, terminated, truncated, info = env.step("3")

@@ -1,5 +1,6 @@
 """Calls of tools in texts: both forms, what is no call, and that nothing raises."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_call
-from vecenv.text.tool_set import calculate
+from vecenv.text.tool_set import Tool, ToolSet, calculate
 
 CALL = ToolCall("price_history", {"days": 5})
 POSITION = ToolCall("position")
@@ -136,3 +137,32 @@ def test_a_sum_is_finite_or_refused(expression):
     except ValueError:
         return
     assert abs(value) <= 1e100
+
+
+class Lamp(ToolSet[int]):
+    tools = {"lamp": Tool("lamp", "sets it", {"at": float, "on": bool, "colour": int, "name": str})}  # noqa: RUF012
+    example, turn = "lamp", "day"
+    functions = {"lamp": lambda row, **given: repr(given)}  # noqa: RUF012
+
+    def rows(self, state):
+        return state
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"at": 2, "on": True, "colour": 3.0, "name": 5}, "{'at': 2.0, 'on': True, 'colour': 3, 'name': '5'}"),
+        ({"at": "-2.5e1", "on": "False", "colour": " 7 "}, "{'at': -25.0, 'on': False, 'colour': 7}"),
+        ({"at": ".5", "on": "true"}, "{'at': 0.5, 'on': True}"),
+        ({"at": True}, "Error: at must be a finite number"),
+        ({"at": math.nan}, "Error: at must be a finite number"),
+        ({"at": "1e999"}, "Error: at must be a finite number"),
+        ({"at": "high"}, "Error: at must be a finite number"),
+        ({"on": 1}, "Error: on must be true or false"),
+        ({"on": "yes"}, "Error: on must be true or false"),
+        ({"colour": True}, "Error: colour must be a whole number"),
+        ({"name": 2.5}, "Error: name must be a text"),
+    ],
+)
+def test_arguments_are_of_their_types(given, told):
+    assert Lamp(("all",)).results([0], [ToolCall("lamp", given)], None) == [told]

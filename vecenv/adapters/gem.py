@@ -16,4 +16,4 @@ TASKS = tuple(sorted(point.name for point in entry_points(group="vecenv.tasks"))
 for _task in TASKS:
     # A worker may import this more than once.
     if f"vecenv/{_task}" not in ENV_REGISTRY:
-        gem.register(f"vecenv/{_task}", entry_point="vecenv.adapters.gem_env:gem_market_env", task=_task)
+        gem.register(f"vecenv/{_task}", entry_point="vecenv.adapters.gem_env:make_gem_env", task=_task)

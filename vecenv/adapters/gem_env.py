@@ -59,8 +59,8 @@ def _kept_scenario(task: str, options: str, _files: tuple[str, ...]) -> tuple[Sc
     return scenario, tuple(map(file_state, scenario.files))
 
 
-class GemMarketEnv(gem.Env):
-    """One text agent; `gem_market_env` makes it from keywords.
+class GemEnv(gem.Env):
+    """One text agent; `make_gem_env` makes it from keywords.
 
     All environments of a process with the same options share one market. Equal seeds give equal episodes, so the
     members of a group share a seed.
@@ -154,17 +154,17 @@ class GemMarketEnv(gem.Env):
             place = (int(self.env.seed_tensor), int(rows.episode[0]), int(rows.elapsed[0]))
         return self.dialogue.interaction.random_answer(Random(" ".join(map(str, place))))
 
-    def spawn(self, same_state: bool = False, **kwargs: Any) -> GemMarketEnv:  # noqa: ANN401
+    def spawn(self, same_state: bool = False, **kwargs: Any) -> GemEnv:  # noqa: ANN401
         """Return another environment made from the same keywords except those given.
 
         Args:
             same_state: copy the current state; the two then advance independently.
-            **kwargs: keywords of `gem_market_env` that differ. With ``same_state`` task and market must not differ.
+            **kwargs: keywords of `make_gem_env` that differ. With ``same_state`` task and market must not differ.
 
         Raises:
             ValueError: ``same_state`` with another task or market, or of a conversation without tensors.
         """
-        other = gem_market_env(**self.keywords | kwargs)
+        other = make_gem_env(**self.keywords | kwargs)
         if same_state:
             if self.env is None or other.env is None:
                 raise ValueError("the state of a conversation without tensors cannot be copied")
@@ -181,17 +181,17 @@ def _environment(task: str, seed: int, options: dict[str, Any]) -> VecEnv:
     return VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
 
 
-def gem_market_env(task: str = "single_stock", seed: int = 0, **options: Any) -> GemMarketEnv:  # noqa: ANN401
-    """Make a `GemMarketEnv` from keywords, as GEM's registry and ROLL give them.
+def make_gem_env(task: str = "single_stock", seed: int = 0, **options: Any) -> GemEnv:  # noqa: ANN401
+    """Make a `GemEnv` from keywords, as GEM's registry and ROLL give them.
 
     Args:
         task: installed task with text.
-        seed: of the episodes until `GemMarketEnv.reset` is given another.
+        seed: of the episodes until `GemEnv.reset` is given another.
         **options: fields of `TextRules`, by default with a penalty of `FORMAT_PENALTY`, and further arguments of
             `vecenv.make` that JSON can hold.
 
     Raises:
-        ValueError: as `GemMarketEnv`.
+        ValueError: as `GemEnv`.
     """
     known = [item.name for item in fields(TextRules)]
     given: dict[str, Any] = {"format_penalty": FORMAT_PENALTY} | {
@@ -199,4 +199,4 @@ def gem_market_env(task: str = "single_stock", seed: int = 0, **options: Any) ->
     }
     # JSON and YAML have lists only.
     rules = TextRules(**given | {"tools": tuple(given.get("tools", ()))})
-    return GemMarketEnv(task, seed, rules, options)
+    return GemEnv(task, seed, rules, options)

@@ -11,5 +11,5 @@ from roll.pipeline.agentic.environment_worker import EnvironmentWorker
 import vecenv.adapters.gem  # noqa: F401, registers the environments
 
 
-class TierEnvironmentWorker(EnvironmentWorker):
+class TextEnvironmentWorker(EnvironmentWorker):
     """ROLL's environment worker."""

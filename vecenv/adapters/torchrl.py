@@ -1,10 +1,10 @@
-"""TorchRL: a `ChatEnv` whose rows are agents of one market, so that its collectors and `GRPOLoss` run unchanged.
+"""TorchRL: a `ChatEnv` whose rows are text agents, so that its collectors and `GRPOLoss` run unchanged.
 
 All rows advance as one tensor step per turn. Rows of a group share path and start, and ``query`` identifies the group
 for `MCAdvantage`. Each turn is trained on with the tokens that the model read and sampled::
 
     set_list_to_stack(True).set()  # TorchRL's own condition on every process that has chats
-    env = MarketChatEnv("single_stock_costs", num_groups=8, group_size=4, market="planted")
+    env = GroupChatEnv("single_stock_costs", num_groups=8, group_size=4, market="planted")
     policy = TransformersWrapper(
         model, tokenizer=tokenizer, input_mode="history", chat_template_name="chatml_format",
         generate_kwargs={"max_new_tokens": 32, "do_sample": True, "top_k": len(tokenizer)},
@@ -45,7 +45,7 @@ from vecenv.text.interaction import Turn
 from vecenv.text.tensor_interaction import TensorInteraction
 
 
-class MarketChatEnv(ChatEnv):
+class GroupChatEnv(ChatEnv):
     """Groups of text agents as a TorchRL chat in history mode. Batch: (N,).
 
     A turn is a day, and a conversation an episode. TorchRL's wrappers require conversations with equal numbers of

@@ -4,7 +4,7 @@ A prompt identifies an episode: equal prompts, TRL's group, share path and start
 instructions and the first day are the prompt, the rest is the completion, in which only sampled tokens are trained on.
 `episode_reward` passes the episode's reward to the trainer::
 
-    rollouts = TensorMarketRollouts("single_stock_costs", market="planted")
+    rollouts = EpisodeRollouts("single_stock_costs", market="planted")
     trainer = GRPOTrainer(
         model, [episode_reward], args, train_dataset=rollouts.dataset(512), processing_class=tokenizer,
         rollout_func=rollouts,
@@ -41,7 +41,7 @@ SILENT = "The world failed before it said anything."
 """Prompt of an episode whose world failed when it began, from which nothing is learned."""
 
 
-class TensorMarketRollouts:
+class EpisodeRollouts:
     """A ``rollout_func`` of TRL's `GRPOTrainer`.
 
     Args:
@@ -145,5 +145,5 @@ def _number(prompt: object) -> int:
     text = str(prompt[-1].get("content") if isinstance(prompt, list) and prompt else prompt)
     number = text.removeprefix(PROMPT)
     if not text.startswith(PROMPT) or not number.isdecimal():
-        raise ValueError(f"prompt {text[:40]!r} names no episode: use the prompts of TensorMarketRollouts.dataset")
+        raise ValueError(f"prompt {text[:40]!r} names no episode: use the prompts of EpisodeRollouts.dataset")
     return int(number)

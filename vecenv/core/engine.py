@@ -150,7 +150,7 @@ class BoundEngine:
 
     def observe(self, rows: Rows) -> dict[str, Tensor]:
         """Return the observation's blocks by name; those of a tuple have their numbers. Shape of each: (N, ...)."""
-        return named(self.mapped(self.scenario.observation, rows.state))
+        return named(self.scenario.name, self.mapped(self.scenario.observation, rows.state))
 
     def observation(self, rows: Rows) -> Observation:
         """Return the observations, flat where all blocks are vectors. Shape: (N, D), or of each block (N, ...)."""

@@ -40,9 +40,19 @@ TAKEN = frozenset(
 """Names of a batch that no block may have."""
 
 
-def named(blocks: tuple[Tensor, ...] | Mapping[str, Tensor] | TensorClass) -> dict[str, Tensor]:
-    """Return what a scenario observes as blocks by name; those of a tuple are named by their numbers."""
+def named(task: str, blocks: tuple[Tensor, ...] | Mapping[str, Tensor] | TensorClass) -> dict[str, Tensor]:
+    """Return what a task observes as blocks by name; those of a tuple are named by their numbers.
+
+    Raises:
+        ValueError: a block of a tuple is no vector of float32.
+    """
     if isinstance(blocks, tuple | list):
+        for number, block in enumerate(blocks):
+            if isinstance(block, Tensor) and not block.is_complex() and not _is_vector(block):
+                raise ValueError(
+                    f"{task}: block {number} of the observation must be one vector of float32, and is "
+                    f"{form(block[0])}: return blocks of other kinds by name, in a dict"
+                )
         return {str(number): block for number, block in enumerate(blocks)}
     return {name: blocks[name] if isinstance(blocks, Mapping) else blocks.get(name) for name in blocks.keys()}  # noqa: SIM118
 
@@ -259,20 +269,14 @@ class ObservationForm:
         """Return the form of the `named` blocks of N rows. Shape of each: (N, ...).
 
         Raises:
-            ValueError: there are none, one is no tensor of numbers, one of a tuple is no vector of float32, a name is
-                taken, or bounds are of no block or do not hold.
+            ValueError: there are none, one is no tensor of numbers, a name is taken, or bounds are of no block or do
+                not hold.
         """
-        unnamed = list(found) == [str(number) for number in range(len(found))]
         if not found:
             raise ValueError(f"{task} observes nothing")
         for name, block in found.items():
             if not isinstance(block, Tensor) or block.is_complex():
                 raise ValueError(f"{task}: block {name!r} of the observation must be a tensor of numbers")
-            if unnamed and (block.ndim != 2 or block.dtype != torch.float32):
-                raise ValueError(
-                    f"{task}: block {name} of the observation must be one vector of float32, and is {form(block[0])}: "
-                    "return blocks of other kinds by name, in a dict"
-                )
         flat = all(map(_is_vector, found.values()))
         if not flat and (taken := sorted(found.keys() & TAKEN)):
             raise ValueError(f"{task}: a block of the observation cannot be named {taken[0]!r}, as a batch has that")

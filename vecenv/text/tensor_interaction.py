@@ -34,11 +34,6 @@ class TensorInteraction(Interaction):
         ValueError: the task has no text.
     """
 
-    description = (
-        "A trading agent that reads its market in words and answers with orders, a row of a tensor market that all "
-        "sessions share"
-    )
-
     def __init__(self, env: VecEnv, recorder: Recorder[Any, Any] | None = None) -> None:
         self.env, self.door, self._recorder = env, TextDoor(env), recorder
         self.num_rows, self.longest = env.num_envs, env.scenario.longest

@@ -23,6 +23,9 @@ LONGEST_EXPRESSION = 200
 
 _LARGEST = 1e100
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,15}\.?|[0-9]{0,15}\.[0-9]{1,15})(?:[eE][+-]?[0-9]{1,3})?")
+_TRUTH = {"true": True, "false": False}
+_KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
 _OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,7 +49,10 @@ class ToolFault(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """Declaration of a tool; those of a family are enabled together, and ``usage`` tells agents in one line."""
+    """Declaration of a tool; those of a family are enabled together, and ``usage`` tells agents in one line.
+
+    ``arguments`` have the type of each by name: ``str``, ``int``, ``float`` (finite) or ``bool``.
+    """
 
     family: str
     usage: str
@@ -143,14 +149,18 @@ class ToolSet(ABC, Generic[Row]):
         given = {name: _as_declared(value, tool.arguments[name]) for name, value in call.arguments.items()}
         for name, value in given.items():
             # Python's bool is a subclass of int.
-            if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
-                kind = "a whole number" if tool.arguments[name] is int else "a text"
-                raise ToolFault(f"{name} must be {kind}")
+            kind = tool.arguments[name]
+            if type(value) is not kind or (kind is float and not math.isfinite(value)):
+                raise ToolFault(f"{name} must be {_KINDS[kind]}")
         return given
 
 
 def _as_declared(value: object, kind: type) -> object:
-    """Return a whole number written as a text or as 5.0, or a text, such as the name of a symbol, written as one."""
+    """Return a number or a truth value written as a text, 5.0 for 5 or 5 for 5.0, or a text written as a number."""
+    if kind is bool and isinstance(value, str):
+        return _TRUTH.get(value.strip().lower(), value)
+    if kind is float and (type(value) is int or (isinstance(value, str) and _NUMBER.fullmatch(value.strip()))):
+        return float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if kind is str and type(value) is int:

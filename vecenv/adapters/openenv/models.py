@@ -6,16 +6,16 @@ from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 
-class MarketAction(Action):
-    """Text of an agent: its orders of the day, or a tool call."""
+class TextAction(Action):
+    """Text of an agent: an answer, or a tool call."""
 
     text: str = Field(
-        description="Orders such as 'BUY TCS 0.5; SELL INFY' or 'HOLD', or a call of a tool; what cannot be read is an "
-        "invalid HOLD",
+        description="An answer, as the instructions say, or a call of a tool; what cannot be read is invalid and does "
+        "nothing",
     )
 
 
-class MarketObservation(Observation):
+class TextObservation(Observation):
     """Observation after a reset or a turn; nothing in it depends on later days."""
 
     text: str = Field(description="The day in words, or what a tool said")
@@ -28,11 +28,11 @@ class MarketObservation(Observation):
     failed: bool = Field(default=False, description="Whether the world failed, which is no failure of the agent")
 
 
-class MarketState(State):
+class TextState(State):
     """State of a session; ``split``, ``seed`` and ``index`` identify its episode."""
 
     task: str = Field(default="", description="Name of the task")
-    split: str | None = Field(default=None, description="Part of the market: train, validation or test")
+    split: str | None = Field(default=None, description="Kind of the episodes: train, validation or test")
     seed: int | None = Field(default=None, description="Names the episode together with the index")
     index: int | None = Field(default=None, description="Number of the task within the split")
     day: int = Field(default=0, description="Days answered")

@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vecenv.adapters.guard import App, Guard, Limits, MessageFault
-from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
-from vecenv.adapters.openenv.service import MarketService, SessionError
-from vecenv.adapters.openenv.session import MarketSession
+from vecenv.adapters.openenv.models import TextAction, TextObservation, TextState
+from vecenv.adapters.openenv.service import SessionError, TextService
+from vecenv.adapters.openenv.session import TextSession
 from vecenv.system.interrupts import end_at_interrupt, end_process
 
 LARGEST_FRAME = 256
@@ -40,11 +40,11 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 CONNECTING = """\
 ```python
-from vecenv.adapters.openenv import MarketAction, MarketClient
+from vecenv.adapters.openenv import TextAction, TextClient
 
-with MarketClient(base_url="{url}").sync() as env:
+with TextClient(base_url="{url}").sync() as env:
     result = env.reset()
-    result = env.step(MarketAction(text="HOLD"))
+    result = env.step(TextAction(text="HOLD"))
     print(result.observation.text, result.reward)
 ```"""
 """Python example on the web page."""
@@ -68,7 +68,7 @@ def check_exposure(host: str, token: str | None, web: bool) -> None:
         raise ValueError("the web interface cannot send a token: serve it on 127.0.0.1 without one")
 
 
-def build_app(service: MarketService, limits: Limits, url: str, token: str | None = None, web: bool = False) -> App:
+def build_app(service: TextService, limits: Limits, url: str, token: str | None = None, web: bool = False) -> App:
     """Return the server's ASGI application.
 
     On a loopback address it answers only to local host names, which protects against DNS rebinding.
@@ -76,9 +76,9 @@ def build_app(service: MarketService, limits: Limits, url: str, token: str | Non
     # OpenEnv's switch for the web interface.
     os.environ["ENABLE_WEB_INTERFACE"] = str(web).lower()
     app = create_app(
-        partial(MarketSession, service),
-        MarketAction,
-        MarketObservation,
+        partial(TextSession, service),
+        TextAction,
+        TextObservation,
         env_name=service.task,
         concurrency_config=ConcurrencyConfig(
             max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds + REAPER_SECONDS
@@ -86,7 +86,7 @@ def build_app(service: MarketService, limits: Limits, url: str, token: str | Non
         # OpenEnv's page, with this server's address in its example.
         gradio_builder=partial(_page, url) if web else None,
         show_default_tab=False,
-        state_cls=MarketState,
+        state_cls=TextState,
     )
     app.add_exception_handler(SessionError, _session_error)
     host = urlsplit(url).hostname or ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+from weakref import finalize
 
 from vecenv.adapters.openenv.pool import RowPool
+
+Result = TypeVar("Result")
 
 LONGEST_NAME = 255
 """Maximum characters of a client's name."""
@@ -19,14 +23,14 @@ class SessionError(ValueError):
 
 @dataclass(frozen=True)
 class EpisodeName:
-    """Identifier of an episode of a served market."""
+    """Identifier of an episode of a served world."""
 
     split: str
     seed: int
     index: int
 
 
-class MarketService:
+class TextService:
     """State shared by all sessions of a server: pools and numbers of tasks by split; the first is the default.
 
     Raises:
@@ -44,6 +48,7 @@ class MarketService:
             raise ValueError(f"at least one split and one task are needed, got {len(pools)} and {num_tasks}")
         self.task, self.pools, self.num_tasks, self.seed = task, dict(pools), num_tasks, seed
         self._unnamed = count()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -64,6 +69,16 @@ class MarketService:
         if seed is None:
             seed = self.seed
         return EpisodeName(split, _whole(seed, "seed", 1 << 63), _whole(index, "index", self.num_tasks))
+
+    def run(self, turn: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of a turn of any session, for callers without an event loop.
+
+        One loop is kept for all: connections of worlds live as long as it.
+        """
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            finalize(self, self._loop.close)
+        return self._loop.run_until_complete(turn)
 
     def check_split(self, split: str) -> None:
         self.episode(None, {"split": split, "index": 0})

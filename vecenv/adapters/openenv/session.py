@@ -1,8 +1,7 @@
-"""A session: one agent of a served market, as OpenEnv's `Environment`."""
+"""A session: one agent of a served world, as OpenEnv's `Environment`."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -16,9 +15,9 @@ from openenv.core.env_server.types import EnvironmentMetadata
 
 import vecenv
 from vecenv.adapters.guard import LONGEST_TEXT
-from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
+from vecenv.adapters.openenv.models import TextAction, TextObservation, TextState
 from vecenv.adapters.openenv.pool import RowPool
-from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
+from vecenv.adapters.openenv.service import LONGEST_NAME, SessionError, TextService
 from vecenv.adapters.openenv.web import LONGEST_SAID, EpisodeDay, episode_html
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.interaction import Turn
@@ -26,15 +25,15 @@ from vecenv.text.interaction import Turn
 LOG = logging.getLogger("vecenv.serve")
 
 
-class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
+class TextSession(Environment[TextAction, TextObservation, TextState]):
     """One agent, in a row lent from its first reset until it is closed."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, service: MarketService) -> None:
+    def __init__(self, service: TextService) -> None:
         super().__init__()
         self.service = service
-        self._state = MarketState(task=service.task)
+        self._state = TextState(task=service.task)
         self._pool: RowPool | None = None
         self._row = -1
         self._busy = self._closed = False
@@ -42,10 +41,10 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self.days: list[EpisodeDay] = []
 
     @property
-    def state(self) -> MarketState:
+    def state(self) -> TextState:
         return self._state
 
-    async def reset_async(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
+    async def reset_async(self, seed: object = None, episode_id: object = None, **options: object) -> TextObservation:
         """Begin an episode.
 
         Args:
@@ -71,7 +70,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             opened = await pool.open(self._row, name.seed, name.index)
         self._last = dict(opened.turn.outcomes or {})
         self.days = [EpisodeDay("", _headline(self._last), 0.0)]
-        self._state = MarketState(
+        self._state = TextState(
             task=self.service.task,
             episode_id=episode_id or str(uuid4()),
             currency=pool.currency,
@@ -81,7 +80,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             done=opened.turn.done,
             failed=opened.turn.failed,
         )
-        return MarketObservation(
+        return TextObservation(
             text=opened.turn.message,
             instructions=opened.instructions,
             day=0,
@@ -90,7 +89,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             failed=opened.turn.failed,
         )
 
-    async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
+    async def step_async(self, action: TextAction, timeout_s: float | None = None, **_: object) -> TextObservation:
         """Submit the orders of the day, or a tool call.
 
         Raises:
@@ -108,7 +107,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
                 raise ArithmeticError(f"{state.split}, {state.seed}, {state.index}: reward {turn.reward}")
         self._advance(turn, action.text)
         state = self._state
-        return MarketObservation(
+        return TextObservation(
             text=turn.message,
             day=state.day,
             valid=turn.valid,
@@ -157,13 +156,13 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         finally:
             self._busy = False
 
-    def reset(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
+    def reset(self, seed: object = None, episode_id: object = None, **options: object) -> TextObservation:
         """Synchronous form of `reset_async`, for callers without an event loop."""
-        return asyncio.run(self.reset_async(seed, episode_id, **options))
+        return self.service.run(self.reset_async(seed, episode_id, **options))
 
-    def step(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
+    def step(self, action: TextAction, timeout_s: float | None = None, **_: object) -> TextObservation:
         """Synchronous form of `step_async`, for callers without an event loop."""
-        return asyncio.run(self.step_async(action))
+        return self.service.run(self.step_async(action))
 
     def close(self) -> None:
         self._closed = True

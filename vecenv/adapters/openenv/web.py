@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from vecenv.adapters.openenv.models import MarketState
+from vecenv.adapters.openenv.models import TextState
 from vecenv.system.page_figures import page_figure, svg
 from vecenv.text.money import exact_money, sign_of
 
@@ -33,7 +33,7 @@ class EpisodeDay(NamedTuple):
     valid: bool = True
 
 
-def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], observation: Mapping[str, Any]) -> str:
+def episode_html(task: str, state: TextState, days: Sequence[EpisodeDay], observation: Mapping[str, Any]) -> str:
     """Return an episode's answers, the plot of its outcome and the text of the day; the first day has no answer."""
     parts = [_STYLE, f"<h3>{escape(task)}: {escape(_title(state))}</h3>"]
     if days:
@@ -44,7 +44,7 @@ def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], obse
     return f'<div class="market">{"".join(parts)}</div>'
 
 
-def _title(state: MarketState) -> str:
+def _title(state: TextState) -> str:
     if state.split is None:
         return "no episode yet"
     told = f"{state.split}, seed {state.seed}, task {state.index}, day {state.day}"
@@ -68,7 +68,7 @@ def _curve(days: Sequence[EpisodeDay], name: str) -> str:
     return svg(figure)
 
 
-def _table(days: Sequence[EpisodeDay], state: MarketState) -> str:
+def _table(days: Sequence[EpisodeDay], state: TextState) -> str:
     name, unit = next(iter(state.units.items()), ("", ""))
     rows = []
     for number, day in enumerate(days[1:], 1):

@@ -20,7 +20,7 @@ import verifiers.v1 as vf
 from openai import AsyncOpenAI
 from websockets.asyncio.client import ClientConnection, connect
 
-__all__ = ["ChatHarness", "MarketEnv", "MarketTaskset"]
+__all__ = ["ChatHarness", "EpisodeTaskset", "TalkEnv"]
 
 INFO = "market"
 """Key of the server's answers in a trace; saved, so that ``vf-replay`` re-weights rewards without a server."""
@@ -29,7 +29,7 @@ LONGEST_SENT = 50_000
 """More characters than the server reads of an answer: a longer one is invalid there."""
 
 
-class MarketData(vf.TaskData):
+class EpisodeData(vf.TaskData):
     """Identifier of an episode. The address is left out: a task is the same on any machine."""
 
     split: str
@@ -37,7 +37,7 @@ class MarketData(vf.TaskData):
     seed: int | None = None
 
 
-class MarketTask(vf.Task[MarketData]):
+class EpisodeTask(vf.Task[EpisodeData]):
     """Scores an episode; weights change with ``--env.taskset.task.rewards.NAME.weight``."""
 
     @vf.reward(weight=1.0)
@@ -51,7 +51,7 @@ class MarketTask(vf.Task[MarketData]):
         return float(trace.info.get(INFO, {}).get("outcome", {}).get("grade", 0.0))
 
     @vf.metric
-    async def market(self, trace: vf.Trace) -> dict[str, float]:
+    async def episode(self, trace: vf.Trace) -> dict[str, float]:
         """Return the days played, the number of invalid answers, and the final outcomes of a completed episode."""
         played = trace.info.get(INFO, {})
         outcome = played.get("outcome", {})
@@ -63,23 +63,23 @@ class MarketTask(vf.Task[MarketData]):
         }
 
 
-class MarketConfig(vf.TasksetConfig):
+class EpisodeConfig(vf.TasksetConfig):
     """Options under ``--env.taskset``."""
 
     url: str = "http://127.0.0.1:8000"
     """Address of the running server; it must allow as many sessions as episodes are in flight (``-c``)."""
     split: str = "train"
-    """Split of the market: train, validation or test."""
+    """Kind of the episodes: train, validation or test."""
     num_tasks: int | None = None
     """Number of episodes, by default all that the server lists."""
     seed: int | None = None
     """Seed of the episodes, by default the server's. Rollouts of a task are a group."""
 
 
-class MarketTaskset(vf.Taskset[MarketTask, MarketConfig]):
+class EpisodeTaskset(vf.Taskset[EpisodeTask, EpisodeConfig]):
     """The episodes of one split of the server."""
 
-    def load(self) -> Iterator[MarketTask]:
+    def load(self) -> Iterator[EpisodeTask]:
         """Yield a task per episode; `reset` sends its first message."""
         split, most = self.config.split, self.config.num_tasks
         with httpx.Client(base_url=self.config.url, headers=_headers(), timeout=30) as client:
@@ -87,18 +87,18 @@ class MarketTaskset(vf.Taskset[MarketTask, MarketConfig]):
             answer = client.post(f"/{name}/num_tasks", json={"split": split}).raise_for_status()
         listed = answer.json()["num_tasks"]
         for index in range(listed if most is None else min(most, listed)):
-            data = MarketData(name=f"{split}-{index}", split=split, index=index, seed=self.config.seed)
-            yield MarketTask(data, self.config.task)
+            data = EpisodeData(name=f"{split}-{index}", split=split, index=index, seed=self.config.seed)
+            yield EpisodeTask(data, self.config.task)
 
 
-class MarketEnvConfig(vf.SingleAgentEnvConfig):
+class TalkEnvConfig(vf.SingleAgentEnvConfig):
     """One agent without a sandbox, since it runs no code."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
-class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
-    """The market takes the user role: it shows each day, and the agent answers with orders."""
+class TalkEnv(vf.SingleAgentEnv, vf.Env[TalkEnvConfig]):
+    """The world takes the user role: it shows each day, and the agent answers."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         address = self.taskset.config.url.rstrip("/").replace("http", "ws", 1) + "/ws"
