@@ -159,7 +159,7 @@ for name in ("roll", "roll.pipeline", "roll.pipeline.agentic", "roll.pipeline.ag
 sys.modules[name].EnvironmentWorker = type("EnvironmentWorker", (), {})
 from gem.envs.registration import ENV_REGISTRY
 assert not any(name.startswith("vecenv/") for name in ENV_REGISTRY)
-worker = pickle.loads(b"cvecenv.adapters.roll\\nTierEnvironmentWorker\\n.")
+worker = pickle.loads(b"cvecenv.adapters.roll\\nTextEnvironmentWorker\\n.")
 assert issubclass(worker, sys.modules[name].EnvironmentWorker)
 importlib.reload(sys.modules["vecenv.adapters.gem"])
 print(before or "torch" not in sys.modules, sum(name.startswith("vecenv/") for name in ENV_REGISTRY))
