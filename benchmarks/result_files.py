@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import vecenv
+from vecenv.system.files import replacing
 from vecenv.system.settings import Settings
 
 RESULTS = Path("benchmarks") / "results"
@@ -92,10 +93,8 @@ def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: to a temporary file, then rename."""
-    beside = path.with_name(f"{path.name}.part")
-    beside.write_text(text)
-    beside.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(text)
 
 
 def summary_text(value: object, indent: int = 0) -> str:

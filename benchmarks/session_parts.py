@@ -54,16 +54,7 @@ def of_case(name: str, place: Place) -> Sequence[Job]:
     return of_points(points_of(config), place)
 
 
-def rollouts(place: Place) -> Sequence[Job]:
-    return of_case("worldmodel_rollouts", place)
-
-
-def turns(place: Place) -> Sequence[Job]:
-    return of_case("grpo_rollouts", place)
-
-
-def texts(place: Place) -> Sequence[Job]:
-    return of_case("texts", place)
+rollouts, turns, texts = (partial(of_case, name) for name in ("worldmodel_rollouts", "grpo_rollouts", "texts"))
 
 
 def ceilings(place: Place) -> Sequence[Job]:

@@ -13,7 +13,7 @@ from tests.core.tally import TALLY, TallyConfig, Tallying
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
 from vecenv.core.capabilities import BoundedObservations, Masked, Referencing, RiskAware
 from vecenv.registry import task_named
-from vecenv.testing import TaskFault, check_task
+from vecenv.testing import ConformanceFault, check_task
 
 SMALL = {"market_options": {"num_paths": 2, "num_days": 330}}
 QUICK = ("stock_trading", "full_autonomous")
@@ -195,7 +195,7 @@ BROKEN = BY_NAME | {
     "message", [pytest.param(name, marks=[pytest.mark.assembly] * ("compiled" in name)) for name in BROKEN]
 )
 def test_a_broken_task_is_told_what_is_broken(message):
-    with pytest.raises(TaskFault, match=f"^reach_zero: {message}"):
+    with pytest.raises(ConformanceFault, match=f"^reach_zero: {message}"):
         check_task(BROKEN[message], compiled="compiled" in message)
 
 
@@ -255,5 +255,5 @@ def careless(methods: dict[str, object]) -> vecenv.Task:
 
 @pytest.mark.parametrize("message", CARELESS)
 def test_what_a_task_does_to_donated_fields_is_told(message):
-    with pytest.raises(TaskFault, match=f"^tally: donated fields: {message}$"):
+    with pytest.raises(ConformanceFault, match=f"^tally: donated fields: {message}$"):
         check_task(careless(CARELESS[message]), compiled=False, in_place=True)

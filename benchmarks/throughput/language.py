@@ -51,11 +51,7 @@ def points_of_texts(config: CaseConfig) -> Sequence[Point]:
 def text_points(
     task: str, tape: Callable[[], MarketTape | None], num_envs: int, rows: Sequence[int]
 ) -> Sequence[Point]:
-    """Return a point for every style of the observations.
-
-    Raises:
-        ValueError: there are more rows than sub-environments.
-    """
+    """Return a point for every style of the observations; ValueError if there are more rows than sub-environments."""
     if max(rows) > num_envs:
         raise ValueError(f"cannot render {max(rows)} of {num_envs} sub-environments")
     if task_named(task).market is None:

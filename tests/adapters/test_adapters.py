@@ -14,7 +14,7 @@ import torch
 import vecenv
 from tests.adapters.served_market import Lone, service_of, small_env, tape_of
 from tests.reach_zero import REACH_ZERO
-from vecenv.testing import TaskFault, check_adapter
+from vecenv.testing import ConformanceFault, check_adapter
 from vecenv.testing.adapters import NumberPlay, TextPlay, Turn
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.tensor_interaction import TensorInteraction
@@ -169,5 +169,5 @@ def test_a_planted_fault_of_an_adapter_is_named(fault):
 
     _ = Walking.playing.clear(), Walking.opened.clear()
     steps, wrong = STEPS[: 2 if fault == "short" else None], [[torch.tensor([each])] * 2 for each in (torch.nan, 2.0)]
-    with pytest.raises(TaskFault, match=f"^walking: {FAULTS[fault]}") if fault else nullcontext():
+    with pytest.raises(ConformanceFault, match=f"^walking: {FAULTS[fault]}") if fault else nullcontext():
         check_adapter("walking", partial(Walking, fault=fault), alone, steps, wrong, ValueError, RuntimeError)

@@ -23,7 +23,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
 from vecenv.learn.td3 import DDPGConfig, TD3Config
-from vecenv.testing import LearnerFault, check_learner, learner_case
+from vecenv.testing import ConformanceFault, check_learner, learner_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:No target network updater", "ignore:The method <bound method")
 
@@ -284,7 +284,7 @@ def test_a_broken_learner_is_told_what_is_broken(kind, monkeypatch):
     monkeypatch.setattr(compiling, "compile_in_place", lambda function, *_: compiling.eager_in_place(function))
     name = kind.__mro__[1].__name__.lower()
     case = replace(learner_case(name), make=kind)
-    with pytest.raises(LearnerFault, match=f"^{name}: {BROKEN[kind]}"):
+    with pytest.raises(ConformanceFault, match=f"^{name}: {BROKEN[kind]}"):
         check_learner(case, compiled=kind is Miscounted)
 
 

@@ -6,7 +6,7 @@ import pytest
 from torchrl.data import Bounded
 
 import vecenv
-from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_returns, planted_env
+from tests.learn.small_tasks import GAMMA, HORIZON, RULES, chain_env, episode_returns, planted_env, planted_growth
 from vecenv import FusedCollector
 from vecenv.learn import train
 from vecenv.learn.a2c import A2C, A2CConfig
@@ -18,7 +18,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import TD3, DDPGConfig, TD3Config
-from vecenv.market.planted import planted_optimal_growth, random_walk_bars
+from vecenv.market.planted import random_walk_bars
 from vecenv.market.tape import MarketTape
 
 pytestmark = pytest.mark.nightly
@@ -51,7 +51,7 @@ def test_the_optimum_of_the_planted_signal_is_reached(name):
     make, config = LEARNERS[name]
     learner, untrained = (make(planted_env(512), config) for _ in range(2))
     run(learner)
-    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
+    optimum = planted_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
     policies = [ActorPolicy(one.network, one.moments, one.actor, deterministic=True) for one in (learner, untrained)]
     returns = [episode_returns(planted_env(2048, market_seed=1, seed=1), policy) for policy in policies]
     reached, before = (float(each.mean()) / optimum for each in returns)
@@ -70,7 +70,7 @@ def test_weights_drawn_by_the_dirichlet_head_reach_it_too():
     trained, test = train(env(256, 1), config), env(512, 2)
     assert isinstance(test.scenario.action_spec, Bounded)
     FusedCollector(test, trained.policy(), HORIZON).rollout()
-    optimum = planted_optimal_growth(HORIZON, 3, strength=0.01, flip=0.2) - 1
+    optimum = planted_growth(HORIZON, 3, strength=0.01, flip=0.2) - 1
     assert float(test.info()["total_return"].mean()) >= 0.9 * optimum
 
 

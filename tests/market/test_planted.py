@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learn.small_tasks import planted_growth
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
-from vecenv.market.planted import planted_bars, planted_optimal_actions, planted_optimal_growth, random_walk_bars
+from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.planted_law import DRIFT, START_PRICE, Kind, planted_directions, planted_law
 from vecenv.market.planted_optimum import planted_attainable, planted_target_weights
 
@@ -50,7 +51,11 @@ def directions_by_hand(kind: Kind, past: list[list[float]], signal: list[float] 
 
 
 def weights_of(bars: Bars, kind: Kind, **parameters: float) -> Tensor:
-    return planted_target_weights(bars.ohlcv, bars.columns.get("signal"), kind=kind, **parameters)
+    return planted_target_weights(planted_law(kind, **parameters), bars.ohlcv, bars.columns.get("signal"))
+
+
+def attainable_of(num_symbols: int, *law: str | float, **parameters: str | float) -> tuple[float, float]:
+    return planted_attainable(planted_law(*law, **parameters), num_symbols)
 
 
 @pytest.mark.parametrize("kind", LOG)
@@ -157,12 +162,11 @@ def test_growth_equals_sum_over_every_signal_history(num_symbols, flip):
         stays = (num_steps - 1) * num_symbols - changed
         probability = 0.5**num_symbols * flip**changed * (1 - flip) ** stays
         expected += probability * (1 + strength) ** signal.any(dim=1).sum().item()
-    assert planted_optimal_growth(num_steps, num_symbols, strength, flip) == pytest.approx(expected, rel=1e-12)
-    assert planted_optimal_growth(50, num_symbols, 0.0, flip) == pytest.approx(1)
+    assert planted_growth(num_steps, num_symbols, strength, flip) == pytest.approx(expected, rel=1e-12)
+    assert planted_growth(50, num_symbols, 0.0, flip) == pytest.approx(1)
 
 
-def test_signs_are_the_best_actions_and_a_random_walk_pays_no_rule():
-    assert planted_optimal_actions(torch.tensor([[1.0, -1.0]])).tolist() == [[1.0, -1.0]]
+def test_a_random_walk_pays_no_rule():
     assert [planted_law(kind).flip for kind in ("signal", "volatility")] == [0.2, 0.02]
     walk = random_walk_bars(4096, 100, 2, seed=4, volatility=0.02)
     close = walk.ohlcv[..., CLOSE]
@@ -174,8 +178,6 @@ def test_signs_are_the_best_actions_and_a_random_walk_pays_no_rule():
         assert_mean(position * daily[:, 1:], 0.0)
     with pytest.raises(ValueError, match=r"volatility must be at least 0, got -0\.1"):
         random_walk_bars(1, 10, volatility=-0.1)
-    with pytest.raises(ValueError, match=r"flip must be in \[0, 1\], got 1\.5"):
-        planted_optimal_growth(1, 1, 0.1, flip=1.5)
 
 
 def test_bad_parameters_are_refused():
@@ -183,7 +185,7 @@ def test_bad_parameters_are_refused():
         ({"num_paths": 0}, "num_paths"),
         ({"strength": -0.1}, "strength"),
         ({"volatility": 0.2}, "below 1"),
-        ({"flip": 1.1}, "flip"),
+        ({"flip": 1.1}, r"flip must be in \[0, 1\], got 1\.1"),
         ({"kind": "carry"}, "unknown kind 'carry' of planted market, expected one of signal, momentum"),
         ({"kind": "momentum", "flip": 0.2}, "flip is for the kinds signal and volatility, not for momentum"),
         ({"kind": "momentum", "volatility": 0.0}, "volatility must be above 0 for the kind momentum"),
@@ -205,12 +207,12 @@ def test_bad_parameters_are_refused():
         *(({"kind": kind, "strength": 0.00016, "volatility": 0.02}, "strength 0.00016 beside") for kind in LOG[1:]),
     ):
         with pytest.raises(ValueError, match=message):
-            planted_attainable(2, **arguments)
+            attainable_of(2, **arguments)
         with pytest.raises(ValueError, match=message):
-            planted_target_weights(two, **arguments)
+            planted_target_weights(planted_law(**arguments), two)
     for number, message in ((1, "at least 2, got 1"), (0, "num_symbols must be at least 1, got 0")):
         with pytest.raises(ValueError, match=message):
-            planted_attainable(number, "cross_section")
+            attainable_of(number, "cross_section")
     for ohlcv, signal, kind, message in (
         (one, None, "cross_section", "at least 2, got 1"),
         (two, None, "signal", "signal is needed for the kind signal"),
@@ -218,7 +220,7 @@ def test_bad_parameters_are_refused():
         (two, torch.ones(1, 3, 1), "signal", r"signal must be \(1, 3, 2\) as ohlcv is, got \(1, 3, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            planted_target_weights(ohlcv, signal, kind=kind)
+            planted_target_weights(planted_law(kind), ohlcv, signal)
 
 
 DAYS = 251
@@ -259,7 +261,7 @@ def test_the_rule_and_equal_weights_earn_what_is_computed(kind: Kind, num_symbol
     bars = planted_bars(512 if kind == "volatility" else 256, DAYS, num_symbols, seed=4, kind=kind)
     weights = (weights_of(bars, kind), torch.full((1, 1, num_symbols), 1 / num_symbols))
     for returns, attainable in zip(
-        (daily_returns(bars, each) for each in weights), planted_attainable(num_symbols, kind), strict=True
+        (daily_returns(bars, each) for each in weights), attainable_of(num_symbols, kind), strict=True
     ):
         growth = returns.log1p().mean(dim=1)
         if kind == "volatility":
@@ -290,7 +292,7 @@ def smallest_strength(kind: Kind, volatility: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         try:
-            planted_attainable(2, kind, middle, volatility)
+            attainable_of(2, kind, middle, volatility)
             high = middle
         except ValueError:
             low = middle
@@ -324,21 +326,21 @@ def test_no_weights_on_a_grid_are_better(kind, directions, volatility, edge):
 def test_attainable_growth_by_hand():
     """Two symbols, without noise to speak of: up on three of four pairs of signs; one of two by rank."""
     for kind in LOG[:3]:
-        rule, equal_weight = planted_attainable(2, kind, 0.01, 1e-9)
+        rule, equal_weight = attainable_of(2, kind, 0.01, 1e-9)
         assert rule == pytest.approx(0.75 * math.log(1.01), rel=1e-9)
         assert equal_weight == pytest.approx(0.25 * (math.log(1.01) + math.log(0.99)), rel=1e-9)
-    assert planted_attainable(2, "cross_section", 0.01, 1e-9) == pytest.approx((math.log(1.01), 0), abs=1e-12)
+    assert attainable_of(2, "cross_section", 0.01, 1e-9) == pytest.approx((math.log(1.01), 0), abs=1e-12)
     # To the second order, E[log(1 + R)] = mean - (mean² + variance) / 2.
-    rule, equal_weight = planted_attainable(10, "cross_section", 0.001, 0.01)
+    rule, equal_weight = attainable_of(10, "cross_section", 0.001, 0.01)
     assert rule == pytest.approx(0.001 - (1e-6 + 5e-5 + 1e-5) / 2, rel=1e-4)
     assert equal_weight == pytest.approx(-(5e-5 + 5e-6) / 2, rel=1e-3)
     # A known regime bounds the Sharpe ratio, and an unknown one leaves buy and hold.
     variances = [1e-4 * ((1 + sign * 0.7) ** 2 + 0.25 / 10) for sign in (-1, 1)]
     share = sum(DRIFT**2 / (variance + DRIFT**2) for variance in variances) / 2
     known = math.sqrt(252 * share / (1 - share))
-    ratios = [planted_attainable(10, "volatility", 0.7, flip=flip).rule for flip in (0.0005, 0.01, 0.1, 0.3, 0.499)]
+    ratios = [attainable_of(10, "volatility", 0.7, flip=flip).rule for flip in (0.0005, 0.01, 0.1, 0.3, 0.499)]
     assert ratios == sorted(ratios, reverse=True) and 0.97 * known < ratios[0] < known
-    held = planted_attainable(10, "volatility", 0.7).equal_weight
+    held = attainable_of(10, "volatility", 0.7).equal_weight
     assert held == pytest.approx(math.sqrt(252) * DRIFT / math.sqrt(sum(variances) / 2), rel=1e-12)
     assert ratios[-1] == pytest.approx(held, rel=2e-3) and ratios[-1] > held
 
@@ -348,8 +350,8 @@ def test_a_finer_quadrature_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     def results() -> tuple[list[float], list[float]]:
         laws = itertools.product((1, 30), (0.3, 0.7, 0.95), (0.001, 0.02, 0.3))
         return (
-            [value for kind in LOG for value in planted_attainable(4, kind)],
-            [planted_attainable(number, "volatility", strength, flip=flip).rule for number, strength, flip in laws],
+            [value for kind in LOG for value in attainable_of(4, kind)],
+            [attainable_of(number, "volatility", strength, flip=flip).rule for number, strength, flip in laws],
         )
 
     growths, ratios = results()
@@ -363,7 +365,7 @@ def test_a_finer_quadrature_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("kind", [*LOG, "volatility"])
 def test_without_strength_there_is_nothing_to_find(kind: Kind) -> None:
     bars = planted_bars(4, 50, 3, seed=9, kind=kind, strength=0.0)
-    weights, attainable = weights_of(bars, kind, strength=0.0), planted_attainable(3, kind, 0.0)
+    weights, attainable = weights_of(bars, kind, strength=0.0), attainable_of(3, kind, 0.0)
     if kind == "volatility":
         assert torch.equal(weights, torch.full_like(weights, 1 / 3))
         assert attainable.rule == pytest.approx(attainable.equal_weight, rel=1e-6)

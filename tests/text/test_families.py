@@ -12,7 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.signals.rating.records import RatingRecording
-from vecenv.testing import TaskFault, check_records, check_text
+from vecenv.testing import ConformanceFault, check_records, check_text
 from vecenv.text.recorder import Recorder
 
 BARS = {"num_paths": 3, "num_days": 330}
@@ -154,7 +154,7 @@ TEXT_FAULTS = [
 @pytest.mark.parametrize(("name", "planted", "message"), TEXT_FAULTS)
 def test_a_planted_fault_of_a_text_is_named(name, planted, message):
     text = type("Planted", (WalkText,), {name: planted})
-    with pytest.raises(TaskFault, match=f"^reach_zero: text: .*{message}"):
+    with pytest.raises(ConformanceFault, match=f"^reach_zero: text: .*{message}"):
         check_text(replace(REACH_ZERO, text=text))
 
 
@@ -174,7 +174,7 @@ def test_a_sound_text_passes_and_one_that_knows_tomorrow_is_named():
         ]
         return text
 
-    with pytest.raises(TaskFault, match="step 0: a text tells of what comes later"):
+    with pytest.raises(ConformanceFault, match="step 0: a text tells of what comes later"):
         check_text(replace(task, text=prophet), **TEXTS["news_signals"])
 
 
@@ -229,5 +229,5 @@ RECORD_FAULTS = [
 
 @pytest.mark.parametrize(("task", "message"), RECORD_FAULTS)
 def test_a_planted_fault_of_a_record_is_named(task, message):
-    with pytest.raises(TaskFault, match=f"^news_signals: {message}"):
+    with pytest.raises(ConformanceFault, match=f"^news_signals: {message}"):
         check_records(task, **RECORDS["news_signals"])

@@ -17,7 +17,7 @@ from tests.guess_number import GUESS_NUMBER, GuessNumber
 from tests.reach_zero import REACH_ZERO
 from vecenv import AsyncInteraction, Dialogue, Episode, Turn, make_interaction, registry
 from vecenv.registry import NoConfig, Task
-from vecenv.testing import TaskFault, check_interaction
+from vecenv.testing import ConformanceFault, check_interaction
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.dialogue import TextRules
 from vecenv.text.records import write_jsonl
@@ -482,7 +482,7 @@ def test_a_planted_fault_of_a_world_is_named(name, planted, message):
     if not message:
         check_interaction(task)
         return
-    with pytest.raises(TaskFault, match=f"^guess_number: .*{message}"):
+    with pytest.raises(ConformanceFault, match=f"^guess_number: .*{message}"):
         check_interaction(task)
 
 
@@ -499,5 +499,5 @@ def test_a_world_whose_rows_fail_together_is_named():
     async def answer(self, ids, messages):
         return await asyncio.gather(*map(self.answer_row, ids, messages))
 
-    with pytest.raises(TaskFault, match="failing: failures: OSError: this row fails"):
+    with pytest.raises(ConformanceFault, match="failing: failures: OSError: this row fails"):
         check_interaction(replace(FAILING, interaction=type("Together", (Failing,), {"answer": answer})))

@@ -45,13 +45,7 @@ def borrow_fee(money: Money, holdings: Tensor, close: Tensor, margin: Margin, ye
 
 
 def execute_with_shorts(
-    money: Money,
-    cash: Tensor,
-    holdings: Tensor,
-    order: Tensor,
-    prices: Prices,
-    by_size: bool,
-    margin: Margin,
+    money: Money, cash: Tensor, holdings: Tensor, order: Tensor, prices: Prices, by_size: bool, margin: Margin
 ) -> Fills:
     """Sell longs, cover shorts, buy longs, open shorts, in that order.
 

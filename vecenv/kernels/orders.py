@@ -158,13 +158,7 @@ def sell(
 
 
 def execute_long_only(
-    money: Money,
-    cash: Tensor,
-    holdings: Tensor,
-    order: Tensor,
-    prices: Prices,
-    by_size: bool,
-    max_shares: int | None,
+    money: Money, cash: Tensor, holdings: Tensor, order: Tensor, prices: Prices, by_size: bool, max_shares: int | None
 ) -> Fills:
     """Sell at most what is held, then buy what cash covers, by size or pro rata; a positive order buys.
 

@@ -154,8 +154,7 @@ def turbulence(close: Tensor, listed: Tensor, lookback: int = 252) -> Tensor:
     return_windows = returns.unfold(1, window, 1).split(chunk, dim=1)
     full_windows = has_return.unfold(1, window, 1).split(chunk, dim=1)
     distances[:, first_day:] = torch.cat(
-        [_mahalanobis(values, full.all(-1)) for values, full in zip(return_windows, full_windows, strict=True)],
-        dim=1,
+        [_mahalanobis(values, full.all(-1)) for values, full in zip(return_windows, full_windows, strict=True)], dim=1
     )
     return distances
 

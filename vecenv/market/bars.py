@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,21 +73,20 @@ class Bars:
         return ~torch.isnan(self.ohlcv[..., CLOSE])
 
     def to(self, device: torch.device | str) -> Bars:
+        return self._changed(lambda tensor: tensor.to(device))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Bars:
         columns, context = (
-            {name: values.to(device) for name, values in table.items()} for table in (self.columns, self.context)
+            {name: change(values) for name, values in table.items()} for table in (self.columns, self.context)
         )
-        best = None if self.best_weights is None else self.best_weights.to(device)
-        return replace(self, ohlcv=self.ohlcv.to(device), columns=columns, context=context, best_weights=best)
+        best = None if self.best_weights is None else change(self.best_weights)
+        return replace(self, ohlcv=change(self.ohlcv), columns=columns, context=context, best_weights=best)
 
     def days(self, first: int, stop: int) -> Bars:
         """Return the bars of some days, at least one, as views; ``stop`` is exclusive."""
         cut = slice(first, stop)
-        columns, context = (
-            {name: values[:, cut] for name, values in table.items()} for table in (self.columns, self.context)
-        )
         dates, source = self.dates[cut], f"{self.source} to {self.dates[cut][-1]}"
-        best = None if self.best_weights is None else self.best_weights[:, cut]
-        parts = replace(self, ohlcv=self.ohlcv[:, cut], columns=columns, context=context, best_weights=best)
+        parts = self._changed(lambda tensor: tensor[:, cut])
         return replace(parts, dates=dates, source=source, warm_up=max(0, self.warm_up - first))
 
     def absent(self, day: int) -> list[str]:

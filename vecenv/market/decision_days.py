@@ -27,11 +27,7 @@ class MarketClose:
 
     @classmethod
     def parse(cls, text: str) -> MarketClose:
-        """Read a close such as ``15:30 Asia/Kolkata``.
-
-        Raises:
-            ValueError: it has another form, or there is no such zone.
-        """
+        """Read a close such as ``15:30 Asia/Kolkata``; ValueError if it has another form, or there is no such zone."""
         clock, _, zone = text.partition(" ")
         try:
             return cls(time.fromisoformat(clock), ZoneInfo(zone))

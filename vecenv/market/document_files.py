@@ -26,13 +26,7 @@ from vecenv.market.validation import MarketDataError, check_columns
 
 SUFFIXES = (".parquet", ".csv")
 
-_ALIASES = {
-    "tic": "symbol",
-    "ticker": "symbol",
-    "stock_symbol": "symbol",
-    "article_title": "title",
-    "article": "text",
-}
+_ALIASES = {"tic": "symbol", "ticker": "symbol", "stock_symbol": "symbol", "article_title": "title", "article": "text"}
 _TEXTS = ("text", "title", "summary")
 _KEYS = ("date", "symbol", "published_at")
 

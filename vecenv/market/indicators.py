@@ -18,35 +18,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from vecenv.market import candlesticks as candles
+from vecenv.market import number_indicators as numbers
+from vecenv.market import state_indicators as states
 from vecenv.market.bars import EXCHANGE_DAYS
-from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
-from vecenv.market.number_indicators import (
-    bollinger_band,
-    bollinger_position,
-    close_mean,
-    commodity_channel_index,
-    directional_index,
-    exponential_trend,
-    macd,
-    macd_histogram,
-    macd_signal,
-    momentum,
-    opening_gap,
-    range_expansion,
-    relative_strength_index,
-    volatility,
-    volume_ratio,
-)
-from vecenv.market.state_indicators import (
-    bollinger_zone,
-    candle,
-    gap_state,
-    macd_state,
-    range_state,
-    regime_state,
-    trend_state,
-    volatility_level,
-)
 
 
 @dataclass(frozen=True)
@@ -69,52 +44,43 @@ class Indicator:
 
 
 INDICATORS: dict[str, Indicator] = {
-    "macd": Indicator(macd, 25, price_unit=True, scale=64),
-    "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19, price_unit=True),
-    "boll_lb": Indicator(partial(bollinger_band, window=20, width=-2.0), 19, price_unit=True),
-    "rsi_30": Indicator(partial(relative_strength_index, window=30), 59, scale=1 / 64),
-    "cci_30": Indicator(partial(commodity_channel_index, window=30), 29, scale=1 / 128),
-    "dx_30": Indicator(partial(directional_index, window=30), 59, scale=1 / 32),
-    "close_30_sma": Indicator(partial(close_mean, window=30), 29, price_unit=True),
-    "close_60_sma": Indicator(partial(close_mean, window=60), 59, price_unit=True),
-    "daily_change": Indicator(partial(momentum, window=1), 1, scale=64),
-    "rsi_14": Indicator(partial(relative_strength_index, window=14), 27, scale=1 / 64),
-    "macd_signal": Indicator(macd_signal, 33, price_unit=True, scale=64),
-    "macd_hist": Indicator(macd_histogram, 33, price_unit=True, scale=128),
-    "bollinger_position": Indicator(partial(bollinger_position, window=20), 19),
-    "volume_ratio_20": Indicator(partial(volume_ratio, window=20), 19),
-    "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29, scale=32),
-    "volatility_20": Indicator(partial(volatility, window=20), 20, scale=4, annual=True),
-    "momentum_10": Indicator(partial(momentum, window=10), 10, scale=16),
-    "doji": Indicator(doji, 10),
-    "hammer": Indicator(hammer, 10),
-    "shooting_star": Indicator(shooting_star, 10),
-    "bullish_engulfing": Indicator(bullish_engulfing, 1),
-    "bearish_engulfing": Indicator(bearish_engulfing, 1),
-    "gap": Indicator(opening_gap, 1, scale=128),
-    "range_expansion_20": Indicator(partial(range_expansion, window=20), 19),
-    "regime_50_200": Indicator(partial(exponential_trend, fast=50, slow=200), 199, scale=8),
-    "macd_state": Indicator(macd_state, 34),
-    "trend_state": Indicator(trend_state, 29),
-    "bollinger_zone": Indicator(bollinger_zone, 19),
-    "volatility_level": Indicator(volatility_level, 20, annual=True),
-    "regime_state": Indicator(regime_state, 199),
-    "candle": Indicator(candle, 10),
-    "gap_state": Indicator(gap_state, 1),
-    "range_state": Indicator(range_state, 19),
+    "macd": Indicator(numbers.macd, 25, price_unit=True, scale=64),
+    "boll_ub": Indicator(partial(numbers.bollinger_band, window=20, width=2.0), 19, price_unit=True),
+    "boll_lb": Indicator(partial(numbers.bollinger_band, window=20, width=-2.0), 19, price_unit=True),
+    "rsi_30": Indicator(partial(numbers.relative_strength_index, window=30), 59, scale=1 / 64),
+    "cci_30": Indicator(partial(numbers.commodity_channel_index, window=30), 29, scale=1 / 128),
+    "dx_30": Indicator(partial(numbers.directional_index, window=30), 59, scale=1 / 32),
+    "close_30_sma": Indicator(partial(numbers.close_mean, window=30), 29, price_unit=True),
+    "close_60_sma": Indicator(partial(numbers.close_mean, window=60), 59, price_unit=True),
+    "daily_change": Indicator(partial(numbers.momentum, window=1), 1, scale=64),
+    "rsi_14": Indicator(partial(numbers.relative_strength_index, window=14), 27, scale=1 / 64),
+    "macd_signal": Indicator(numbers.macd_signal, 33, price_unit=True, scale=64),
+    "macd_hist": Indicator(numbers.macd_histogram, 33, price_unit=True, scale=128),
+    "bollinger_position": Indicator(partial(numbers.bollinger_position, window=20), 19),
+    "volume_ratio_20": Indicator(partial(numbers.volume_ratio, window=20), 19),
+    "trend_10_30": Indicator(partial(numbers.exponential_trend, fast=10, slow=30), 29, scale=32),
+    "volatility_20": Indicator(partial(numbers.volatility, window=20), 20, scale=4, annual=True),
+    "momentum_10": Indicator(partial(numbers.momentum, window=10), 10, scale=16),
+    "doji": Indicator(candles.doji, 10),
+    "hammer": Indicator(candles.hammer, 10),
+    "shooting_star": Indicator(candles.shooting_star, 10),
+    "bullish_engulfing": Indicator(candles.bullish_engulfing, 1),
+    "bearish_engulfing": Indicator(candles.bearish_engulfing, 1),
+    "gap": Indicator(numbers.opening_gap, 1, scale=128),
+    "range_expansion_20": Indicator(partial(numbers.range_expansion, window=20), 19),
+    "regime_50_200": Indicator(partial(numbers.exponential_trend, fast=50, slow=200), 199, scale=8),
+    "macd_state": Indicator(states.macd_state, 34),
+    "trend_state": Indicator(states.trend_state, 29),
+    "bollinger_zone": Indicator(states.bollinger_zone, 19),
+    "volatility_level": Indicator(states.volatility_level, 20, annual=True),
+    "regime_state": Indicator(states.regime_state, 199),
+    "candle": Indicator(states.candle, 10),
+    "gap_state": Indicator(states.gap_state, 1),
+    "range_state": Indicator(states.range_state, 19),
 }
 """All indicators by feature name."""
 
-FINRL_INDICATORS = (
-    "macd",
-    "boll_ub",
-    "boll_lb",
-    "rsi_30",
-    "cci_30",
-    "dx_30",
-    "close_30_sma",
-    "close_60_sma",
-)
+FINRL_INDICATORS = ("macd", "boll_ub", "boll_lb", "rsi_30", "cci_30", "dx_30", "close_30_sma", "close_60_sma")
 """FinRL's eight, in its order."""
 
 

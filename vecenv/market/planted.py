@@ -23,7 +23,6 @@ attain.
 move the whole account by one order, the expected wealth at any horizon is maximal if it is fully invested in any
 symbols with s = +1, and in cash if there is none. Proof: future signals do not depend on the noise, so the value of
 wealth W in signal state s is linear, g(s) W, and every day's best choice is the largest mean return.
-`planted_optimal_actions` returns that rule as orders, `planted_optimal_growth` its exact expectation.
 
 "By one order" requires that ``hmax`` shares of any symbol are worth the whole account, growth
 included: cash 1,000 at the start price of 50 with ``hmax`` 100 allows five times the account. With
@@ -36,11 +35,9 @@ most c.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,7 +48,6 @@ from vecenv.market.planted_law import (
     Kind,
     add_planted_means,
     bars_of_returns,
-    check_probability,
     check_symbols,
     normal_numbers,
     planted_law,
@@ -123,46 +119,13 @@ def planted_bars(
         prices.append(bars_of_returns(torch.log1p(change), volatility, words))
         if rule_is_known(law):
             shown = signals[-1] if signals else None
-            best.append(
-                planted_target_weights(
-                    prices[-1], shown, kind=kind, strength=strength, volatility=volatility, flip=flip
-                )
-            )
+            best.append(planted_target_weights(law, prices[-1], shown))
     source, weights = f"planted {law.kind}, seed {seed}", torch.cat(best) if best else None
     bars = Bars(names, dates, torch.cat(prices), source=source, currency=CURRENCY, best_weights=weights)
     if not signals:
         return bars
     signal = torch.cat(signals)
     return replace(bars, columns={"signal": signal}, context={"signal": signal.mean(-1)})
-
-
-def planted_optimal_actions(signal: Tensor) -> Tensor:
-    """Return the orders of the optimal policy in units of ``hmax`` shares: 1 (buy) at +1, -1 (sell all) at -1."""
-    return signal.sign()
-
-
-def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, flip: float) -> float:
-    """Return the exact expected final wealth, per unit, after some steps of the optimal policy without costs.
-
-    The number of symbols with a positive signal is a Markov chain from its stationary binomial law; a step
-    multiplies the expected wealth by 1 + strength unless that number is zero.
-
-    Raises:
-        ValueError: if `flip` is outside [0, 1].
-    """
-    check_probability(flip)
-    transition = np.array(
-        [
-            np.convolve(_binomial(positive, 1 - flip), _binomial(num_symbols - positive, flip))
-            for positive in range(num_symbols + 1)
-        ]
-    )
-    gain = np.full(num_symbols + 1, 1 + strength)
-    gain[0] = 1
-    growth = np.ones(num_symbols + 1)
-    for _ in range(num_steps):
-        growth = gain * (transition @ growth)
-    return float(_binomial(num_symbols, 0.5) @ growth)
 
 
 def random_walk_bars(
@@ -188,12 +151,6 @@ def random_walk_bars(
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
         prices.append(bars_of_returns(volatility * normal_numbers(words) - volatility**2 / 2, volatility, words))
     return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}", currency=CURRENCY)
-
-
-def _binomial(trials: int, probability: float) -> np.ndarray:
-    return np.array(
-        [math.comb(trials, n) * probability**n * (1 - probability) ** (trials - n) for n in range(trials + 1)]
-    )
 
 
 def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:

@@ -95,14 +95,9 @@ def planted_law(
         raise ValueError(f"strength must be below 1 for the kind volatility, got {law.strength}")
     if kind == "volatility" and not 0 < law.flip < 0.5:
         raise ValueError(f"flip must be above 0 and below 0.5 for the kind volatility, got {law.flip}")
-    check_probability(law.flip)
+    if not 0 <= law.flip <= 1:
+        raise ValueError(f"flip must be in [0, 1], got {law.flip}")
     return law
-
-
-def check_probability(flip: float) -> None:
-    """Raise ValueError if the probability of a change of sign is outside [0, 1]."""
-    if not 0 <= flip <= 1:
-        raise ValueError(f"flip must be in [0, 1], got {flip}")
 
 
 def check_symbols(law: PlantedLaw, num_symbols: int) -> None:

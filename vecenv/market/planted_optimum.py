@@ -48,15 +48,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, EXCHANGE_DAYS, OPEN
-from vecenv.market.planted_law import (
-    DRIFT,
-    LARGEST_NORMAL,
-    Kind,
-    PlantedLaw,
-    check_symbols,
-    planted_directions,
-    planted_law,
-)
+from vecenv.market.planted_law import DRIFT, LARGEST_NORMAL, PlantedLaw, check_symbols, planted_directions
 
 # Points of the quadrature over a normal number, and of the grid of the filter's log-odds. Twice as many change
 # no growth by 1e-12 and no Sharpe ratio by 2e-5 of itself.
@@ -75,33 +67,21 @@ class PlantedAttainable(NamedTuple):
     equal_weight: float
 
 
-def planted_target_weights(
-    ohlcv: Tensor,
-    signal: Tensor | None = None,
-    *,
-    kind: Kind = "signal",
-    strength: float | None = None,
-    volatility: float = 0.01,
-    flip: float | None = None,
-) -> Tensor:
+def planted_target_weights(law: PlantedLaw, ohlcv: Tensor, signal: Tensor | None = None) -> Tensor:
     """Return the best weights at the close of each day, from the bars up to that day alone.
 
     Args:
+        law: of the bars, from `planted_law`.
         ohlcv: of `planted_bars` or of its tape, from the market's first day on. Shape: (P, T, K, 5).
         signal: the column ``signal``; of that kind alone. Shape: (P, T, K).
-        kind: as in `planted_bars`, as are the next three.
-        strength: as there.
-        volatility: as there.
-        flip: as there.
 
     Returns:
         Shares of the wealth to hold over the next day; the rest, 1 less their sum, is cash. Shape: (P, T, K), float64.
 
     Raises:
-        ValueError: a parameter is invalid, the signal is missing or not of the kind, or the condition of the proof
+        ValueError: the law ranks one symbol, the signal is missing or not of the kind, or the condition of the proof
             fails: beside the volatility the strength is so small that a fraction of the exposure is better.
     """
-    law = planted_law(kind, strength, volatility, flip)
     check_symbols(law, ohlcv.shape[2])
     _check_optimal(law)
     if (signal is not None) != (law.kind == "signal"):
@@ -118,13 +98,7 @@ def planted_target_weights(
     return held / held.sum(dim=-1, keepdim=True).clamp(min=1).double()
 
 
-def planted_attainable(
-    num_symbols: int,
-    kind: Kind = "signal",
-    strength: float | None = None,
-    volatility: float = 0.01,
-    flip: float | None = None,
-) -> PlantedAttainable:
+def planted_attainable(law: PlantedLaw, num_symbols: int) -> PlantedAttainable:
     """Compute what the best rule and equal weights attain, by quadrature.
 
     The number of symbols with a mean of +strength is floor(K / 2) in ``cross_section``. In ``signal``, ``momentum`` and
@@ -137,7 +111,6 @@ def planted_attainable(
     """
     if num_symbols < 1:
         raise ValueError(f"num_symbols must be at least 1, got {num_symbols}")
-    law = planted_law(kind, strength, volatility, flip)
     check_symbols(law, num_symbols)
     _check_optimal(law)
     if law.kind == "volatility":

@@ -61,12 +61,7 @@ def own_scores(bars: Bars, delay: int) -> Bars:
 
 
 def with_score_files(
-    bars: Bars,
-    files: Sequence[str | Path],
-    close: MarketClose,
-    delay: int,
-    cut: bool,
-    date_format: str | None = None,
+    bars: Bars, files: Sequence[str | Path], close: MarketClose, delay: int, cut: bool, date_format: str | None = None
 ) -> Bars:
     """Return bars with the scores of files: the mean of a symbol's scores that count from the same day.
 

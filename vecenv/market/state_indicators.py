@@ -14,16 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.market import number_indicators as numbers
 from vecenv.market.bars import EXCHANGE_DAYS
 from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
-from vecenv.market.number_indicators import (
-    bollinger_position,
-    exponential_trend,
-    macd_histogram,
-    opening_gap,
-    range_expansion,
-    volatility,
-)
 from vecenv.market.rolling import lagged
 
 RSI_OVERSOLD, RSI_OVERBOUGHT = 30.0, 70.0
@@ -74,13 +67,13 @@ def macd_state(ohlcv: Tensor) -> Tensor:
 
     The sign changes where the MACD line crosses its signal line (Appel, 1979).
     """
-    side = torch.where(macd_histogram(ohlcv) > 0, 1.0, -1.0)
+    side = torch.where(numbers.macd_histogram(ohlcv) > 0, 1.0, -1.0)
     return torch.where(side == lagged(side, 1), side, 2.0 * side)
 
 
 def trend_state(ohlcv: Tensor) -> Tensor:
     """+1 bullish, -1 bearish, 0 sideways: EMA(10) / EMA(30) - 1 beyond ±0.5%."""
-    return _beyond(exponential_trend(ohlcv, fast=10, slow=30), -TREND_SIDEWAYS, TREND_SIDEWAYS)
+    return _beyond(numbers.exponential_trend(ohlcv, fast=10, slow=30), -TREND_SIDEWAYS, TREND_SIDEWAYS)
 
 
 def bollinger_zone(ohlcv: Tensor) -> Tensor:
@@ -88,20 +81,20 @@ def bollinger_zone(ohlcv: Tensor) -> Tensor:
 
     A close on a band lies inside, one in the middle above it.
     """
-    position = bollinger_position(ohlcv, window=20)
+    position = numbers.bollinger_position(ohlcv, window=20)
     side = torch.where(position >= 0.5, 1.0, -1.0)
     return torch.where((position < 0.0) | (position > 1.0), 2.0 * side, side)
 
 
 def volatility_level(ohlcv: Tensor, year: float = EXCHANGE_DAYS) -> Tensor:
     """0 low, 1 moderate, 2 high: annualised volatility of 20 days below 15%, up to 35%, above."""
-    annualised = volatility(ohlcv, window=20, year=year)
+    annualised = numbers.volatility(ohlcv, window=20, year=year)
     return 1.0 * (annualised >= VOLATILITY_MODERATE) + 1.0 * (annualised > VOLATILITY_HIGH)
 
 
 def regime_state(ohlcv: Tensor) -> Tensor:
     """+1 bull, -1 bear, 0 sideways market: EMA(50) / EMA(200) - 1 beyond ±1%."""
-    return _beyond(exponential_trend(ohlcv, fast=50, slow=200), -REGIME_SIDEWAYS, REGIME_SIDEWAYS)
+    return _beyond(numbers.exponential_trend(ohlcv, fast=50, slow=200), -REGIME_SIDEWAYS, REGIME_SIDEWAYS)
 
 
 def candle(ohlcv: Tensor) -> Tensor:
@@ -116,12 +109,12 @@ def candle(ohlcv: Tensor) -> Tensor:
 
 def gap_state(ohlcv: Tensor) -> Tensor:
     """+1 up, -1 down, 0 none: open beyond ±1% of the close before."""
-    return _beyond(opening_gap(ohlcv), -GAP_NONE, GAP_NONE)
+    return _beyond(numbers.opening_gap(ohlcv), -GAP_NONE, GAP_NONE)
 
 
 def range_state(ohlcv: Tensor) -> Tensor:
     """+1 wide, -1 narrow, 0 normal: day's range at least 1.5, at most 0.5 of its 20-day mean."""
-    expansion = range_expansion(ohlcv, window=20)
+    expansion = numbers.range_expansion(ohlcv, window=20)
     return 1.0 * (expansion >= RANGE_WIDE) - 1.0 * (expansion <= RANGE_NARROW)
 
 

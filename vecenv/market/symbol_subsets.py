@@ -5,8 +5,6 @@ The idea is that of random subspaces: Ho, "The random subspace method for constr
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -61,14 +59,5 @@ def symbol_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Market
         parts = [tensor[path].index_select(1, some) for path, subsets in enumerate(index) for some in subsets]
         return torch.stack(parts)
 
-    return replace(
-        tape,
-        symbols=tuple(f"*{place + 1}" for place in range(size)),
-        ohlcv=chosen(tape.ohlcv),
-        tradable=chosen(tape.tradable),
-        features=chosen(tape.features),
-        context=tape.context.repeat_interleave(count, 0),
-        path_span=None,
-        best_weights=None,
-        panels=None if tape.panels is None else tape.panels.changed(chosen),
-    )
+    names = tuple(f"*{place + 1}" for place in range(size))
+    return tape.by_symbol(chosen, symbols=names, context=tape.context.repeat_interleave(count, 0), path_span=None)

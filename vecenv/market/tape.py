@@ -250,21 +250,14 @@ class MarketTape:
         return self._changed(lambda tensor: tensor[start:stop], path_span=span)
 
     def select(self, symbols: Sequence[str]) -> MarketTape:
-        """Return the tape of some symbols, in the order given.
-
-        Raises:
-            MarketDataError: a symbol is not in the tape.
-        """
+        """Return the tape of some symbols, in the order given; MarketDataError if a symbol is not in the tape."""
         unknown = [symbol for symbol in symbols if symbol not in self.symbols]
         if unknown:
             raise MarketDataError(f"{self.source}: unknown symbols {unknown}; it has {', '.join(self.symbols)}")
         index = torch.tensor([self.symbols.index(symbol) for symbol in symbols], device=self.device)
-        tensors = ("ohlcv", "tradable", "features")
-        parts = {name: getattr(self, name).index_select(2, index) for name in tensors}
         # The best rule of some symbols is another one than that of all, for all but the same symbols.
         best = None if self.best_weights is None or set(symbols) != set(self.symbols) else self.best_weights[..., index]
-        panels = None if self.panels is None else self.panels.changed(lambda tensor: tensor.index_select(2, index))
-        return replace(self, symbols=tuple(symbols), best_weights=best, panels=panels, **parts)
+        return self.by_symbol(lambda tensor: tensor.index_select(2, index), symbols=tuple(symbols), best_weights=best)
 
     def symbols_as_paths(self) -> MarketTape:
         """Return a tape of one symbol with one path per symbol and path of this tape.
@@ -275,16 +268,13 @@ class MarketTape:
         def moved(tensor: Tensor) -> Tensor:
             return tensor.movedim(2, 1).flatten(0, 1).unsqueeze(2).contiguous()
 
-        return replace(
-            self,
-            symbols=("*",),
-            ohlcv=moved(self.ohlcv),
-            tradable=moved(self.tradable),
-            features=moved(self.features),
-            context=self.context.repeat_interleave(self.num_symbols, 0),
-            best_weights=None,
-            panels=None if self.panels is None else self.panels.changed(moved),
-        )
+        return self.by_symbol(moved, symbols=("*",), context=self.context.repeat_interleave(self.num_symbols, 0))
+
+    def by_symbol(self, change: Callable[[Tensor], Tensor], **others: Any) -> MarketTape:  # noqa: ANN401
+        """Return the tape with changed tensors of symbols, (P, T, K, ...) each; the best rule of others is unknown."""
+        parts = {name: change(getattr(self, name)) for name in ("ohlcv", "tradable", "features")}
+        panels = None if self.panels is None else self.panels.changed(change)
+        return replace(self, **{"best_weights": None, "panels": panels, **parts, **others})
 
     def metadata(self) -> dict[str, Any]:
         return {

@@ -89,7 +89,7 @@ def check_adapter(
         over: what it raises on an answer after the end of all rows' episodes; None if it goes on to the next ones.
 
     Raises:
-        TaskFault: the first violated rule.
+        ConformanceFault: the first violated rule.
     """
     check = _Checked(opened, alone, answers)
     run_checks(

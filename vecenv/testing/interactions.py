@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from vecenv.registry import Task, make_interaction, task_named
-from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
+from vecenv.testing.faults import ROWS, ConformanceFault, require, run_checks
 from vecenv.testing.texts import MALFORMED, fuzzed
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
@@ -21,7 +21,7 @@ RULES = TextRules(grade=0.0, steps=1.0)
 EPISODES = [Episode(5 + row // 2, row % 2) for row in range(ROWS)]
 
 
-def check_interaction(task: Task | str, **options: Any) -> None:  # noqa: ANN401
+def check_interaction(task: Task | str, **options: Any) -> None:
     """Check the world of a task's agents: episodes by name, each as if alone, whatever is said in them.
 
     Of a world that takes its time, rows are made late and made to fail too.
@@ -31,7 +31,7 @@ def check_interaction(task: Task | str, **options: Any) -> None:  # noqa: ANN401
         **options: further arguments of `vecenv.make_interaction`, such as a small market.
 
     Raises:
-        TaskFault: the first violated rule.
+        ConformanceFault: the first violated rule.
         ValueError: agents cannot act on the task by text.
     """
     record = task_named(task)
@@ -99,7 +99,7 @@ def _played(world: Interaction, episodes: Sequence[Episode]) -> list[list[Turn]]
         except Exception as error:
             many = isinstance(error, ValueError) and "zip()" in str(error)
             told = f"answer raises {type(error).__name__} on one of {repr(said)[:80]}"
-            raise TaskFault("answer must return a turn for each row" if many else told) from error
+            raise ConformanceFault("answer must return a turn for each row" if many else told) from error
         for row, turn in zip(ids, turns, strict=True):
             _check_turn(world, turn)
             played[row].append(turn)

@@ -45,7 +45,7 @@ class LearnerCase:
     draws: bool = True
     scratch: frozenset[str] = field(default=frozenset({"gradients"}))
 
-    def new(self, env_seed: int = 3, num_envs: int = ROWS, compiled: bool = False, **settings: Any) -> Any:  # noqa: ANN401
+    def new(self, env_seed: int = 3, num_envs: int = ROWS, compiled: bool = False, **settings: Any) -> Any:
         return self.make(self.env(env_seed, num_envs, compiled), replace(self.config, **settings))
 
 
@@ -87,14 +87,14 @@ _LOSSES: dict[str, tuple[dict[str, Any], Callable[..., tuple[float, list[torch.T
 _SCRATCH = frozenset({"gradients", "epsilon", "so_far", "told"})
 
 
-def _config(algorithm: Algorithm, **settings: Any) -> Any:  # noqa: ANN401
+def _config(algorithm: Algorithm, **settings: Any) -> Any:
     """Return the settings of an algorithm in a run of three updates; of a registered one, as far as it has them."""
     kind = type(algorithm.config())
     known = _LOSSES[algorithm.name][0] if algorithm.name in _LOSSES else _ON_POLICY
     return kind(**{name: value for name, value in known.items() if name in kind.__dataclass_fields__} | settings)
 
 
-def _stranger(env: VecEnv, name: str, own: Any) -> Any:  # noqa: ANN401
+def _stranger(env: VecEnv, name: str, own: Any) -> Any:
     """Return PPO, or in its place A2C, with the settings but the head that all learners share."""
     other = algorithm_named("a2c" if name == "ppo" else "ppo")
     config = _config(other)
@@ -103,10 +103,7 @@ def _stranger(env: VecEnv, name: str, own: Any) -> Any:  # noqa: ANN401
 
 
 def learner_case(
-    algorithm: str | Algorithm,
-    actions: str | None = None,
-    ensemble: bool = False,
-    **settings: Any,  # noqa: ANN401
+    algorithm: str | Algorithm, actions: str | None = None, ensemble: bool = False, **settings: Any
 ) -> LearnerCase:
     """Return a learner of the package, such as ``ppo``, or a registered one, as a case; ValueError of an unknown name.
 
@@ -128,7 +125,7 @@ def learner_case(
             return aim_env(given, num_envs, seed, compiled)
         return aim_env(given, MEMBERS * num_envs, compiled=compiled, **row_seeds((seed, seed + 1), num_envs))
 
-    def make(env: VecEnv, config: Any) -> Any:  # noqa: ANN401
+    def make(env: VecEnv, config: Any) -> Any:
         if ensemble:
             return ensemble_of(record.learner)(env, config, range(config.seed, config.seed + MEMBERS))
         return record.learner(env, config, *([ROWS // 2] if record.groups else []))

@@ -23,6 +23,7 @@ from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics, run
+from vecenv.testing.faults import ConformanceFault, require, run_checks
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
 
 _TOLERANCE = 1e-4
@@ -32,11 +33,7 @@ _FINITE_DIFFERENCE = 2e-3
 """Of gradients by finite differences."""
 
 
-class LearnerFault(AssertionError):
-    """A learner violates a conformance rule; the message says which."""
-
-
-def check_learner(learner: LearnerCase | str, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
+def check_learner(learner: LearnerCase | str, compiled: bool = True, **options: Any) -> None:
     """Check a learner against the rules that runs, checkpoints and reports rely on.
 
     * rates: the learning rate falls as set, and at a rate of 0 nothing is learned.
@@ -55,29 +52,23 @@ def check_learner(learner: LearnerCase | str, compiled: bool = True, **options: 
         **options: of `vecenv.testing.learner_case`, if a name is given.
 
     Raises:
-        LearnerFault: the first violated rule, by name.
+        ConformanceFault: the first violated rule, by name.
     """
     case = learner_case(learner, **options) if isinstance(learner, str) else learner
     found = _Checks(case)
-    checks = {
-        "rates": found.rates,
-        "seeds": found.seeds,
-        "states": found.states,
-        "refusals": found.refusals,
-        "resumed runs": found.resumed_runs,
-        "numbers that are not finite": found.finite,
-        "masks": found.masks,
-        "loss": found.loss,
-    }
+    checks = [
+        ("rates", found.rates),
+        ("seeds", found.seeds),
+        ("states", found.states),
+        ("refusals", found.refusals),
+        ("resumed runs", found.resumed_runs),
+        ("numbers that are not finite", found.finite),
+        ("masks", found.masks),
+        ("loss", found.loss),
+    ]
     if compiled:
-        checks["compiled updates"] = found.compiled
-    for name, check in checks.items():
-        try:
-            check()
-        except LearnerFault as fault:
-            raise LearnerFault(f"{case.name}: {name}: {fault}") from None
-        except Exception as error:
-            raise LearnerFault(f"{case.name}: {name}: {type(error).__name__}: {error}") from error
+        checks.append(("compiled updates", found.compiled))
+    run_checks(case.name, checks)
 
 
 class _Run(NamedTuple):
@@ -110,7 +101,7 @@ class _Checks:
                 states.append(learner.state_dict())
         return _Run(metrics, states, len(steps))
 
-    def after(self, update: int, env_seed: int = 4) -> Any:  # noqa: ANN401
+    def after(self, update: int, env_seed: int = 4) -> Any:
         """Return a learner, made of another seed of the environment, in the state after an update of the whole run."""
         learner = self.case.new(env_seed=env_seed)
         learner.load_state_dict(self.whole.states[update - 1])
@@ -119,7 +110,7 @@ class _Checks:
     def rates(self) -> None:
         rate, told = self.case.config.learning_rate, [metrics["learning_rate"] for metrics in self.whole.metrics]
         count = len(told)
-        _require(count > 2, f"a run must have three updates or more for its checks, not {count}")
+        require(count > 2, f"a run must have three updates or more for its checks, not {count}")
         if self.case.config.anneal:
             _require_close(told, [rate * (1 - number / count) for number in range(count)], "falling rates are")
         learner = self.case.new(anneal=False)
@@ -128,8 +119,8 @@ class _Checks:
         frames = self.whole.metrics[0]["frames"]
         for number, metrics in enumerate(self.whole.metrics, 1):
             counts = (metrics["update"], metrics["frames"])
-            _require(counts == (number, number * frames), f"update and frames of update {number} are {counts}")
-        _require(count == math.ceil(self.case.config.total_frames / frames), f"{count} updates do not make the frames")
+            require(counts == (number, number * frames), f"update and frames of update {number} are {counts}")
+        require(count == math.ceil(self.case.config.total_frames / frames), f"{count} updates do not make the frames")
         learner = self.case.new()
         learner.config = copy.copy(learner.config)
         # No settings allow it.
@@ -137,7 +128,7 @@ class _Checks:
         before = [tensor.clone() for tensor in learner.parameters]
         learner.update()
         changed = _difference(before, learner.parameters, "parameters")
-        _require(changed is None, f"at a rate of 0 {changed} changes")
+        require(changed is None, f"at a rate of 0 {changed} changes")
 
     def seeds(self) -> None:
         torch.manual_seed(2)
@@ -145,16 +136,14 @@ class _Checks:
         _require_same(self.whole.metrics, _finish(again), "metrics", "two runs of one seed differ in")
         _require_same(self.whole.states[-1], again.state_dict(), "state", "two runs of one seed differ in")
         own, other = self.case.new(), self.case.new(seed=self.case.config.seed + 100)
-        _require(_difference(own.parameters, again.parameters) is not None, "a run changes no parameter")
-        _require(
-            _difference(own.parameters, other.parameters) is not None, "another seed has the same first parameters"
-        )
+        require(_difference(own.parameters, again.parameters) is not None, "a run changes no parameter")
+        require(_difference(own.parameters, other.parameters) is not None, "another seed has the same first parameters")
         if self.case.draws:
             for one, parameter in zip(own.parameters, other.parameters, strict=True):
                 parameter.copy_(one)
             own.update(), other.update()
             same = _difference(own.parameters, other.parameters) is None
-            _require(not same, "another seed draws the same minibatches")
+            require(not same, "another seed draws the same minibatches")
 
     def states(self) -> None:
         learner = self.case.new()
@@ -164,7 +153,7 @@ class _Checks:
         again.load_state_dict(state)
         remembered, found = _memory(learner, self.case.scratch), _memory(again, self.case.scratch)
         lost = [name for name in remembered if _difference(remembered[name], found.get(name), name) is not None]
-        _require(not lost, f"a loaded state does not restore {', '.join(lost)}")
+        require(not lost, f"a loaded state does not restore {', '.join(lost)}")
         learner.update(), again.update()
         _require_same(kept, state, "state", "a later update changes, of a state that was taken before it,")
 
@@ -173,13 +162,13 @@ class _Checks:
         learner = case.new()
         before = learner.state_dict()
 
-        def refused(given: Any, what: str) -> None:  # noqa: ANN401
+        def refused(given: Any, what: str) -> None:
             try:
                 learner.load_state_dict(given)
             except ValueError as error:
-                _require("\n" not in str(error), f"{what} is refused in more than a line: {error}")
+                require("\n" not in str(error), f"{what} is refused in more than a line: {error}")
             else:
-                raise LearnerFault(f"{what} is loaded")
+                raise ConformanceFault(f"{what} is loaded")
             _require_same(before, learner.state_dict(), "state", f"{what} is refused after loading")
 
         refused(case.stranger(case.env(3, ROWS, False)).state_dict(), "a state of another learner")
@@ -198,13 +187,13 @@ class _Checks:
             with _stepping(learner, _raising_at(count + count // 2)), suppress(KeyboardInterrupt):
                 run(learner, folder)
             saved = load_checkpoint(folder / CHECKPOINT, torch.device("cpu"))
-            _require(saved["update"] == 1, f"an interruption in update 2 leaves the state of update {saved['update']}")
+            require(saved["update"] == 1, f"an interruption in update 2 leaves the state of update {saved['update']}")
             torch.manual_seed(5)
             again = self.case.new(env_seed=4)
             run(again, folder, resume=True)
             logged = [int(row["update"]) for row in read_metrics(folder / METRICS)]
             updates = list(range(1, len(self.whole.metrics) + 1))
-            _require(logged == updates, f"the log of a resumed run has the updates {logged}")
+            require(logged == updates, f"the log of a resumed run has the updates {logged}")
             _require_same(self.whole.states[-1], again.state_dict(), "state", "a run that was interrupted differs in")
             if isinstance(again, Learner) and again.num_members == 1:
                 self._compare_policy(again, folder / CHECKPOINT)
@@ -221,7 +210,7 @@ class _Checks:
         own = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
         seen = (env.observations(), env.episode_keys, env.rows.elapsed)
         acted = [policy.act(policy.parameters, *seen)[0] for policy in (own, loaded)]
-        _require(torch.equal(*acted), "the policy of a checkpoint does not act as that of the learner")
+        require(torch.equal(*acted), "the policy of a checkpoint does not act as that of the learner")
 
     def finite(self) -> None:
         for place in (0, -1):
@@ -233,16 +222,16 @@ class _Checks:
             try:
                 learner.update()
             except FloatingPointError as error:
-                _require("update 2" in str(error), f"the message does not name update 2: {error}")
+                require("update 2" in str(error), f"the message does not name update 2: {error}")
                 continue
-            raise LearnerFault(f"a run goes on after parameter {place} is no number")
+            raise ConformanceFault(f"a run goes on after parameter {place} is no number")
 
     def masks(self) -> None:
         learner = self.case.new()
         scenario, seen = learner.env.scenario, learner.env.observations()
         if mask_of(scenario)(seen) is None or not learner.units:
             return
-        _require(isinstance(scenario.action_spec, Categorical), "masks are checked of single choices alone")
+        require(isinstance(scenario.action_spec, Categorical), "masks are checked of single choices alone")
         for _ in range(2):
             learner.update()
             _require_allowed(learner.collector, "a rollout")
@@ -266,12 +255,12 @@ class _Checks:
             if objective:
                 own = float(objective(step.parameters, *step.arguments)[0])
                 close = math.isclose(own, loss, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE / 10)
-                _require(close, f"in step {number} it is {own}, not {loss}")
+                require(close, f"in step {number} it is {own}, not {loss}")
             tolerance = _TOLERANCE if objective else _FINITE_DIFFERENCE
             for place, (one, other) in enumerate(zip(step.gradients, expected, strict=True)):
                 apart = float((one - other).abs().max())
                 close = torch.allclose(one, other, rtol=10 * tolerance, atol=tolerance / 10)
-                _require(close, f"in step {number} the gradient of parameter {place} is off by {apart:.2g}")
+                require(close, f"in step {number} the gradient of parameter {place} is off by {apart:.2g}")
 
     def compiled(self) -> None:
         eager, compiled = self.case.new(), self.case.new(compiled=True)
@@ -279,25 +268,20 @@ class _Checks:
             told, others = _told(eager), _told(compiled)
             for name, value in told.items():
                 close = math.isclose(value, others[name], rel_tol=1e-3, abs_tol=1e-3) or value != value != others[name]
-                _require(close, f"update {update}: {name} is {others[name]}, eagerly {value}")
+                require(close, f"update {update}: {name} is {others[name]}, eagerly {value}")
             for place, (one, other) in enumerate(zip(eager.parameters, compiled.parameters, strict=True)):
                 apart = float((one - other).abs().max())
-                _require(apart < 5 * _TOLERANCE, f"update {update}: parameter {place} differs by {apart:.2g}")
+                require(apart < 5 * _TOLERANCE, f"update {update}: parameter {place} differs by {apart:.2g}")
 
 
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise LearnerFault(message)
-
-
-def _require_same(one: Any, other: Any, name: str, message: str) -> None:  # noqa: ANN401
+def _require_same(one: Any, other: Any, name: str, message: str) -> None:
     different = _difference(one, other, name)
-    _require(different is None, f"{message} {different}")
+    require(different is None, f"{message} {different}")
 
 
 def _require_close(found: list[float], expected: list[float], message: str) -> None:
     close = all(math.isclose(one, other, rel_tol=1e-9) for one, other in zip(found, expected, strict=True))
-    _require(close, f"{message} {found}, not {expected}")
+    require(close, f"{message} {found}, not {expected}")
 
 
 def _require_allowed(collector: FusedCollector, what: str) -> None:
@@ -305,10 +289,10 @@ def _require_allowed(collector: FusedCollector, what: str) -> None:
     allowed = mask_of(collector.env.scenario)(flat_view(collector.observation, 2).flatten(0, 1))
     assert allowed is not None
     taken = allowed.gather(1, collector.actions.view(len(allowed), 1).long())
-    _require(bool(taken.all()), f"{what} takes {int((~taken).sum())} masked choices")
+    require(bool(taken.all()), f"{what} takes {int((~taken).sum())} masked choices")
 
 
-def _difference(one: Any, other: Any, name: str = "") -> str | None:  # noqa: ANN401
+def _difference(one: Any, other: Any, name: str = "") -> str | None:
     """Return the name of the first entry in which two states differ, None if they are equal bit for bit."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         if one.keys() != other.keys():
@@ -326,19 +310,19 @@ def _difference(one: Any, other: Any, name: str = "") -> str | None:  # noqa: AN
     return next((found for label, a, b in pairs if (found := _difference(a, b, label)) is not None), None)
 
 
-def _told(learner: Any) -> dict[str, float]:  # noqa: ANN401
+def _told(learner: Any) -> dict[str, float]:
     """Make an update and return its metrics, but for those of the clock."""
     return {name: value for name, value in learner.update().items() if not name.startswith("samples_per_second")}
 
 
-def _finish(learner: Any) -> list[dict[str, float]]:  # noqa: ANN401
+def _finish(learner: Any) -> list[dict[str, float]]:
     told = []
     while learner.update_number < learner.num_updates:
         told.append(_told(learner))
     return told
 
 
-def _memory(learner: Any, scratch: frozenset[str]) -> dict[str, Any]:  # noqa: ANN401
+def _memory(learner: Any, scratch: frozenset[str]) -> dict[str, Any]:
     """Return copies of what a learner remembers: its numbers, tensors, and the states of its parts, by name."""
     found: dict[str, Any] = {}
     for name, value in vars(learner).items():
@@ -369,7 +353,7 @@ def _forms(state: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @contextmanager
-def _stepping(learner: Any, before: Callable[[], object]) -> Iterator[None]:  # noqa: ANN401
+def _stepping(learner: Any, before: Callable[[], object]) -> Iterator[None]:
     step = learner.optimiser.step
 
     def stepped() -> None:
@@ -394,11 +378,11 @@ def _raising_at(number: int) -> Callable[[], None]:
     return call
 
 
-def _steps_of(learner: Any, objective: Callable[..., Any] | None) -> list[_Step]:  # noqa: ANN401
+def _steps_of(learner: Any, objective: Callable[..., Any] | None) -> list[_Step]:
     given: list[Any] = []
     steps: list[_Step] = []
 
-    def recorded(parameters: list[Tensor], *arguments: Any) -> Any:  # noqa: ANN401
+    def recorded(parameters: list[Tensor], *arguments: Any) -> Any:
         given[:] = [debug_unwrap(one, recurse=True).clone() if isinstance(one, Tensor) else one for one in arguments]
         return objective(parameters, *arguments)  # type: ignore[misc]
 

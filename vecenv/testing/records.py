@@ -16,7 +16,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.registry import Task, make, make_spoken, task_named
-from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
+from vecenv.testing.faults import ROWS, ConformanceFault, require, run_checks
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Player
 from vecenv.text.recording import write_parquet
@@ -35,7 +35,7 @@ def check_records(
     steps: int = 4,
     texts: Sequence[object] = ("no such answer", "<script>alert('&')</script> \u2028 \ud800", None),
     tampered: int | None = 25,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> None:
     """Check the records of a task's episodes: a file of them tells what happened, replays it, and cannot be altered.
 
@@ -48,7 +48,7 @@ def check_records(
         **options: further arguments of `vecenv.make`: short episodes keep the check fast.
 
     Raises:
-        TaskFault: the first violated rule.
+        ConformanceFault: the first violated rule.
         ValueError: the task has no text, or its episodes are not recorded.
     """
     record = task_named(task)
@@ -110,11 +110,7 @@ class _Recorded:
                 made = recorder.steps[place][-1]
                 answer = said[row] if isinstance(said[row], str) else ""
                 told = [{"role": "user", "content": seen[place]}, {"role": "assistant", "content": answer}]
-                for name, expected in (
-                    ("messages", told),
-                    ("valid", bool(valid[row])),
-                    ("reward", float(reward[row])),
-                ):
+                for name, expected in (("messages", told), ("valid", bool(valid[row])), ("reward", float(reward[row]))):
                     if getattr(made, name) != expected:
                         self.faults.append(f"{name} of step {step} of row {row} is not what happened")
             step += 1
@@ -139,7 +135,7 @@ class _Recorded:
             self.recording.recorder(fresh, [1], self.market)
         except ValueError:
             return
-        raise TaskFault("a row is recorded although it has moved already")
+        raise ConformanceFault("a row is recorded although it has moved already")
 
     def _replayed(self, values: Sequence[Mapping[str, Any]]) -> list[EpisodeRecord]:
         read = [self.recording.read(line) for line in values]
@@ -266,7 +262,7 @@ class _Recorded:
         except ValueError as error:
             return str(error)
         except Exception as error:
-            raise TaskFault(f"{name}: {type(error).__name__}: {error}") from error
+            raise ConformanceFault(f"{name}: {type(error).__name__}: {error}") from error
 
     def check_files(self) -> None:
         """A file that is cut off, empty or of something else is refused with the number of its line."""
@@ -286,7 +282,7 @@ class _Recorded:
                 except ValueError as error:
                     require(words in str(error), f"{error} does not say {words!r}")
                 else:
-                    raise TaskFault(f"a file is read whose fault is {words!r}")
+                    raise ConformanceFault(f"a file is read whose fault is {words!r}")
             table = Path(folder) / "episodes.parquet"
             write_parquet(table, self.recording, self.records)
             self._check_table(table)
@@ -318,7 +314,7 @@ class _Recorded:
                 require(escape(message["content"]) in page, "a report lacks a text")
 
 
-def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Return the path and value of everything in JSON values; lists are paths by place."""
     if path:
         yield path, value
@@ -327,7 +323,7 @@ def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
             yield from _nodes(inner, (*path, name))
 
 
-def _other(value: Any) -> Any:  # noqa: ANN401
+def _other(value: Any) -> Any:
     """Return another JSON value; a number differs as little as it can."""
     if isinstance(value, bool) or value is None:
         return not value
@@ -336,11 +332,7 @@ def _other(value: Any) -> Any:  # noqa: ANN401
     return value + 1 if isinstance(value, int) else f"{value}x"
 
 
-def _at(values: Any, path: Sequence[Any]) -> Any:  # noqa: ANN401
-    for name in path:
+def _put(values: Any, path: Sequence[Any], value: object) -> None:
+    for name in path[:-1]:
         values = values[name]
-    return values
-
-
-def _put(values: Any, path: Sequence[Any], value: object) -> None:  # noqa: ANN401
-    _at(values, path[:-1])[path[-1]] = value
+    values[path[-1]] = value

@@ -35,11 +35,11 @@ class _Weights(torch.nn.Module):
         self.weights = torch.nn.ParameterList(tensor.clone() for tensor in parameters)
         self.function = function
 
-    def forward(self, *inputs: Tensor) -> Any:  # noqa: ANN401
+    def forward(self, *inputs: Tensor) -> Any:
         return self.function(list(self.weights), *inputs)
 
 
-def _actor(learner: Any, actor: list[Tensor], allowed: Tensor | None) -> ProbabilisticTensorDictSequential:  # noqa: ANN401
+def _actor(learner: Any, actor: list[Tensor], allowed: Tensor | None) -> ProbabilisticTensorDictSequential:
     network = learner.network
     gaussian = isinstance(network.head, GaussianHead)
     keys = ["loc", "scale"] if gaussian else ["logits"]
@@ -58,27 +58,18 @@ def _actor(learner: Any, actor: list[Tensor], allowed: Tensor | None) -> Probabi
     )
 
 
-def _critic(learner: Any, critic: list[Tensor]) -> TensorDictModule:  # noqa: ANN401
-    value = _Weights(critic, lambda weights, seen: learner.network.value(weights, seen).unsqueeze(-1))
-    return TensorDictModule(value, ["observation"], ["state_value"])
-
-
 def _summed(terms: TensorDict) -> Tensor:
     return sum(term for name, term in terms.items() if name.startswith("loss_"))
 
 
 def _on_policy(
-    learner: Any,  # noqa: ANN401
-    parameters: list[Tensor],
-    allowed: Tensor | None,
-    kind: Any,  # noqa: ANN401
-    batch: Mapping[str, Tensor],
-    **more: Any,  # noqa: ANN401
+    learner: Any, parameters: list[Tensor], allowed: Tensor | None, kind: Any, batch: Mapping[str, Tensor], **more: Any
 ) -> Loss:
     count, config = len(learner.actor), learner.config
+    value = _Weights(parameters[count:], lambda weights, seen: learner.network.value(weights, seen).unsqueeze(-1))
     module = kind(
         _actor(learner, parameters[:count], allowed),
-        _critic(learner, parameters[count:]),
+        TensorDictModule(value, ["observation"], ["state_value"]),
         entropy_coeff=config.entropy_coef,
         critic_coeff=config.value_coef,
         loss_critic_type="l2",
@@ -94,7 +85,7 @@ def _on_policy(
 
 
 def ppo_loss(
-    learner: Any,  # noqa: ANN401
+    learner: Any,
     parameters: list[Tensor],
     observation: Tensor,
     allowed: Tensor | None,
@@ -113,7 +104,7 @@ def ppo_loss(
 
 
 def a2c_loss(
-    learner: Any,  # noqa: ANN401
+    learner: Any,
     parameters: list[Tensor],
     observation: Tensor,
     allowed: Tensor | None,
@@ -141,7 +132,7 @@ def _replayed(
 
 
 def dqn_loss(
-    learner: Any,  # noqa: ANN401
+    learner: Any,
     parameters: list[Tensor],
     observation: Tensor,
     allowed: Tensor | None,
@@ -185,7 +176,7 @@ def dqn_loss(
 
 
 def continuous_loss(
-    learner: Any,  # noqa: ANN401
+    learner: Any,
     parameters: list[Tensor],
     observation: Tensor,
     allowed: Tensor | None,
@@ -196,7 +187,8 @@ def continuous_loss(
     *more: Tensor,
 ) -> Loss:
     """Return `torchrl.objectives.DDPGLoss`, `TD3Loss` or `SACLoss`; ``more`` is noise, moments and target networks."""
-    noise, (mean, deviation), target = _parted(list(more), len(learner.noise()))
+    count = len(learner.noise())
+    noise, (mean, deviation), target = list(more[:count]), more[count : count + 2], list(more[count + 2 :])
     following = learner.network.normalised(next_observation, mean, deviation)
     module, copies = _continuous_module(learner, parameters), learner.critics.count
     name = "qvalue_network_params" if copies > 1 else "value_network_params"
@@ -214,11 +206,7 @@ def continuous_loss(
     return total.item(), [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
-def _parted(more: list[Tensor], count: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    return more[:count], more[count : count + 2], more[count + 2 :]
-
-
-def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: ANN401
+def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:
     from torchrl.modules import TanhNormal
     from torchrl.objectives import DDPGLoss, SACLoss, TD3Loss, ValueEstimators
 
@@ -264,7 +252,7 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
 
 
 @contextmanager
-def _drawn(learner: Any, noise: list[Tensor]) -> Iterator[None]:  # noqa: ANN401
+def _drawn(learner: Any, noise: list[Tensor]) -> Iterator[None]:
     """Have TorchRL draw given noise: TD3 that of the next actions, SAC that of the next before that of the present."""
     # TorchRL scales and clips what it draws; it is clipped already.
     scaled = [part / learner.config.target_std for part in noise] if isinstance(learner.config, TD3Config) else noise
@@ -277,7 +265,7 @@ def _drawn(learner: Any, noise: list[Tensor]) -> Iterator[None]:  # noqa: ANN401
         yield
 
 
-def _fill(stacked: Any, parameters: list[Tensor], copies: int) -> None:  # noqa: ANN401
+def _fill(stacked: Any, parameters: list[Tensor], copies: int) -> None:
     """Write the parameters of one network, or of equal ones, one after the other, into TorchRL's."""
     own = list(stacked.flatten_keys().values())
     for place, tensor in enumerate(own):
@@ -285,14 +273,14 @@ def _fill(stacked: Any, parameters: list[Tensor], copies: int) -> None:  # noqa:
         tensor.data.copy_(torch.stack(each) if copies > 1 else each[0])
 
 
-def _gradients(stacked: Any, copies: int) -> list[Tensor]:  # noqa: ANN401
+def _gradients(stacked: Any, copies: int) -> list[Tensor]:
     """Return the gradients of what `_fill` wrote, in its order."""
     own = [tensor.grad for tensor in stacked.flatten_keys().values()]
     return own if copies == 1 else [gradient[copy] for copy in range(copies) for gradient in own]
 
 
 def grpo_loss(
-    learner: Any,  # noqa: ANN401
+    learner: Any,
     parameters: list[Tensor],
     observation: Tensor,
     allowed: Tensor | None,
@@ -338,7 +326,7 @@ STEP = 5e-3
 """Of finite differences."""
 
 
-def exact_loss(learner: Any, parameters: list[Tensor]) -> Loss:  # noqa: ANN401
+def exact_loss(learner: Any, parameters: list[Tensor]) -> Loss:
     """Return the negative mean reward of the most probable actions, or of the worst rows, by finite differences."""
     env, config, weights = learner.env, learner.config, [tensor.clone() for tensor in parameters]
     start = env.state_dict()

@@ -17,7 +17,7 @@ from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_l
 from vecenv.core.scenario import ObservationForm, Scenario, flat_view
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
-from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
+from vecenv.testing.faults import ROWS, ConformanceFault, require, run_checks
 from vecenv.testing.texts import check_answers
 
 UNITS = ("currency", "share", "count")
@@ -34,7 +34,7 @@ _PLAYED = 64
 """Steps, at most, of the play that is measured."""
 
 
-def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
+def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:
     """Check a task against all conformance rules of learners, collectors and text interface.
 
     Args:
@@ -44,17 +44,17 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         **options: further arguments of `vecenv.make`, such as a small market.
 
     Raises:
-        TaskFault: the first violated rule, by name.
+        ConformanceFault: the first violated rule, by name.
     """
     record = task_named(task)
 
-    def make(num_envs: int = ROWS, seed: int = 5, **more: Any) -> VecEnv:  # noqa: ANN401
+    def make(num_envs: int = ROWS, seed: int = 5, **more: Any) -> VecEnv:
         return make_env(record, num_envs, seed=seed, **{"compile": False} | options | more)
 
     try:
         env = make()
     except Exception as error:
-        raise TaskFault(f"{record.name}: it cannot be made and stepped once: {error}") from error
+        raise ConformanceFault(f"{record.name}: it cannot be made and stepped once: {error}") from error
     checks: list[tuple[str, Callable[[], None]]] = [
         ("capabilities", lambda: _check_capabilities(env.scenario)),
         ("specs", lambda: _check_specs(env)),
@@ -146,7 +146,7 @@ def _check_observations(env: VecEnv, steps: int) -> None:
         try:
             now = ObservationForm.of(env.scenario.name, blocks, form.bounds)
         except ValueError as error:
-            raise TaskFault(f"step {step}: {error}") from error
+            raise ConformanceFault(f"step {step}: {error}") from error
         require(now == form, f"step {step}: shapes or types of the blocks differ from those at the start")
         env.advance(_actions(env))
         env.restart(env.rows.done)
@@ -286,14 +286,14 @@ def _check_masks(env: VecEnv, steps: int) -> None:
         if mask is None:
             return
         if not isinstance(spec, Categorical | MultiCategorical):
-            raise TaskFault(f"a mask needs categorical actions, not {type(spec).__name__}")
+            raise ConformanceFault(f"a mask needs categorical actions, not {type(spec).__name__}")
         choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [int(spec.n)]
         require(
             mask.shape == (ROWS, sum(choices)) and mask.dtype == torch.bool, f"the mask must be (B, {sum(choices)})"
         )
         left = torch.stack([part.any(-1) for part in mask.split(choices, dim=-1)], dim=-1)
         if not bool(left.all()):
-            raise TaskFault(f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
+            raise ConformanceFault(f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
         env.advance(_actions(env))
         env.restart(env.rows.done)
 
@@ -341,14 +341,10 @@ def _check_compiled(eager: VecEnv, compiled: VecEnv, steps: int) -> None:
         found = [[*leaves(env.rows), reward] for env, reward in zip((eager, compiled), rewards, strict=True)]
         for name, one, other in zip([*leaf_names(eager.rows), "reward"], *found, strict=True):
             require(_close(one, other), f"step {step}: {name} differs between a compiled step and an eager one")
-        _follow(compiled, eager.rows)
+        # So that rounding does not accumulate.
+        compiled.take_leaves([leaf.clone() for leaf in leaves(eager.rows)])
         for env in (eager, compiled):
             env.restart(env.rows.done)
-
-
-def _follow(env: VecEnv, rows: Rows) -> None:
-    """Set an environment's rows to copies of another's, so that rounding does not accumulate."""
-    env.take_leaves([leaf.clone() for leaf in leaves(rows)])
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

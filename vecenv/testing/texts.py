@@ -15,7 +15,7 @@ from vecenv.core.rows import leaf_names, leaves, with_leaves
 from vecenv.core.scenario import flat_view
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Task, make_spoken, task_named
-from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
+from vecenv.testing.faults import ROWS, ConformanceFault, require, run_checks
 from vecenv.text.door import TextDoor
 
 MALFORMED = (
@@ -43,7 +43,7 @@ def check_text(
     steps: int = 4,
     beside: Collection[str] = (),
     later: Callable[[VecEnv], VecEnv] | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> None:
     """Check the text interface of a task: what is shown, and what answers do.
 
@@ -57,13 +57,13 @@ def check_text(
         **options: further arguments of `vecenv.make`, such as a small market.
 
     Raises:
-        TaskFault: the first violated rule.
+        ConformanceFault: the first violated rule.
         ValueError: the task has no text.
     """
     record = task_named(task)
     record.check_text()
 
-    def made(**more: Any) -> VecEnv:  # noqa: ANN401
+    def made(**more: Any) -> VecEnv:
         return make_spoken(record, **{"num_envs": ROWS, "seed": 5} | options | more)
 
     future = later or (lambda env: _later(env, made))
@@ -139,7 +139,7 @@ def _later(env: VecEnv, make: Callable[..., VecEnv]) -> VecEnv:
         return env
     after = int(env.state.day.max()) + 1
     if after + 1 >= tape.num_days:
-        raise TaskFault(f"the market of {tape.num_days} days ends with the episode: choose a longer one")
+        raise ConformanceFault(f"the market of {tape.num_days} days ends with the episode: choose a longer one")
 
     def turned(tensor: Tensor) -> Tensor:
         return torch.cat([tensor[:, :after], tensor[:, after:].flip(1)], dim=1)
@@ -184,7 +184,7 @@ def check_answers(env: VecEnv, steps: int) -> None:
             action, valid = door.parse(batch, ids)
             alone, alone_valid = door.parse([text], [row])
         except Exception as error:
-            raise TaskFault(f"parse raises {type(error).__name__} on {repr(text)[:40]} or beside it") from error
+            raise ConformanceFault(f"parse raises {type(error).__name__} on {repr(text)[:40]} or beside it") from error
         right = valid.shape == (ROWS,) and valid.dtype == torch.bool
         require(right, "parse must tell of each text whether it is valid")
         same = torch.equal(action[row], alone[0]) and bool(valid[row] == alone_valid[0])

@@ -23,7 +23,6 @@ from vecenv.system.interrupts import first_interrupt_asks
 from vecenv.system.settings import Count, CountFromZero, Positive, Seed
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
-    Advance,
     PartsBar,
     calibrate,
     calibration_parts,
@@ -35,7 +34,7 @@ from vecenv.worldmodel.commands.training_run import (
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network, model_file, save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings, one_market_network
 from vecenv.worldmodel.sampling.stationary import LEAST_DAYS
-from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket
 from vecenv.worldmodel.training.coupling import FEWEST
 from vecenv.worldmodel.training.fit import (
     TrainingSettings,

@@ -221,7 +221,7 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
     saved = load_network(running)
     for name, value in record.items():
         # Compare after a JSON round trip, as the values were saved.
-        if saved.record.get(name) != _as_json(value):
+        if saved.record.get(name) != json.loads(json.dumps(value)):
             raise ValueError(f"{running}: its {name} are not those of this command")
     if saved.network.settings != state.network.settings:
         raise ValueError(f"{running}: its network is another, or of other sizes: {saved.network.settings}")
@@ -247,7 +247,3 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
     state.step, state.best_step = saved.record["step"], saved.record["best_step"]
     state.best_loss = saved.record["best_loss"]
     state.bad_validations, state.history = saved.record["bad_validations"], saved.record["history"]
-
-
-def _as_json(value: object) -> object:
-    return json.loads(json.dumps(value))

@@ -21,7 +21,7 @@ from vecenv.market.dates import day_of
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
+from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, split_by_date
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
@@ -121,10 +121,6 @@ class PartsBar(Progress):
         """Show a part's state in words, and set the share that is done."""
         row: TaskID = self._rows[name]
         self.update(row, state=state, completed=completed)
-
-
-Advance = Callable[[float], object]
-"""Told the share of a part's work done since the last call."""
 
 
 def calibration_parts(market: str) -> tuple[str, str, str, str]:

@@ -163,7 +163,8 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     groups: list[list[Callable[[Bars], MarketModel]]] = []
-    groups += [[partial(_as_trained, model) for model in same] for same in learned]
+    # What is trained already needs no fit.
+    groups += [[lambda _, own=model: own for model in same] for same in learned]
     groups += [[fit] for fit in BASELINES]
     judged = learned[0][0] if settings.model else None
     found: dict[str, _Judged] = {}
@@ -275,11 +276,6 @@ def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str,
         models.setdefault(model.name, []).append(model)
     assert train_end is not None and validation_end is not None
     return list(models.values()), train_end, validation_end
-
-
-def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
-    """Placeholder for the fit function of an already trained model."""
-    return model
 
 
 class _Judged(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,6 +62,21 @@ MARKET_FEATURES = frozenset(
 """Features that depend on the other symbols."""
 
 
+State = TypeVar("State", bound=tuple[Any, ...])
+"""A tuple of tensors, and of further such tuples."""
+
+
+def changed(change: Callable[..., Tensor], state: State, *others: State) -> State:
+    """Return a state whose tensors are functions of those in the same place of one or more states."""
+    parts = zip(state, *others, strict=True)
+    return type(state)(*(change(*part) if isinstance(part[0], Tensor) else changed(change, *part) for part in parts))
+
+
+def stacked(days: Sequence[State]) -> State:
+    """Stack the states of successive days. Shape of each tensor: (P, K); of the result: (P, T, K)."""
+    return changed(lambda *parts: torch.stack(parts, dim=1), *days)
+
+
 class FeatureState(NamedTuple):
     """State for scaling the next day. Shape: (..., K); of `market_variance`, the equal-weight market's: (..., 1)."""
 
@@ -76,25 +91,10 @@ class FeatureState(NamedTuple):
         return _volatility(self.moves.variance)
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
-        moves = MoveState(*(take(part) for part in self.moves))
-        return FeatureState(moves, take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
+        return changed(take, self)
 
     def write(self, other: FeatureState) -> None:
-        for old, new in zip(self._tensors(), other._tensors(), strict=True):
-            old.copy_(new)
-
-    @classmethod
-    def stacked(cls, states: Sequence[FeatureState]) -> FeatureState:
-        """Stack the states after successive days. Batch of each: (P, K); of the result: (P, T, K)."""
-        return cls(
-            MoveState(*(torch.stack(days, dim=1) for days in zip(*(state.moves for state in states), strict=True))),
-            torch.stack([state.slow_variance for state in states], dim=1),
-            torch.stack([state.market_variance for state in states], dim=1),
-            BarScales.stacked([state.scales for state in states]),
-        )
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return (*self.moves, self.slow_variance, self.market_variance, *self.scales)
+        changed(Tensor.copy_, self, other)
 
 
 class ObservedHistory(NamedTuple):
@@ -129,14 +129,10 @@ class ObservedHistory(NamedTuple):
         return torch.cat([log_return(self.scaled).unsqueeze(-1), self.standardised], dim=-1)
 
     def until(self, day: int) -> ObservedHistory:
-        return self._taken(lambda part: part[:, : day + 1])
+        return changed(lambda part: part[:, : day + 1], self)
 
     def to(self, device: torch.device | str) -> ObservedHistory:
-        return self._taken(lambda part: part.to(device))
-
-    def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
-        features, scaled, volatility, valid, scales, standardised = (take(part) for part in self[:-1])
-        return ObservedHistory(features, scaled, volatility, valid, scales, standardised, self.after.taken(take))
+        return changed(lambda part: part.to(device), self)
 
 
 def initial_state(moves: MoveState) -> FeatureState:
@@ -171,9 +167,9 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
     told = _Means.of_day(moves, scaled, valid)
     means = [_Means(first.slow_variance, first.market_variance, first.scales)]
     for day in range(moves.shape[1]):
-        means.append(means[-1].after(told.taken(itemgetter((slice(None), day))), valid[:, day]))
-    scales = _Means.stacked(means[:-1]).scales
-    after = _state_after(before, moves, valid, _Means.stacked(means[1:]))
+        means.append(means[-1].after(changed(itemgetter((slice(None), day)), told), valid[:, day]))
+    scales = stacked(means[:-1]).scales
+    after = _state_after(before, moves, valid, stacked(means[1:]))
     features = _features(scaled, after, valid).float()
     return ObservedHistory(features, scaled, volatility, valid, scales.features(), scales.standardised(scaled), after)
 
@@ -191,14 +187,6 @@ class _Means(NamedTuple):
         daily_return = log_return(move) * valid
         market_return = _mean(daily_return, valid.to(move.dtype))
         return cls(daily_return.square(), market_return.square(), BarScales.of_day(scaled))
-
-    @classmethod
-    def stacked(cls, days: Sequence[_Means]) -> _Means:
-        slow, market, scales = zip(*days, strict=True)
-        return cls(torch.stack(slow, dim=1), torch.stack(market, dim=1), BarScales.stacked(scales))
-
-    def taken(self, take: Callable[[Tensor], Tensor]) -> _Means:
-        return _Means(take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
 
     def after(self, day: _Means, valid: Tensor) -> _Means:
         """Return the means after a day; those of symbols without a move are unchanged."""
@@ -304,14 +292,6 @@ class BarScales(NamedTuple):
     def typical(cls, like: Tensor) -> BarScales:
         """Return the scales before the first day, typical of large stocks. Shape: (..., K)."""
         return cls(*(torch.full_like(like, number) for number in (0.25, -0.4, 0.16, 0.05)))
-
-    def taken(self, take: Callable[[Tensor], Tensor]) -> BarScales:
-        return BarScales(*(take(part) for part in self))
-
-    @classmethod
-    def stacked(cls, days: Sequence[BarScales]) -> BarScales:
-        """Stack successive days. Shape of each: (P, K); of the result: (P, T, K)."""
-        return cls(*(torch.stack(parts, dim=1) for parts in zip(*days, strict=True)))
 
     @classmethod
     def of_day(cls, scaled: Tensor) -> BarScales:

@@ -55,8 +55,10 @@ class Checkpoint(NamedTuple):
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
     """Write a checkpoint atomically: an interruption or a full disk leaves the previous one."""
     tensors = {WEIGHTS + name: tensor for name, tensor in network.state_dict().items()} | dict(extra)
-    settings, told = json.dumps(_settings_to_json(network.settings)), json.dumps(record)
-    save_sealed(path, FORMAT, tensors, {"version": str(VERSION), "settings": settings, "record": told})
+    trunk = network.settings.trunk
+    kind = next(name for name, known in TRUNKS.items() if isinstance(trunk, known))
+    settings = json.dumps(asdict(network.settings) | {"trunk": {"kind": kind, **asdict(trunk)}})
+    save_sealed(path, FORMAT, tensors, {"version": str(VERSION), "settings": settings, "record": json.dumps(record)})
 
 
 def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
@@ -88,11 +90,6 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     return saved
 
 
-def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
-    kind = next(name for name, trunk in TRUNKS.items() if isinstance(settings.trunk, trunk))
-    return asdict(settings) | {"trunk": {"kind": kind, **asdict(settings.trunk)}}
-
-
 def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     try:
         value = json.loads(metadata.get(name, ""))
@@ -120,29 +117,13 @@ def _settings(path: Path, values: dict[str, Any], layers: int) -> NetworkSetting
     return settings
 
 
-WEIGHTS_FOLDER = Path(__file__).parents[1] / "weights"
+SHIPPED, JUDGED = (Path(__file__).parents[1] / "weights" / f"{name}.safetensors" for name in ("shipped", "judged"))
+"""The default weights, trained on all days that there are; and those of the same recipe trained up to the split, for
+tests on the days after it. See ``model_card.md`` beside them."""
 
-JUDGED = WEIGHTS_FOLDER / "judged.safetensors"
-"""Trained up to the split, for tests on the days after it. See ``model_card.md`` beside it."""
-
-SHIPPED = WEIGHTS_FOLDER / "shipped.safetensors"
-"""The default: the same recipe on all days that there are."""
-
-NAMES = ("shipped", "judged")
-
-
-def weights_named(name: str) -> Path:
-    """Return the file of named weights; raise ValueError if there are none of that name."""
-    if name not in NAMES:
-        raise ValueError(f"unknown weights {name!r}; there are {', '.join(NAMES)}")
-    return SHIPPED if name == "shipped" else JUDGED
+NAMED = {"shipped": SHIPPED, "judged": JUDGED}
 
 
 def model_file(model: str | Path) -> Path:
     """Return the file of a model, given by the name of weights or by its path."""
-    return weights_named(str(model)) if str(model) in NAMES else Path(model)
-
-
-def is_named(file: Path) -> bool:
-    """Whether a file is one of those that are shipped."""
-    return file in (JUDGED, SHIPPED)
+    return NAMED.get(str(model), Path(model))

@@ -51,25 +51,6 @@ def taken(laws: Array, choice: Array) -> Array:
     return numbers
 
 
-def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
-    """Draw from a mixture of normals of C raw weights, locations and scales each. Shapes: (3 C, ...), (...)."""
-    location, log_scale = taken(raw.reshape(3, -1, *raw.shape[1:]), choice)
-    return location + functions_of(raw).exp(log_scale.clip(*LOG_SCALE_LIMITS)) * normal
-
-
-def student_t_draw(raw: Array, choice: Array, log_radial: Array, cosine: Array) -> Array:
-    """Draw from a mixture of Student-t distributions, by the method of `vecenv.core.random.student_t`.
-
-    `raw` has C weights, locations, scales and degrees of freedom each, (4 C, ...); `log_radial` is the logarithm of a
-    uniform number in (0, 1], and `cosine` that of a uniform angle.
-    """
-    module = functions_of(raw)
-    location, log_scale, freedom = taken(raw.reshape(4, -1, *raw.shape[1:]), choice)
-    freedom = degrees_of_freedom(freedom)
-    radius = module.sqrt(freedom * module.expm1(-2.0 / freedom * log_radial))
-    return location + module.exp(log_scale.clip(*LOG_SCALE_LIMITS)) * (radius * cosine)
-
-
 Density = Literal["student-t", "gaussian"]
 """Component families of mixtures for signed numbers."""
 
@@ -96,17 +77,20 @@ class StudentTMixture(NamedTuple):
 
     @staticmethod
     def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn two uniform numbers into the noise of a draw. Shape of each: (...)."""
+        """Turn two uniform numbers into the noise of a draw, a logarithm and a cosine. Shape of each: (...)."""
         return torch.log(radial), torch.cos((2.0 * math.pi) * angular)
 
     @staticmethod
-    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
-        return student_t_draw(raw, choice, *noise)
+    def draw_raw(raw: Array, choice: Array, log_radial: Array, cosine: Array) -> Array:
+        """Draw from raw parameters (4 C, ...), a uniform number in (0, 1) and `noise`. Shape: (...).
 
-    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
-        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
-        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
-        return drawn
+        The method is that of `vecenv.core.random.student_t`.
+        """
+        module = functions_of(raw)
+        location, log_scale, freedom = taken(raw.reshape(4, -1, *raw.shape[1:]), choice)
+        freedom = degrees_of_freedom(freedom)
+        radius = module.sqrt(freedom * module.expm1(-2.0 / freedom * log_radial))
+        return location + module.exp(log_scale.clip(*LOG_SCALE_LIMITS)) * (radius * cosine)
 
 
 class GaussianMixture(NamedTuple):
@@ -133,12 +117,9 @@ class GaussianMixture(NamedTuple):
         return (box_muller(radial, angular)[0],)
 
     @staticmethod
-    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
-        return normal_draw(raw, choice, *noise)
-
-    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
-        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
-        return drawn
+    def draw_raw(raw: Array, choice: Array, normal: Array) -> Array:
+        location, log_scale = taken(raw.reshape(3, -1, *raw.shape[1:]), choice)
+        return location + functions_of(raw).exp(log_scale.clip(*LOG_SCALE_LIMITS)) * normal
 
 
 SignedMixture = StudentTMixture | GaussianMixture
@@ -161,7 +142,8 @@ class Stretched(NamedTuple):
         return self.mixture.log_prob((value - self.shift) * (-self.log_stretch).exp()) - self.log_stretch
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
-        return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.draw(choice, *noise))
+        drawn: Tensor = self.mixture.draw_raw(self.mixture.parameters.movedim(-1, 0), choice, *noise)
+        return torch.addcmul(self.shift, self.log_stretch.exp(), drawn)
 
 
 def _mean(laws: Tensor) -> Tensor:

@@ -19,13 +19,10 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.system.settings import Count, Positive, Settings, Within
-from vecenv.worldmodel.network.checkpoint import Checkpoint, is_named, load_network, weights_named
+from vecenv.worldmodel.network.checkpoint import JUDGED, NAMED, SHIPPED, Checkpoint, load_network
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
-
-WEIGHTS = weights_named("shipped")
-"""Default checkpoint, trained on NSE and Dow Jones stocks; see ``model_card.md`` beside it."""
 
 DEFAULT_MARKET = "us"
 
@@ -160,27 +157,22 @@ model_bars.fitting_symbols = model_symbols  # type: ignore[attr-defined]
 
 
 def model_days(model: Path) -> dict[str, str]:
-    """Return the last day that a checkpoint has learned from, by symbol: see `Checkpoint.known_days`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a whole checkpoint.
-    """
+    """Return the last day that a checkpoint has learned from, by symbol; errors as of `load_network`."""
     return load_network(model).known_days()
 
 
 model_bars.known_days = model_days  # type: ignore[attr-defined]
 
-neural_bars = partial(model_bars, WEIGHTS)
+neural_bars = partial(model_bars, SHIPPED)
 """`model_bars` with the shipped weights, of all days that there are."""
 
-judged_bars = partial(model_bars, weights_named("judged"))
+judged_bars = partial(model_bars, JUDGED)
 """`model_bars` with the weights trained up to the split, for tests on the days after it."""
 
 
 def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
     told = saved.record.get("sources", {}).get(market, {}).get("currency")
-    return SHIPPED_CURRENCIES.get(market) if told is None and is_named(model) else told
+    return SHIPPED_CURRENCIES.get(market) if told is None and model in NAMED.values() else told
 
 
 def _starts(saved: Checkpoint, model: Path) -> dict[str, tuple[str, ...]]:
@@ -205,7 +197,7 @@ def _market_and_symbols(
         if market not in known:
             raise ValueError(f"{model.name} has no start of a market {market!r}; it knows {', '.join(known)}")
         known = {market: known[market]}
-    first = DEFAULT_MARKET if is_named(model) and market is None else next(iter(known))
+    first = DEFAULT_MARKET if model in NAMED.values() and market is None else next(iter(known))
     if symbols is None:
         return first, known[first]
     if isinstance(symbols, int):

@@ -11,7 +11,7 @@ from torch import Tensor
 from vecenv.core.random import episode_key
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.worldmodel.data.bar_moves import encode_bar, encode_bars, log_bars
-from vecenv.worldmodel.data.features import FeatureState, observe_day, observe_history
+from vecenv.worldmodel.data.features import observe_day, observe_history, stacked
 from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.splitting import Level, Split, TargetNotReached, Trajectories, split, stage_seed
@@ -131,7 +131,7 @@ class MarketPaths:
             features.append(shown.float())
             states.append(state)
         paths = torch.arange(len(last), device=device)
-        after = FeatureState.stacked(states).taken(lambda part: part[paths, last])
+        after = stacked(states).taken(lambda part: part[paths, last])
         seen = torch.cat([self._features[origins], torch.stack(features, 1)], dim=1)
         ends = self._features.shape[1] + last
         # As many days of each path, so that the trunk reads all at once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,6 +17,9 @@ from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_hist
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+
+Advance = Callable[[float], object]
+"""Told the share of a part's work done since the last call."""
 
 OFTEN = 0.95
 """Share of the largest number of moves per symbol; symbols with fewer were listed late or delisted early."""

@@ -10,7 +10,6 @@ known to the matrices of its late ones, which favours short memories in the pool
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from vecenv.worldmodel.data.correlation import (
 )
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import chain_statistics, masked_factor
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, recent_years
+from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, recent_years
 
 HALF_LIVES = (70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0)
 """Half-lives in days; a decay is 0.5 to the power of their inverse."""
@@ -59,10 +58,7 @@ class EstimatorScore(NamedTuple):
 
 
 def calibrate_correlations(
-    network: MarketNetwork,
-    market: TrainingMarket,
-    seed: int = 0,
-    advance: Callable[[float], object] = lambda share: None,
+    network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None
 ) -> None:
     """Set decay and shrinkage of a market; the defaults if it has fewer than `FEWEST` symbols or too few days."""
     decay, shrinkage = network.estimator_of(market.name)
@@ -70,7 +66,7 @@ def calibrate_correlations(
     shrinkage.fill_(SHRINKAGE)
     if network.settings.joint != "correlations" or len(market.often()) < FEWEST or not recent_years(market):
         return
-    best = best_estimator(estimator_scores(network, market, seed, advance))
+    best = best_estimator(estimator_scores(network, market, advance))
     decay.fill_(0.5 ** (1.0 / best.half_life))
     shrinkage.fill_(best.shrinkage)
 
@@ -82,13 +78,10 @@ def best_estimator(scores: list[EstimatorScore]) -> EstimatorScore:
 
 
 def estimator_scores(
-    network: MarketNetwork,
-    market: TrainingMarket,
-    seed: int = 0,
-    advance: Callable[[float], object] = lambda share: None,
+    network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None
 ) -> list[EstimatorScore]:
     """Return the scores of all decays and shrinkages on subsets of a market's symbols over `recent_years`."""
-    generator = np.random.default_rng([seed, SHRINKAGE_SYMBOLS])
+    generator = np.random.default_rng([0, SHRINKAGE_SYMBOLS])
     years = recent_years(market)
     totals = np.zeros((len(HALF_LIVES), len(SHRINKAGES), 2))
     for _ in range(CHOICES):

@@ -12,7 +12,6 @@ the mean of their couplings is drawn toward 1 by its error (`shrunk_mean`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import masked_factor
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, recent_years
+from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, recent_years
 
 SYMBOLS, CHOICES, PATHS = 25, 4, 16
 """Symbols drawn together, number of subsets, and draws per day."""
@@ -42,10 +41,7 @@ DAYS_AT_ONCE = 128
 
 
 def calibrate_coupling(
-    network: MarketNetwork,
-    market: TrainingMarket,
-    seed: int = 0,
-    advance: Callable[[float], object] = lambda share: None,
+    network: MarketNetwork, market: TrainingMarket, seed: int = 0, advance: Advance = lambda share: None
 ) -> None:
     """Set the coupling of a market, 1 if there are fewer than `FEWEST` symbols or two years of complete days."""
     coupling = network.coupling_of(market.name)

@@ -18,7 +18,6 @@ a drift for several numbers of symbols. It is added to all returns of a day afte
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP
-from vecenv.worldmodel.sampling.training_market import YEAR, YEARS, TrainingMarket
+from vecenv.worldmodel.sampling.training_market import YEAR, YEARS, Advance, TrainingMarket
 
 
 class Effort(NamedTuple):
@@ -58,12 +57,7 @@ LIMIT = 0.002
 """Largest drift, in log-return a day."""
 
 
-def calibrate_drift(
-    network: MarketNetwork,
-    market: TrainingMarket,
-    seed: int = 0,
-    advance: Callable[[float], object] = lambda share: None,
-) -> None:
+def calibrate_drift(network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None) -> None:
     """Set the drifts of a market.
 
     If there are too few symbols with bars on `WARM_UP` days, the drift is that of the next smaller number, or 0.
@@ -80,16 +74,16 @@ def calibrate_drift(
     for place, (symbols, effort) in enumerate(EFFORTS.items()):
         if place and network.settings.joint == "none":
             return
-        past = _recent_stretches(market, symbols, effort.starts, np.random.default_rng([seed, symbols]))
+        past = _recent_stretches(market, symbols, effort.starts, np.random.default_rng([0, symbols]))
         if past is None:
             return
         starts = model.starts(past)
         few = -(-effort.pairs // TRIAL_SHARE)
         drifts[place:] = 0.0
-        still = _mean_returns(model, starts, effort.pairs, seed)
+        still = _mean_returns(model, starts, effort.pairs, 0)
         advance(symbols * effort.pairs / stock_pairs)
         drifts[place:] = TRIAL
-        slope = float((_mean_returns(model, starts, few, seed) - still[:few]).mean()) / TRIAL
+        slope = float((_mean_returns(model, starts, few, 0) - still[:few]).mean()) / TRIAL
         advance(symbols * few / stock_pairs)
         drifts[place:] = min(max((target - float(still.mean())) / slope, -LIMIT), LIMIT)
 

@@ -43,11 +43,7 @@ from vecenv.worldmodel.validation.figures import (
     Statistic,
     apart,
 )
-from vecenv.worldmodel.validation.forecast import (
-    CRPS_UNIT,
-    energy_score,
-    variogram_score,
-)
+from vecenv.worldmodel.validation.forecast import CRPS_UNIT, energy_score, variogram_score
 from vecenv.worldmodel.validation.windows import Windows, ratio_interval
 
 COVERAGES = (50, 90, 99)

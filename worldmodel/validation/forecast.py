@@ -42,15 +42,12 @@ class ForecastScores(NamedTuple):
 
 
 class ForecastSummary(NamedTuple):
-    """Means of `ForecastScores` over days and stocks, CRPS in units of `CRPS_UNIT` and errors in log-return.
+    """Mean CRPS over days and stocks in units of `CRPS_UNIT`, and the calibration of `ForecastScores`.
 
     `pit_distance` is that of Kolmogorov and Smirnov from the uniform distribution.
     """
 
     crps: float
-    mae: float
-    sampled_mae: float
-    direction_accuracy: float
     pit_distance: float
     coverage: tuple[float, ...]
 
@@ -94,15 +91,11 @@ def forecast_scores(samples: Tensor, outcomes: Tensor) -> ForecastScores:
 
 
 def summarise(scores: ForecastScores) -> ForecastSummary:
-    """Average scores over days and stocks."""
+    """Summarise scores over days and stocks."""
     pit = scores.pit[~scores.pit.isnan()].double().sort().values
     steps = torch.arange(len(pit) + 1, dtype=torch.float64, device=pit.device) / len(pit)
-    crps, mae, sampled_mae, accuracy = (float(part.nanmean(dtype=torch.float64)) for part in scores[:4])
     return ForecastSummary(
-        crps=crps / CRPS_UNIT,
-        mae=mae,
-        sampled_mae=sampled_mae,
-        direction_accuracy=accuracy,
+        crps=float(scores.crps.nanmean(dtype=torch.float64)) / CRPS_UNIT,
         pit_distance=float(torch.maximum(steps[1:] - pit, pit - steps[:-1]).max()),
         coverage=tuple(scores.covered.flatten(0, 1).nanmean(0, dtype=torch.float64).tolist()),
     )

@@ -32,21 +32,6 @@ class Distances(NamedTuple):
     wasserstein: float
 
 
-class XX(NamedTuple):
-    """Medians over stocks of the excess kurtosis and the skew of daily returns."""
-
-    excess_kurtosis: float
-    skew: float
-
-
-class TailIndices(NamedTuple):
-    """Hill's index of standardised returns, lower if heavier: largest 1% and 2.5% in magnitude, and lowest 1%."""
-
-    both: float
-    both_wide: float
-    left: float
-
-
 class CrossCorrelation(NamedTuple):
     """Correlations between the stocks' daily returns over common days. Shape of the matrix: (N, N), float64.
 

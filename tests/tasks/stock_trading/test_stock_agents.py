@@ -10,6 +10,7 @@ import torch
 import vecenv
 from vecenv.market.bars import CLOSE, OPEN, Bars
 from vecenv.market.planted import planted_bars
+from vecenv.market.planted_law import planted_law
 from vecenv.market.planted_optimum import planted_target_weights
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -135,7 +136,7 @@ def planted(kind, **overrides):
 def test_the_best_rule_earns_what_its_weights_earn_by_hand(kind, action):
     env = planted(kind, action=action)
     bars = planted_bars(3, 20, ("A", "B", "C"), seed=5, kind=kind)
-    weights = planted_target_weights(bars.ohlcv, bars.columns.get("signal"), kind=kind)
+    weights = planted_target_weights(planted_law(kind), bars.ohlcv, bars.columns.get("signal"))
     values = play(env, task_of(env).domain.best(env))[0]
     change = bars.ohlcv[:, 1:, :, CLOSE] / bars.ohlcv[:, :-1, :, CLOSE] - 1
     grown = 1 + (weights[:, :-1] * change).sum(-1)

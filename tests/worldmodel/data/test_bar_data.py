@@ -166,8 +166,7 @@ def test_features_by_plain_numbers_and_of_a_history_day_by_day():
         assert torch.allclose(standardised, observed.standardised[:, day], rtol=1e-12)
         features, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
         assert torch.allclose(features.float(), observed.features[:, day], atol=1e-6)
-        for stepped, after in zip(state._tensors(), observed.until(day).last._tensors(), strict=True):
-            assert torch.allclose(stepped, after, rtol=1e-12)
+        torch.testing.assert_close(state, observed.until(day).last, rtol=1e-12, atol=1e-8)
     assert torch.equal(observed.valid, encoded.valid)
     factor = torch.cat([observed.volatility.unsqueeze(-1).expand(-1, -1, -1, 4), torch.ones(1, 60, 4, 1)], dim=-1)
     assert torch.allclose(observed.scaled * factor, encoded.moves, rtol=1e-12)

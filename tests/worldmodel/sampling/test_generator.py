@@ -172,7 +172,7 @@ def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(past, given):
         alone = MARKET.starts(replace(past, ohlcv=whole, dates=past.dates[:1].repeat(whole.shape[1])), matrices)
         assert torch.allclose(starts.known[path], alone.known[0], atol=1e-5)
         mine, theirs = starts.state.taken(lambda part, path=path: part[path]), alone.state.taken(lambda part: part[0])
-        assert all(torch.allclose(one, two) for one, two in zip(mine._tensors(), theirs._tensors(), strict=True))
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
 
 
 def test_paths_after_parts_copy_their_parents_and_then_differ(past, monkeypatch):
@@ -271,8 +271,8 @@ def test_symbols_choose_the_market_and_a_history_the_currency(started_model, fil
         monkeypatch.setattr(generator, "load_network", lambda *_, known=known: known)
         found = [draw_paths(started_model, each).currency for each in (plain, after, replace(plain, symbols=["DD"]))]
         assert found == [learned, "EUR", None]
-    shipped = load_network(generator.WEIGHTS)
-    assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
+    shipped = load_network(generator.SHIPPED)
+    assert [generator._currency(shipped, generator.SHIPPED, name) for name in ("india", "us")] == ["INR", "USD"]
     assert generator._currency(shipped, Path("mine.safetensors"), "us") is None
 
 

@@ -71,11 +71,7 @@ def levels(book: Book, side: int, count: int) -> Levels:
     rank = (live & (key > before)).to(torch.int32).cumsum(0, dtype=torch.int32) - 1
     within = live & (rank == torch.arange(count, device=key.device)[:, None])
     price = passes.largest(torch.where(within, key.abs(), 0))
-    return Levels(
-        price,
-        passes.total(torch.where(within, book.quantity[side], 0)),
-        passes.count(within),
-    )
+    return Levels(price, passes.total(torch.where(within, book.quantity[side], 0)), passes.count(within))
 
 
 def queue_ahead(book: Book, order: Tensor) -> Tensor:

@@ -45,10 +45,7 @@ def requoted(book: Book, owner: Tensor, bids: Tensor, asks: Tensor, quantity: Te
     others = without_owner(book, owner)
     bid, ask = best_prices(others)
     # Without an order on the other side every price will do.
-    wanted = (
-        (bids >= 1) & (bids < torch.where(ask > 0, ask, MAX_PRICE + 1)),
-        (asks <= MAX_PRICE) & (asks > bid),
-    )
+    wanted = ((bids >= 1) & (bids < torch.where(ask > 0, ask, MAX_PRICE + 1)), (asks <= MAX_PRICE) & (asks > bid))
     count = len(bids)
     sides, placed, evicted = [], [], []
     quotes = passes.written_out(
