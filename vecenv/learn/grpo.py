@@ -352,14 +352,13 @@ class GRPO(Learner[GRPOConfig]):
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
         """Return the log-probabilities of the actions under the reference policy. Shape: (T, N)."""
         days = zip(episodes.observation, episodes.action, strict=True)
-        return torch.stack([self._evaluated(self.reference, *day)[0] for day in days])
+        return torch.stack([self._log_prob(self.reference, *day) for day in days])
 
-    def _evaluated(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy. Shapes: (B, D), (B, *spec.shape) -> (B,) each."""
+    def _log_prob(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> Tensor:
+        """Return log-probabilities of actions. Shapes: (B, D), (B, *spec.shape) -> (B,)."""
         allowed = self.network.mask(observation)
         outputs, own = self.network.outputs(actor, self.network.normalised(observation, *self.moments), allowed)
-        log_prob, entropy = self.network.head.evaluate(outputs, own, action)
-        return log_prob, entropy
+        return self.network.head.evaluate(outputs, own, action)[0]
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
         """Return whole episodes. Shape: (T, N, ...)."""
@@ -390,8 +389,7 @@ class GRPO(Learner[GRPOConfig]):
         )
         entropy = entropy.view(days, -1).where(mask, 0.0).sum() / mask.sum().clamp(min=1)
         loss = losses.policy + config.kl_coef * losses.reference_kl - config.entropy_coef * entropy
-        metrics = (losses.policy, entropy, losses.reference_kl, losses.approx_kl, losses.clip_fraction)
-        return loss, torch.stack(metrics).detach()
+        return loss, torch.stack([losses.policy, entropy, *losses[1:]]).detach()
 
 
 ALGORITHM = Algorithm(
