@@ -19,6 +19,7 @@ from vecenv.finance.trading import Trading
 from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.programs.expressions import Strategies
 from vecenv.system.settings import refuse_unknown
 from vecenv.text.interaction import Interaction
 from vecenv.text.interface import TextInterface
@@ -62,6 +63,7 @@ class Task:
         spoken: returns the config for agents that act by text.
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
         recording: of episodes; None for a task whose episodes are not recorded.
+        programs: how programs of `vecenv.programs` play it; None if they do not.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Task:
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
     recording: Recording[Any, Any] | None = None
+    programs: Strategies | None = None
 
     def __post_init__(self) -> None:
         if (self.scenario is None) == (self.interaction is None):
@@ -100,6 +103,12 @@ class Task:
         if self.recording is None:
             raise ValueError(f"episodes of {self.name!r} are not recorded")
         return self.recording
+
+    def check_programs(self) -> Strategies:
+        """Return how programs play the task; ValueError if they do not."""
+        if self.programs is None:
+            raise ValueError(f"task {self.name!r} is not played by programs")
+        return self.programs
 
     def check_text(self) -> None:
         """Raise ValueError unless the task has tensors and a text interface."""

@@ -46,6 +46,7 @@ COMMANDS = (
     EntryPoint("serve", "vecenv.tasks.commands.serve:main", GROUP),
     EntryPoint("data", "vecenv.tasks.commands.data:main", GROUP),
     EntryPoint("sandbox", "vecenv.tasks.commands.sandbox:main", GROUP),
+    EntryPoint("program", "vecenv.tasks.commands.program:main", GROUP),
 )
 """Commands of this package."""
 

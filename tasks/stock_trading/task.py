@@ -13,6 +13,7 @@ from vecenv.finance.trading import Trading, tape_of
 from vecenv.registry import Task
 from vecenv.tasks.stock_trading.agents import BASELINES, BestRule, config_of_env, cost_rate, return_bound
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 from vecenv.tasks.stock_trading.scenario import StockTrading
 
 
@@ -72,4 +73,5 @@ STOCK_TRADING = Task(
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     actions=lambda config: "numbers",
     domain=ACCOUNTS,
+    programs=PROGRAMS,
 )

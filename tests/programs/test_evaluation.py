@@ -12,6 +12,7 @@ from tests.programs.oracle import Oracle
 from vecenv.programs import evaluation, native
 from vecenv.programs.drawing import random_programs
 from vecenv.programs.evaluation import Evaluator
+from vecenv.programs.export import exported
 from vecenv.programs.expressions import Feature, Vocabulary
 from vecenv.programs.graph import Graph
 from vecenv.programs.parsing import parsed
@@ -199,6 +200,18 @@ def test_what_does_not_fit_is_refused_by_name():
 
 def test_random_programs_are_the_oracles_bit_for_bit(monkeypatch):
     check_against_oracle(300, 5, monkeypatch, batch=150)
+
+
+def test_exported_programs_are_the_graphs_bit_for_bit():
+    programs, features = random_programs(WORDS, 60, 21, past=0.3), odd_features(21)
+    for one, wanted in zip(programs, evaluated(programs, features), strict=True):
+        module = {}
+        exec(exported(one), module)
+        for path in range(PATHS):
+            known = {name: values[path].numpy() for name, values in features.items()}
+            account = {name: known.pop(name)[-1] for name in ("held", "cash")}
+            found = module["strategy"](known, account)["weight"]
+            assert_same(torch.from_numpy(found.copy()), wanted[path, -1])
 
 
 @pytest.mark.nightly

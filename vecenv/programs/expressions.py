@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vecenv.programs.units import Unit
 from vecenv.system.settings import refuse_unknown
@@ -91,10 +92,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Program:
-    """Lines of a checked program, in their order; the last ones are the outputs of the vocabulary."""
+    """Lines of a checked program, in their order; the last ones are the outputs of the vocabulary.
+
+    ``kinds`` are the units of the lines that were read from a text, or what else they are, in words.
+    """
 
     lines: Mapping[str, Expression | Parameter]
     vocabulary: Vocabulary
+    kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -117,6 +122,21 @@ class Program:
             if name in needed:
                 needed |= names_in(line)
         return [name for name in self.lines if name not in needed]
+
+
+@dataclass(frozen=True)
+class Strategies:
+    """How programs play a task.
+
+    Attributes:
+        actions: settings of the task by what a program ends with; the first is what programs without an end lack.
+        vocabulary: of a config of the task.
+        agent: returns the agent of P programs: of N rows the first N / P play the first, and so on.
+    """
+
+    actions: Mapping[str, Mapping[str, Any]]
+    vocabulary: Callable[[Any], Vocabulary]
+    agent: Callable[[Sequence[Program]], Any]
 
 
 def names_in(line: Expression | Parameter) -> set[str]:

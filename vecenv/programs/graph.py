@@ -143,6 +143,14 @@ class Graph:
                 waiting += self.nodes[number].operands
         return sorted(found)
 
+    def history(self) -> int:
+        """Return the bars that outputs need at most, the present one included."""
+        bars = [1] * len(self.nodes)
+        for number, node in enumerate(self.nodes):
+            more = node.window - (node.operation != "lag") if node.window else 0
+            bars[number] = more + max((bars[one] for one in node.operands), default=1)
+        return max(bars)
+
     def depth(self) -> int:
         """Return the number of operations that follow each other at most."""
         levels = [0] * len(self.nodes)

@@ -61,6 +61,10 @@ class _Value:
     unit: Unit | None = None
     account: bool = False
 
+    @property
+    def kind(self) -> str:
+        return "true or false" if self.truth else "a number" if self.unit is None else str(self.unit)
+
 
 def parsed(text: str, vocabulary: Vocabulary) -> Program:
     """Return the program that a text says, in which every line is checked.
@@ -114,7 +118,7 @@ class _Reader:
         if set(list(lines)[-len(outputs) :]) != set(outputs):
             ends = " and ".join(f"{name} = ..." for name in outputs)
             raise ProgramError(f"a program ends with {ends}", max(1, len(self.lines)), 1)
-        return Program(lines, self.vocabulary)
+        return Program(lines, self.vocabulary, {name: self.known[name].kind for name in lines})
 
     def named(self, statement: ast.stmt) -> tuple[str, ast.expr]:
         """Return name and expression of a line."""
