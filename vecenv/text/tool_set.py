@@ -150,7 +150,7 @@ class ToolSet(ABC, Generic[Row]):
         for name, value in given.items():
             # Python's bool is a subclass of int.
             kind = tool.arguments[name]
-            if type(value) is not kind or (kind is float and not math.isfinite(value)):
+            if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
                 raise ToolFault(f"{name} must be {_KINDS[kind]}")
         return given
 
