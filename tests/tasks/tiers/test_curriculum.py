@@ -16,7 +16,7 @@ from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, CurriculumConfig, interpolated_rules
 from vecenv.tasks.tiers.curriculum import AdaptiveDifficulty, Curriculum, Promotion, path_volatility
-from vecenv.tasks.tiers.tasks import CURRICULUM
+from vecenv.tasks.tiers.task import CURRICULUM
 from vecenv.text.door import TextDoor
 
 NAMES, NUM_PATHS = tuple(TIERS), 6

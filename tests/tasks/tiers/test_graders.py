@@ -38,7 +38,7 @@ from vecenv.tasks.tiers.graders import (
     seed_single,
 )
 from vecenv.tasks.tiers.grading import episode_statistics
-from vecenv.tasks.tiers.tasks import SINGLE_STOCK
+from vecenv.tasks.tiers.task import SINGLE_STOCK
 
 # An ordinary episode, half invested for 20 days and ahead of buy-and-hold, and the bounds of what is drawn.
 FIELDS = {

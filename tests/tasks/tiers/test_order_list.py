@@ -37,7 +37,7 @@ from vecenv.tasks.tiers.orders import (
     choices_to_orders,
     target_weights,
 )
-from vecenv.tasks.tiers.tasks import SINGLE_STOCK
+from vecenv.tasks.tiers.task import SINGLE_STOCK
 from vecenv.testing import check_task
 
 MONEY = Money(whole_shares=True, dtype=torch.float64)

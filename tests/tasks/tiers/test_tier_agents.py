@@ -22,7 +22,7 @@ from vecenv.tasks.tiers.grading import benchmark, episode_statistics
 from vecenv.tasks.tiers.law import Kind
 from vecenv.tasks.tiers.reward import COMPONENTS, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.tasks import MULTI_STOCK_3, SINGLE_STOCK
+from vecenv.tasks.tiers.task import MULTI_STOCK_3, SINGLE_STOCK
 
 EVERY_AGENT = AGENTS | BLIND_AGENTS
 NUM_ENVS = 60

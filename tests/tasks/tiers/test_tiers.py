@@ -26,7 +26,7 @@ from vecenv.tasks.tiers.config import TEN, TIERS, TWENTY_FIVE, CurriculumConfig,
 from vecenv.tasks.tiers.observation import OWN_FEATURES, RSI, SHARED_FEATURES, Account, market_breadth
 from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.tasks import CURRICULUM, SINGLE_STOCK
+from vecenv.tasks.tiers.task import CURRICULUM, SINGLE_STOCK
 from vecenv.text.recording import recorded_config
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
