@@ -164,7 +164,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     groups: list[list[Callable[[Bars], MarketModel]]] = []
     # What is trained already needs no fit.
-    groups += [[lambda _, own=model: own for model in same] for same in learned]
+    groups += [[partial(lambda own, _: own, model) for model in same] for same in learned]
     groups += [[fit] for fit in BASELINES]
     judged = learned[0][0] if settings.model else None
     found: dict[str, _Judged] = {}
