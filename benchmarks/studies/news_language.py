@@ -26,9 +26,9 @@ from vecenv.system.settings import Count, Seed
 from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.language_training import loaded_model
-from vecenv.tasks.experiment.planning import splits_of
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
+from vecenv.tasks.experiment.splits import splits_of
 from vecenv.tasks.signals.rating.information import information
 
 PRESET = "news_language"

@@ -25,9 +25,8 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.registry import task_named
-from vecenv.tasks.experiment.fresh_paths import FreshPaths
 from vecenv.tasks.experiment.markets import GeneratedMarket
-from vecenv.tasks.experiment.splits import HEADROOM, TapeSplits
+from vecenv.tasks.experiment.splits import HEADROOM, FreshPaths, TapeSplits
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings

@@ -2,8 +2,8 @@
 
 A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
 a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
-a class method ``defaults(args)``, it returns the settings that the command line then overrides;
-`vecenv.tasks.commands.applicable` rejects and hides settings without effect.
+a class method ``defaults(args)``, it returns the settings that the command line then overrides; options without effect
+are refused and hidden by `vecenv.tasks.experiment.options`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tyro import conf
 import vecenv
 from vecenv.system.interrupts import INTERRUPTED
 from vecenv.system.secrets import without_secrets
-from vecenv.tasks.commands.applicable import in_effect, refuse_inapplicable
 from vecenv.tasks.commands.short_help import algorithms_help, presets_help, short_help
+from vecenv.tasks.experiment.options import given_options, refuse_inapplicable
 
 GROUP = "vecenv.commands"
 
@@ -120,6 +120,9 @@ def _import(file: Path) -> None:
     """Import a Python file as `python FILE` would run it; ImportError naming file and line of what fails in it."""
     if file.suffix != ".py" or not file.is_file():
         raise ImportError(f"--import {file}: there is no such Python file")
+    if getattr(sys.modules.get(file.stem), "__file__", None) == str(file.absolute()):
+        # A command before in this process has imported it.
+        return
     sys.path.insert(0, str(file.absolute().parent))
     spec = spec_from_file_location(file.stem, file.absolute())
     assert spec is not None and spec.loader is not None
@@ -161,8 +164,8 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     target = invocation.json
     if target is not None and not target.absolute().parent.is_dir():
         raise ValueError(f"{target}: there is no folder {target.parent}")
-    refuse_inapplicable(invocation.settings, args)
-    result = command(in_effect(invocation.settings))
+    refuse_inapplicable(invocation.settings, given_options(args))
+    result = command(invocation.settings)
     if target is not None:
         target.write_text(json.dumps(result, indent=2, default=str) + "\n")
 
@@ -171,10 +174,10 @@ def _show_help(name: str, description: str, settings: object) -> None:
     """Print a line for each setting that there is under the options given, and for each preset."""
     print(f"usage: vecenv {name} [OPTIONS]; {HELP_ALL} tells more of each\n\n{description}")
     # Loaded with them.
-    from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings
+    from vecenv.tasks.experiment.settings import TrainSettings
 
     if isinstance(settings, TrainSettings):
-        print(f"\n{presets_help(name, settings.task, DEFAULT_TASK)}\n\n{algorithms_help()}")
+        print(f"\n{presets_help(settings.task)}\n\n{algorithms_help()}")
     print(short_help(settings))
     print(f"\n  {'--json FILE':<36}Write the result as JSON\n  {'--import FILE':<36}Import a Python file first")
 

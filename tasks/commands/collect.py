@@ -19,9 +19,9 @@ from vecenv.system.files import WriteLock
 from vecenv.system.settings import Count, NotNegative, Seed, Settings
 from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents, compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.planning import splits_of
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
+from vecenv.tasks.experiment.splits import splits_of
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
@@ -61,7 +61,7 @@ class CollectSettings(Settings):
         agents = tuple(name for name in cls.agents if name in record.agents) or (record.domain.reference,)
         env = with_preset(compared_rules(record, of_text=True), "task", given.get("task_preset"))
         settings = cls(task=record.name, source=market_for(record, env, given), agents=agents, env=env)
-        refuse_elsewhere(settings, (*MARKETS, *SPLITS), args)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
         return settings
 
 

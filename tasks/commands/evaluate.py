@@ -34,13 +34,14 @@ from vecenv.tasks.experiment.comparison import (
     policies_diversity,
     trained_agents,
 )
+from vecenv.tasks.experiment.kinds import Combining
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.planning import splits_of
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
-from vecenv.tasks.experiment.settings import DEFAULT_TASK, Combining
+from vecenv.tasks.experiment.settings import DEFAULT_TASK
+from vecenv.tasks.experiment.splits import splits_of
 from vecenv.text.recording import write_parquet
 from vecenv.text.records import write_jsonl
 
@@ -64,7 +65,7 @@ class Part(Settings):
     owner: ClassVar[str] = "a market of data"
 
     part: Literal["test", "all"] | None = None
-    """Days of a market of data to play: the test, or all; by default all where no policy was trained on the market,
+    """Days of a market of data to play: the test, or all. By default all where no policy was trained on the market,
     known by its content, unless dates or a share of the test are given."""
 
 
@@ -103,13 +104,13 @@ class EvaluateSettings(Settings):
     """Settings of ``vecenv evaluate``. The episodes are drawn from the test days, or from all that no policy knows."""
 
     checkpoint: tuple[Path, ...] = ()
-    """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults. Of several, or
+    """Folder of a run, or its checkpoint. The rules and the market of its training become the defaults. Of several, or
     of a run of several seeds, each policy plays, and their ensemble by the mean of their actions."""
     model: str | None = None
-    """Language model to play: a folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
+    """Language model to play. A folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
     become the defaults."""
     task: str = DEFAULT_TASK
-    """Installed task, by default that of the checkpoint, else stock_trading."""
+    """Installed task, by default the checkpoint's, else stock_trading."""
     task_preset: str | None = None
     """Preset of the rules."""
     source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
@@ -129,7 +130,7 @@ class EvaluateSettings(Settings):
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
     record: Path | None = None
-    """File for the episodes of the table's first agent: .jsonl, for vecenv replay, or .parquet."""
+    """File for the episodes of the table's first agent. It ends in .jsonl, for vecenv replay, or .parquet."""
     env: Any
     """Rules of the task."""
 
@@ -165,7 +166,7 @@ class EvaluateSettings(Settings):
         values = known.get("market", {}) | {"language": known.get("language", {})}
         values = {name: value for name, value in values.items() if name in own}
         settings = with_values(settings, values, str(run))
-        refuse_elsewhere(settings, KINDS, args)
+        refuse_elsewhere(settings, KINDS, given_options(args))
         if parted and given.get("part") == "all":
             raise ValueError("--part all plays all days: it needs none of --train-end, --test-start, --test-fraction")
         return settings

@@ -14,9 +14,9 @@ from tyro import conf
 from vecenv.registry import Task, make_interaction, task_named, task_names
 from vecenv.system.settings import Seed, Settings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.planning import splits_of
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console
+from vecenv.tasks.experiment.splits import splits_of
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.recording import Recording
@@ -57,7 +57,7 @@ class PlaySettings(Settings):
             raise ValueError(f"{record.name!r} has no text or no records, so it cannot be played; there are {playable}")
         config = with_preset(record.default_text_config(), "task", given.get("task_preset"))
         settings = cls(task=record.name, source=market_for(record, config, given, whole=True), env=config)
-        refuse_elsewhere(settings, (*MARKETS, *SPLITS), args)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
         return settings
 
 

@@ -16,10 +16,9 @@ from vecenv.registry import Split, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
-from vecenv.tasks.experiment.planning import splits_of
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
-from vecenv.tasks.experiment.splits import VALIDATION
+from vecenv.tasks.experiment.splits import VALIDATION, splits_of
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Interaction
 from vecenv.text.tensor_interaction import TensorInteraction
@@ -52,7 +51,7 @@ class ValidationSplit(Settings):
     owner: ClassVar[str] = "a task on a market of bars"
 
     validation_fraction: OpenShare = 0.2
-    """Share of the training days, or of a generator's paths, for validation, the last ones."""
+    """Share of the training days or paths for validation: the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ class ServeSettings(Settings):
         source = market_for(record, env, given)
         own = NoSplit() if isinstance(source, NoMarket) else ValidationSplit()
         settings = cls(task=record.name, source=source, validation=own, env=env)
-        refuse_elsewhere(settings, (*MARKETS, *SPLITS, ValidationSplit), args)
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS, ValidationSplit), given_options(args))
         return settings
 
 

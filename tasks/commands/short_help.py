@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from vecenv.learn import algorithm_named, algorithm_names
 from vecenv.system.preset_files import as_values, is_flat, read_values, shipped_presets
-from vecenv.tasks.commands.applicable import inapplicable
+from vecenv.tasks.experiment.options import inapplicable
 
-WIDTH, NAMES = 118, 38
-"""Columns of a line, and of an option and its kind of values in it."""
+WIDTH, NAMES, VALUES = 118, 36, 13
+"""Columns of a line, of an option and its kind of values in it, and of its value."""
 
 
 def short_help(settings: object) -> str:
@@ -26,17 +26,23 @@ def short_help(settings: object) -> str:
     lines: list[str] = []
     hidden = inapplicable(settings)
     for title, group in _groups(settings, hidden):
-        lines += ["", f"{title}:" if title else "settings:", *group]
+        lines += ["", f"{title}:" if title else "settings:", *group] if group else []
     return "\n".join(lines)
 
 
-def presets_help(kind: str, task: str, default: str) -> str:
-    """Return the lines of the shipped presets of a task, by what their first sentence tells."""
-    lines = [f"presets of {task} (--preset NAME):"]
-    for name, path in shipped_presets(kind).items():
-        if read_values(path).get("task", default) == task:
+def presets_help(task: str) -> str:
+    """Return the lines of the shipped presets that fit a task, by what their first sentence tells."""
+    # Loaded with the settings that are shown, and with torch.
+    from vecenv.registry import task_named
+    from vecenv.tasks.experiment.settings import DEFAULT_TASK, SHORTENED
+
+    lines, rules = [f"presets of {task} (--preset NAME):"], type(task_named(task).config())
+    for name, path in shipped_presets("train").items():
+        values = read_values(path)
+        own = values.get("task", DEFAULT_TASK)
+        if values.get(SHORTENED) or own == task or type(task_named(own).config()) is rules:
             lines.append(_cut(f"  {name:<20}{_sentence(_comment(path))}"))
-    return "\n".join(lines) if len(lines) > 1 else f"presets of {task}: none"
+    return "\n".join(lines)
 
 
 def algorithms_help() -> str:
@@ -77,11 +83,12 @@ def _lines(settings: Any, hidden: Mapping[str, str], prefix: str) -> tuple[list[
 
 def _line(option: str, value: str, told: str) -> str:
     start = f"{option:<{NAMES}}" if len(option) < NAMES else f"{option} "
-    return _cut(f"{start}{value:<10} {told}")
+    return _cut(f"{start}{value:<{VALUES}} {told}")
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 2].rstrip()} …"
+    """Return a line that fits, whole words of it."""
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1].rpartition(' ')[0]} …"
 
 
 def _value(value: object) -> str:

@@ -23,7 +23,6 @@ from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import COMPARING, compared
-from vecenv.tasks.experiment.fresh_paths import FreshPaths
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
 from vecenv.tasks.experiment.report import generalisation_line, generalised, write_report
@@ -36,7 +35,7 @@ from vecenv.tasks.experiment.seeds import (
     write_seed_settings,
 )
 from vecenv.tasks.experiment.settings import TrainSettings
-from vecenv.tasks.experiment.splits import Splits, TapeSplits
+from vecenv.tasks.experiment.splits import FreshPaths, Splits, TapeSplits
 from vecenv.tasks.experiment.trainers import KEPT, Trainer
 
 LOCKSTEP = 0.5

@@ -25,17 +25,21 @@ FEWER = "judged"
 def trained_on(place: Path, market: BarMarket, device: torch.device) -> str:
     """Tell which training of a policy, or of one that it started from, was on a market of data; empty if none.
 
+    If none that is known was, but not all are, it tells which is not.
+
     What a policy was trained on is known by its content: the prices of its training days, whatever their file is called
     now, and whatever it holds beside them.
     """
-    records = list(_records(place))
-    if not records:
-        return f"what {checkpoint_path(place)} was trained on is not known, as its folder has no {SETTINGS}"
-    for folder in (record.parent for record in records):
-        trained = resumed_settings(folder)
+    folders, unknown = _lineage(place)
+    for folder in folders:
+        try:
+            trained = resumed_settings(folder)
+            known = read_checkpoint(folder)["scenario"].get("market")
+        except (ValueError, ImportError) as error:
+            unknown = f"what {folder} was trained on is not known: {error}"
+            continue
         if not isinstance(trained.source, FileMarket):
             continue
-        known = read_checkpoint(folder)["scenario"]["market"]
         given = {name: getattr(market, name) for name in OF_FILES if hasattr(market, name)}
         own = {item.name for item in fields(trained.source)}
         source = replace(trained.source, **{name: value for name, value in given.items() if name in own})
@@ -48,7 +52,7 @@ def trained_on(place: Path, market: BarMarket, device: torch.device) -> str:
             continue
         if same:
             return f"{folder} was trained on it until {known['last_day']}"
-    return ""
+    return unknown
 
 
 def tell_known_before(console: Console, market: object, test: MarketTape, policies: Iterable[Path | None]) -> None:
@@ -79,19 +83,31 @@ def _last_day(market: str, test: MarketTape) -> str:
 
 def _markets(place: Path) -> Iterator[str]:
     """Yield the market of a policy's run, and those of the runs that it started from, as far as they are there."""
-    for record in _records(place):
-        if (market := read_values(record).get("market")) is not None:
+    for folder in _lineage(place)[0]:
+        if (market := read_values(folder / SETTINGS).get("market")) is not None:
             yield str(market)
 
 
-def _records(place: Path) -> Iterator[Path]:
-    """Yield the settings of a policy's run, and those of the runs that it started from, as far as they are there."""
-    known: set[Path] = set()
-    record = checkpoint_path(place).parent / SETTINGS
-    while record.is_file() and record not in known:
-        known.add(record)
-        yield record
-        initial = read_values(record).get("initial")
+def _lineage(place: Path) -> tuple[list[Path], str]:
+    """Return the folders of a policy's run and of those that it started from, and why what was before is not known."""
+    folders: list[Path] = []
+    policy = checkpoint_path(place)
+    while (folder := policy.parent) not in folders:
+        unknown = f"what {policy} was trained on is not known"
+        if not (folder / SETTINGS).is_file():
+            return folders, f"{unknown}, as its folder has no {SETTINGS}"
+        try:
+            initial = read_values(folder / SETTINGS).get("initial")
+        except ValueError as error:
+            return folders, f"{unknown}: {error}"
+        folders.append(folder)
         if initial is None:
-            return
-        record = checkpoint_path(Path(initial)).parent / SETTINGS
+            break
+        policy = checkpoint_path(_found(Path(str(initial)), folder))
+    return folders, ""
+
+
+def _found(initial: Path, folder: Path) -> Path:
+    """Return the place of what a run started from: a relative path is one of where the run began, mostly above it."""
+    places = [above / initial for above in (*folder.resolve().parents, Path())]
+    return next((place for place in places if place.exists()), initial)

@@ -42,7 +42,7 @@ class ByShare(Settings):
     owner: ClassVar[str] = "a command that splits a market of bars, without --train-end and --test-start"
 
     test_fraction: OpenShare = 0.2
-    """Share of the days, or of the paths where there are several, for the test, the last ones."""
+    """Share of the days, or of several paths, for the test: the last."""
     embargo: CountFromZero = 20
     """Unused trading days between training and test, where days are split."""
 
@@ -123,11 +123,12 @@ class BarMarket(Settings):
     owner: ClassVar[str] = "a task on a market of bars"
 
     market: str = "neural"
-    """CSV or Parquet file, folder of CSVs or of generated paths, npz, or a generator: neural (judged, if agents are
-    tested on real days afterwards), synthetic, planted, random_walk, or a file of vecenv worldmodel fit or train."""
+    """File or folder of bars, or a generator such as neural or planted. CSV or Parquet file, folder of CSVs or of
+    generated paths, npz; neural (judged, if agents are tested on real days afterwards), synthetic, planted,
+    random_walk, or a file of vecenv worldmodel fit or train."""
     symbols: tuple[str, ...] = ()
-    """Symbols to trade, by default all, or the tier's, or as many of the model's own where it lacks one of these; in a
-    tier of one symbol also random."""
+    """Symbols to trade, by default all, or the tier's. Where a model lacks one of these, as many of its own; in a tier
+    of one symbol also random."""
     start: Day | None = None
     """First day used."""
     end: Day | None = None
@@ -135,11 +136,11 @@ class BarMarket(Settings):
     split: Annotated[Any, conf.arg(name="")] = field(default_factory=ByShare)
     """Which days or paths are for training, and which for the test."""
     currency: str | None = None
-    """Currency code of the prices, such as USD, by default that of the data or the generator."""
+    """Currency code of the prices, such as USD, by default the data's."""
     periods_per_year: Positive | None = None
-    """Bars of a year, by default by the market's own calendar: 252 exchange days, 365 days, 52 weeks, 12 months."""
+    """Bars of a year, by default by the market's own calendar. 252 exchange days, 365 days, 52 weeks, 12 months."""
     tick_size: Positive | None = None
-    """Tick size in currency units; by default chosen from the prices up to the first decision."""
+    """Tick size in currency units, by default by the first prices. Those up to the first decision."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,7 +252,8 @@ class GeneratedMarket(BarMarket):
     num_paths: Count = 32
     """Independent histories of a generator."""
     num_days: Count | None = None
-    """Days of a generator: by default 504 of a neural market, the first 252 as warm-up history, and 1500 of others."""
+    """Days of a generator, by default 504 or 1500. 504 of a neural market, the first 252 as warm-up history, and 1500
+    of others."""
     market_seed: Seed = 0
     """Seed of a generator."""
 
@@ -348,7 +350,7 @@ class NeuralMarket(RegimeMarket):
     owner: ClassVar[str] = "the neural market"
 
     history: str | None = None
-    """File of real bars that a neural market's paths continue; without it they start without history."""
+    """File of real bars that the paths continue. Without it they start without history."""
     temperature: Positive = 1.0
     """Temperature: factor on the size of a neural market's moves."""
 
@@ -364,7 +366,7 @@ class ContinuedMarket(FormSettings, NeuralMarket):
     owner: ClassVar[str] = "--history"
 
     history_end: Day | None = None
-    """Last day of that history; by default each path continues from a different day."""
+    """Last day of that history. By default each path continues from a different day."""
 
     arguments: ClassVar[Mapping[str, str]] = {**NeuralMarket.arguments, "history_end": "history_end"}
 

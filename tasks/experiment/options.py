@@ -1,17 +1,21 @@
-"""Options parsed first, which determine the defaults of the other settings."""
+"""Options of a command line: those that decide the defaults of the others, and those that have no effect.
+
+An option has no effect where it is another kind of settings that has it, or by a `vecenv.system.settings.When` of its
+own. One that is given is refused, even at its default: whoever gives it expects something of it. A preset may set it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from vecenv.market.dates import day_of
-from vecenv.system.preset_files import option_names, preset_path, read_values, with_values
+from vecenv.system.preset_files import is_flat, option_names, preset_path, read_values, with_values
 
 Options = TypeVar("Options")
 Settings = TypeVar("Settings")
@@ -53,7 +57,7 @@ def chosen_options(options: type[Any], args: Sequence[str]) -> dict[str, Any]:
     return {item.name: value for item in fields(given) if (value := getattr(given, item.name)) is not None}
 
 
-def with_preset(settings: Settings, kind: str, name: str | None, without: Sequence[str] = ("preset",)) -> Settings:
+def with_preset(settings: Settings, kind: str, name: str | None, without: Collection[str] = ("preset",)) -> Settings:
     """Return settings with the values of a preset, shipped in the folder ``kind`` or a path; None changes nothing.
 
     Raises:
@@ -65,13 +69,48 @@ def with_preset(settings: Settings, kind: str, name: str | None, without: Sequen
     return with_values(settings, read_values(path), str(path), without)
 
 
-def refuse_elsewhere(settings: Any, kinds: Sequence[Any], args: Sequence[str]) -> None:  # noqa: ANN401
-    """Raise ValueError of options on a command line that belong to other kinds of settings than the chosen ones."""
-    given = dict.fromkeys(word.partition("=")[0].replace("_", "-") for word in args if word.startswith("--"))
-    asked = {option: option[2:].partition(".")[0].replace("-", "_") for option in given}
+def given_options(args: Sequence[str]) -> list[str]:
+    """Return the names of the options on a command line: ``a.long_name`` of ``--a.no-long-name``."""
+    words = [word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--")]
+    parted = [word.rpartition(".") for word in words]
+    return list(dict.fromkeys(outer + dot + last.removeprefix("no_") for outer, dot, last in parted))
+
+
+def inapplicable(settings: Any, prefix: str = "", owner: str = "") -> dict[str, str]:  # noqa: ANN401
+    """Return what each option without effect under the others requires, by name; those of a part are ``part.option``.
+
+    ``owner`` is what the whole of the settings requires, if it has no effect.
+    """
+    own: Mapping[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
+    hints = get_type_hints(type(settings), include_extras=True)
+    found: dict[str, str] = {}
+    for item in fields(settings):
+        value, told = getattr(settings, item.name), owner or own.get(item.name, "")
+        if is_dataclass(value):
+            flat = is_flat(hints[item.name])
+            found |= inapplicable(value, prefix if flat else f"{prefix}{item.name}.", told)
+        elif told:
+            found[prefix + item.name] = told
+    return found
+
+
+def refuse_inapplicable(settings: Any, given: Iterable[str]) -> None:  # noqa: ANN401
+    """Raise ValueError of options without effect among those ``given`` by name."""
+    owners = inapplicable(settings)
+    if found := [name for name in given if name in owners]:
+        owner = owners[found[0]]
+        _refuse([name for name in found if owners[name] == owner], owner)
+
+
+def refuse_elsewhere(settings: Any, kinds: Sequence[Any], given: Collection[str]) -> None:  # noqa: ANN401
+    """Raise ValueError of options ``given`` by name that belong to other kinds of settings than the chosen ones."""
     own = option_names(settings)
     for kind in kinds:
         names = set(option_names(kind)).difference(own)
-        if foreign := [option for option, name in asked.items() if name in names]:
-            told = ", ".join(foreign)
-            raise ValueError(f"{told} belong{'s' * (len(foreign) == 1)} to {kind.owner}: no effect with these settings")
+        if foreign := [name for name in given if name.partition(".")[0] in names]:
+            _refuse(foreign, kind.owner)
+
+
+def _refuse(names: Sequence[str], owner: str) -> None:
+    told = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+    raise ValueError(f"{told} belong{'s' * (len(names) == 1)} to {owner}: no effect with these settings")

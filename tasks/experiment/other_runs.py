@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
 from vecenv.learn.domain import BEST_RULE
@@ -23,7 +24,7 @@ def initial_path(folder: Path) -> Path:
     return folder / f"{INITIAL}.pt"
 
 
-def check_initial(settings: TrainSettings) -> None:
+def check_initial(settings: TrainSettings, rules: Any) -> None:  # noqa: ANN401
     """Reject an initial policy that does not fit, before the market is made; the rest is checked with the network."""
     if settings.resume is None and settings.runs.initial is not None:
         path, task = checkpoint_path(settings.runs.initial), settings.record
@@ -31,7 +32,7 @@ def check_initial(settings: TrainSettings) -> None:
         check_policy_of(state, path, task.name, task.version)
         check_same_network(state["config"], settings.learner, path)
         try:
-            check_same_inputs(state, settings.source.fitted(task, settings.env))
+            check_same_inputs(state, rules)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -60,14 +61,13 @@ def policies_beside(settings: TrainSettings) -> dict[str, Path]:
     return policies_by_folder(settings.runs.beside, taken)
 
 
-def check_beside(settings: TrainSettings) -> None:
+def check_beside(settings: TrainSettings, rules: Any) -> None:  # noqa: ANN401
     """Reject, before the market is made, runs to compare with that are of another task or see or do something else."""
     task = settings.record
-    config = settings.source.fitted(task, settings.env)
     for path in policies_beside(settings).values():
         state = read_checkpoint(path)
         check_policy_of(state, path, task.name, task.version)
         try:
-            check_same_inputs(state, config)
+            check_same_inputs(state, rules)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error

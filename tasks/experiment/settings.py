@@ -1,33 +1,44 @@
-"""Settings of a training: those of the chosen task, market and learner, and no others."""
+"""Settings of a training: those of the chosen task, market and learner, and no others, and their defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from tyro import conf
 
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
-from vecenv.learn.ensemble import Combination, Kind
 from vecenv.learn.runs import RunSeed
-from vecenv.market.symbol_subsets import symbol_subsets
-from vecenv.market.tape import MarketTape
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
-from vecenv.system.settings import Count, Fraction, Positive, Settings, Within
+from vecenv.system.settings import Count, Fraction, Settings, When
 from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path
-from vecenv.tasks.experiment.markets import (
-    MARKETS,
-    SPLITS,
-    BarMarket,
-    FileMarket,
-    GeneratedMarket,
-    market_for,
+from vecenv.tasks.experiment.kinds import (
+    KINDS,
+    AllSymbols,
+    DrawnPaths,
+    Groups,
+    KeptPaths,
+    ModelRun,
+    NoValidation,
+    PolicyRuns,
+    Rows,
+    StackableRuns,
+    Subsets,
+    Validated,
 )
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.markets import BarMarket, FileMarket, GeneratedMarket, market_for
+from vecenv.tasks.experiment.options import (
+    TaskOptions,
+    chosen_options,
+    given_options,
+    refuse_elsewhere,
+    refuse_inapplicable,
+    with_preset,
+)
 
 DEFAULT_TASK = "stock_trading"
 
@@ -38,205 +49,13 @@ are called by its name, and by its name and ``_data``."""
 SHORTENED = "short_form"
 """Key of a preset that changes some of what the same command does without it, instead of the settings' defaults."""
 
+LENGTH = "total_frames"
+"""Setting of every learner that says how long it learns."""
+
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Rows(Settings):
-    """Rows of their own."""
-
-    owner: ClassVar[str] = "a learner that does not compare groups"
-
-    num_envs: Count = 2048
-    """Number of parallel sub-environments."""
-
-    @property
-    def rows(self) -> int:
-        return self.num_envs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Groups(Settings):
-    """Groups of rows with the same start."""
-
-    owner: ClassVar[str] = "a learner that compares groups, such as --algorithm grpo"
-
-    num_groups: Count = 128
-    """Number of groups, whose sub-environments share path and start."""
-    group_size: Count = 16
-    """Sub-environments per group."""
-
-    @property
-    def rows(self) -> int:
-        return self.num_groups * self.group_size
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoValidation(Settings):
-    """No validation: the last policy is kept."""
-
-    owner: ClassVar[str] = "a policy's training"
-
-    validation_fraction: Annotated[float, Within(0, 0)] = 0.0
-    """Share of the training days, or of a generator's training paths, for validation, the last ones; 0 for none, and
-    the last policy. Above 0 the learning curve shows them, and the best policy on them is kept."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validated(Settings):
-    """Validations during the training: the best policy on them is kept."""
-
-    owner: ClassVar[str] = "a validation_fraction above 0"
-
-    validation_fraction: Annotated[float, Within(0, 1, above=True, below=True)] = 0.2
-    """Share of the training days, or of a generator's training paths, for validation, the last ones. The learning
-    curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A task without a market
-    has as many episodes as are asked for: any share above 0 validates."""
-    validation_episodes: Count = 64
-    """Episodes of a validation."""
-    evaluations: Count = 25
-    """Validations during the training."""
-    patience: Count | None = None
-    """Stop after so many validations without a better policy; by default never."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Combining(Settings):
-    """How several policies become the agent ensemble."""
-
-    owner: ClassVar[str] = "several policies, of --seeds, --ensemble or checkpoints"
-
-    combine: Kind = "mean"
-    """How several policies become the agent ensemble: mean of actions that are numbers, and vote of choices; weighted,
-    the same by softmax(Sharpe ratio of the validation / sharpe_temperature); vote, of numbers on their signs; or
-    select, the policy with the best Sharpe ratio of the validation."""
-    sharpe_temperature: Positive = 1.0
-    """Of --combine weighted: towards 0 the best policy has all the weight."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sharpe_temperature != 1 and self.combine != "weighted":
-            raise ValueError("sharpe_temperature belongs to --combine weighted: no effect with these settings")
-
-    def asked(self) -> Combination | None:
-        """Return the combination that is asked for, None for the mean, which is left out where there is none."""
-        return None if self.combine == "mean" else Combination(self.combine, self.sharpe_temperature)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelRun(Settings):
-    """The training of a language model: one, from its own start."""
-
-    owner: ClassVar[str] = "a training of --model"
-
-    seeds: ClassVar[int] = 1
-    number: ClassVar[int] = 1
-    ensemble: ClassVar[int | None] = None
-    initial: ClassVar[Path | None] = None
-    beside: ClassVar[tuple[Path, ...]] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyRuns(Settings):
-    """The trainings of policies: of how many seeds, from where, and beside what they are shown."""
-
-    owner: ClassVar[str] = "a training without --model"
-
-    seeds: Count = 1
-    """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
-    seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
-    initial: Path | None = None
-    """Run folder or checkpoint whose policy this run starts from, with a new optimiser and new counters."""
-    beside: tuple[Path, ...] = ()
-    """Other runs, or their checkpoints, whose policies are compared too, by the names of their folders: such as one of
-    --algorithm exact, the ceiling of what can be fitted."""
-    combining: Annotated[Combining, conf.arg(name="")] = field(default_factory=Combining)
-    """How the policies of several seeds become one agent."""
-    ensemble: ClassVar[int | None] = None
-
-    @property
-    def number(self) -> int:
-        """Return the number of policies."""
-        return self.seeds
-
-    def alone(self) -> PolicyRuns:
-        """Return the settings of the run of one seed among several."""
-        return replace(self, seeds=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackableRuns(PolicyRuns):
-    """Trainings of policies, of several perhaps as one batch."""
-
-    owner: ClassVar[str] = "a learner that trains several policies as one batch, such as --algorithm ppo"
-
-    ensemble: Annotated[int, Within(2)] | None = None  # type: ignore[misc]
-    """Train so many policies as one batch, of the seeds seed, seed + 1, …, each with --num-envs sub-environments. They
-    are kept and compared as those of --seeds."""
-
-    @property
-    def number(self) -> int:
-        return self.ensemble or self.seeds
-
-    def alone(self) -> StackableRuns:
-        return replace(self, seeds=1, ensemble=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllSymbols(Settings):
-    """All symbols of every path."""
-
-    owner: ClassVar[str] = "a policy's training on a market of bars"
-
-    def of(self, tape: MarketTape, seed: int) -> MarketTape:
-        """Return the market of a training environment."""
-        return tape
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subsets(Settings):
-    """Random subsets of the symbols of a training."""
-
-    owner: ClassVar[str] = "a policy's training on a market of bars"
-
-    symbols_per_path: Count | None = None
-    """Train a policy of symbols on random subsets of so many symbols, by default on all. Validation and test keep
-    all."""
-    subsets_per_path: Count = 16
-    """Random subsets of the symbols of each training path, drawn by the seed."""
-
-    def of(self, tape: MarketTape, seed: int) -> MarketTape:
-        """Return the market of a training environment: the random subsets of symbols, if any, of the training's."""
-        if self.symbols_per_path is None:
-            return tape
-        return symbol_subsets(tape, self.symbols_per_path, self.subsets_per_path, seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptPaths(Settings):
-    """The same days or paths during the whole training."""
-
-    owner: ClassVar[str] = "a market of data"
-
-    refresh_every: ClassVar[int | None] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawnPaths(Settings):
-    """Paths that may be drawn anew during the training."""
-
-    owner: ClassVar[str] = "a generated market"
-
-    refresh_every: Count | None = None
-    """Number of updates between regenerations of a generated market's training paths; by default never."""
-
-
-KINDS = (
-    *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, ModelRun, PolicyRuns, StackableRuns,
-    AllSymbols, Subsets, KeptPaths, DrawnPaths,
-)  # fmt: skip
-"""What the parts of the settings can be."""
+NEW_RUN = When("resume", None, told="a new run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,21 +73,22 @@ class TrainOptions(TaskOptions):
 class TrainSettings(Settings):
     """Settings of ``vecenv train``: `train_settings` makes those of a task, a market and a learner."""
 
-    preset: str | None = None
-    """Shipped preset, or path of a YAML file; the command line overrides it."""
+    preset: Annotated[str | None, NEW_RUN] = None
+    """Shipped preset, or path of a YAML file. The command line overrides it."""
     task: str = DEFAULT_TASK
-    """Installed task to train on, by default that of the preset, else stock_trading."""
-    task_preset: str | None = None
+    """Installed task, by default the preset's, else stock_trading."""
+    task_preset: Annotated[str | None, NEW_RUN] = None
     """Preset of the rules only; overrides the other preset."""
     resume: Path | None = None
     """Folder of a run to resume with its settings."""
     algorithm: str = "ppo"
-    """ppo; cppo, which penalises episodes whose return falls short; a2c, one step of the policy gradient for each
-    rollout; dqn, for tasks in which an action is a single choice; sac, td3 and ddpg, with replay, for tasks in which an
-    action is numbers within bounds; grpo and its variants, which compare episodes with the same start and need no
-    critic; exact, the gradient through an account of fractional shares; or one that is installed or imported."""
+    """Learner by its name. ppo; cppo, which penalises episodes whose return falls short; a2c, one step of the policy
+    gradient for each rollout; dqn, for tasks in which an action is a single choice; sac, td3 and ddpg, with replay, for
+    tasks in which an action is numbers within bounds; grpo and its variants, which compare episodes with the same start
+    and need no critic; exact, the gradient through an account of fractional shares; or one that is installed or
+    imported."""
     model: str | None = None
-    """grpo: language model to train instead of a policy, a folder or a name on the Hugging Face hub."""
+    """Language model that --algorithm grpo trains, not a policy. A folder, or a name on the Hugging Face hub."""
     source: Annotated[Any, conf.arg(name="")] = field(default_factory=GeneratedMarket)
     """Where the episodes come from."""
     paths: Annotated[Any, conf.arg(name="")] = field(default_factory=KeptPaths)
@@ -278,7 +98,7 @@ class TrainSettings(Settings):
     batch: Annotated[Any, conf.arg(name="")] = field(default_factory=Rows)
     """Parallel sub-environments."""
     seed: RunSeed = 0
-    """Seed of the episodes; it is added to the learner's seed, so that it determines the whole run."""
+    """Seed of the run: of its episodes, and added to the learner's."""
     runs: Annotated[Any, conf.arg(name="")] = field(default_factory=StackableRuns)
     """Trainings, and what is shown beside them."""
     validation: Annotated[Any, conf.arg(name="")] = field(default_factory=NoValidation)
@@ -289,7 +109,7 @@ class TrainSettings(Settings):
     """Device: cpu, cuda, or auto for cuda if available."""
     compile: bool = True
     """Compile the step and the update."""
-    folder: Path | None = None
+    folder: Annotated[Path | None, NEW_RUN] = None
     """Folder of the run, runs/TASK-TIME by default."""
     env: Any
     """Rules of the task."""
@@ -300,18 +120,16 @@ class TrainSettings(Settings):
     def record(self) -> Task:
         return task_named(self.task)
 
-    def inapplicable(self) -> dict[str, str]:
-        return {} if self.resume is None else dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
-
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
         """Return the defaults of the command line: those of the run to resume, or of the presets."""
-        settings = default_settings(chosen_options(TrainOptions, args))
-        for word in args:
-            learner, dot, option = word.removeprefix("--").partition(".")
-            if word.startswith("--") and dot and learner in (*algorithm_names(), "language"):
-                raise ValueError(f"--{learner}.{option}: the settings of the learner are given as --learner.{option}")
-        refuse_elsewhere(settings, KINDS, args)
+        settings, given = default_settings(chosen_options(TrainOptions, args)), given_options(args)
+        for name in given:
+            learner, dot, option = name.partition(".")
+            if dot and learner in (*algorithm_names(), "language"):
+                told = f"{learner}.{option}: the settings of the learner are given as --learner.{option}"
+                raise ValueError(f"--{told}".replace("_", "-"))
+        refuse_elsewhere(settings, KINDS, given)
         return settings
 
 
@@ -323,16 +141,22 @@ def train_settings(**given: Any) -> TrainSettings:  # noqa: ANN401
             learner as mappings ``env`` and ``learner``.
 
     Raises:
-        ValueError: an option does not exist for this task, market and learner, or its value is wrong.
+        ValueError: an option does not exist for this task, market and learner, has no effect, or its value is wrong.
     """
     settings = default_settings(given)
-    kept = {name: value for name, value in given.items() if name not in ("preset", "task_preset", "resume")}
-    own = with_values(settings, {name: value for name, value in kept.items() if name != "folder"}, "settings")
-    return replace(own, folder=None if kept.get("folder") is None else Path(kept["folder"]))
+    values = {name: value for name, value in given.items() if name not in NOT_IN_FILES}
+    own = with_values(settings, values, "settings")
+    places: dict[str, Any] = {name: given.get(name) for name in ("preset", "task_preset")}
+    places |= {name: Path(given[name]) for name in ("resume", "folder") if given.get(name) is not None}
+    own = replace(own, **places)
+    names = [name for name, value in given.items() if value is not None and not isinstance(value, Mapping)]
+    names += [f"{part}.{name}" for part in ("env", "learner") for name in given.get(part) or ()]
+    refuse_inapplicable(own, names)
+    return own
 
 
 def resumed_settings(folder: Path) -> TrainSettings:
-    """Return the settings of the run in a folder, as it goes on."""
+    """Return the settings of the run in a folder; ValueError if it has none, or those of what is not installed."""
     return default_settings({"resume": folder})
 
 
@@ -354,7 +178,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
     algorithm = algorithm_named(chosen.get("algorithm", TrainSettings.algorithm))
     env = record.config() if model is None else record.default_text_config()
     for place, values in files.items():
-        env = with_values(env, values.get("env") or {}, f"{place}: env")
+        env = with_values(env, _block(values, "env", env), f"{place}: env")
     if resume is None:
         env = with_preset(env, "task", given.get("task_preset"))
     settings = _of_kinds(record, algorithm, model, env, chosen)
@@ -372,28 +196,35 @@ def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
             anew = "; begin anew in another --folder" if checkpoint_path(Path(folder)).is_file() else ""
             raise ValueError(f"{folder}: not the folder of a run, it has no {SETTINGS}{anew}")
         return {recorded: read_values(recorded)}
-    task = given.get("task")
-    path: Path | None = None
-    if (preset := given.get("preset")) is not None:
-        path = preset_path("train", preset)
+    task, preset = given.get("task"), given.get("preset")
+    if preset is not None:
+        paths = [preset_path("train", preset)]
+        values = read_values(paths[0])
+        if values.get(SHORTENED):
+            paths = [*_own_presets(task or values.get("task", DEFAULT_TASK), given), *paths]
     elif given.get("task_preset") is None and (task in (None, DEFAULT_TASK) or given.get("model") is None):
-        path = _own_preset(task or DEFAULT_TASK, given)
-    if path is None:
-        return {}
-    values = read_values(path)
-    if values.pop(SHORTENED, False):
-        whole = _own_preset(task or values.get("task", DEFAULT_TASK), given)
-        return ({} if whole is None else {whole: read_values(whole)}) | {path: values}
-    return {path: values}
+        paths = _own_presets(task or DEFAULT_TASK, given)
+    else:
+        paths = []
+    # A shipped preset is of one learner; what another one has otherwise is in a folder of that learner's name.
+    learner = None if given.get("model") is not None else given.get("algorithm")
+    shipped, others = shipped_presets("train"), shipped_presets(f"train/{learner}")
+    files: dict[Path, dict[str, Any]] = {}
+    for path in paths:
+        files[path] = read_values(path)
+        if path.stem in others and path == shipped.get(path.stem):
+            files[others[path.stem]] = read_values(others[path.stem])
+    return files
 
 
-def _own_preset(task: str, given: Mapping[str, Any]) -> Path | None:
-    """Return the preset of a task on a market that is not a file, or on bars from a file; None without one."""
+def _own_presets(task: str, given: Mapping[str, Any]) -> list[Path]:
+    """Return the preset, if any, of a task on a market that is not a file, or on bars from a file."""
     record = task_named(task)
     of_file = isinstance(market_for(record, record.config(), given), FileMarket)
     if task == DEFAULT_TASK:
-        return preset_path("train", DATA_PRESET if of_file else DEFAULT_PRESET)
-    return shipped_presets("train").get(f"{task}_{DATA_PRESET}" if of_file else task)
+        return [preset_path("train", DATA_PRESET if of_file else DEFAULT_PRESET)]
+    own = shipped_presets("train").get(f"{task}_{DATA_PRESET}" if of_file else task)
+    return [] if own is None else [own]
 
 
 def _of_kinds(
@@ -430,24 +261,29 @@ def _fitting(
 ) -> dict[str, Any]:
     """Return the values of a file that hold for the settings.
 
-    A preset serves several learners and markets, and files of before have the settings of all: those of other kinds
-    than the chosen ones are left out, and what was ``given`` otherwise. A learner's are under ``learner`` or its name;
-    those of the learner that it extends hold for it too.
+    Settings of other kinds than the chosen ones are left out, as one preset serves several markets, and what was
+    ``given`` otherwise. The block ``learner`` is of the learner that the file names, and holds for one that extends it;
+    of a short form its `LENGTH` holds for any. ``language`` is of a language model. Files of version 1 have a block by
+    the name of each learner, and the settings of all kinds.
     """
-    blocks = ("language",) if settings.model is not None else filter(None, (algorithm.extends, algorithm.name))
+    own_names = (algorithm.extends, algorithm.name)
+    blocks = ["language"] if settings.model is not None else [name for name in own_names if name is not None]
+    if values.get("algorithm", TrainSettings.algorithm) in own_names:
+        blocks.append("learner")
     learner: dict[str, Any] = {}
-    for block in blocks:
-        learner |= _mapping(values, block)
-    if values.get("algorithm", TrainSettings.algorithm) == algorithm.name:
-        learner |= _mapping(values, "learner")
+    if values.get(SHORTENED) and settings.model is None:
+        learner = {name: value for name, value in _block(values, "learner", settings.learner).items() if name == LENGTH}
+    for name in blocks:
+        learner |= _block(values, name, settings.learner)
     own = option_names(settings)
     elsewhere = {name for kind in KINDS for name in option_names(kind)}.difference(own)
     others = {"task", "env", "algorithm", "learner", "language", SHORTENED, *algorithm_names(), *elsewhere, *given}
     return {name: value for name, value in values.items() if name not in others} | {"learner": learner}
 
 
-def _mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _block(values: Mapping[str, Any], name: str, settings: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the values of a part in a file; of a short form those that the part's ``settings`` have."""
     block = values.get(name) or {}
     if not isinstance(block, dict):
         raise ValueError(f"{name}: settings by name are needed, got {block!r}")
-    return block
+    return {key: block[key] for key in option_names(settings) if key in block} if values.get(SHORTENED) else block

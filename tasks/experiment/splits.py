@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from rich.console import Console
 
 import vecenv
+from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.registry import Split, Task, make_interaction
 from vecenv.tasks.experiment.checkpoints import check_fits, read_checkpoint
 from vecenv.tasks.experiment.known_before import tell_known_before, trained_on
-from vecenv.tasks.experiment.markets import BarMarket, GeneratedMarket, split_last
+from vecenv.tasks.experiment.markets import BarMarket, GeneratedMarket, Market, NoMarket, split_last
+from vecenv.tasks.experiment.progress import working
 
 Episodes = Split | Literal["all"]
 """What episodes are drawn from: a split, or all."""
@@ -40,27 +43,27 @@ NAMED_SYMBOLS = 5
 """Largest number of symbols listed by name."""
 
 
-class Splits(Protocol):
+@dataclass(frozen=True)
+class Splits(ABC):
     """Makes the environments of the splits of a task, which have no episode in common."""
 
-    @property
-    def first(self) -> Mapping[Split, int]:
-        """Return the numbers of the first sub-environments of each split."""
-        ...
+    record: Task
 
-    @property
-    def generalises(self) -> bool:
-        """Whether training and test differ by more than chance, so that what a policy reaches on both is told."""
-        ...
+    first: ClassVar[Mapping[Split, int]]
+    """Numbers of the first sub-environments of each split."""
+
+    generalises: ClassVar[bool]
+    """Whether training and test differ by more than chance, so that what a policy reaches on both is told."""
 
     def of_seed(self, seed: int) -> Splits:
         """Return the splits as the training of a seed has them."""
-        ...
+        return self
 
+    @abstractmethod
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
         """Make the environment of a training; ``identity`` are its seeds and numbers by name."""
-        ...
 
+    @abstractmethod
     def episodes(
         self,
         split: Episodes,
@@ -76,20 +79,19 @@ class Splits(Protocol):
         Raises:
             ValueError: there is no episode, or more than the split has, or the config does not fit.
         """
-        ...
+
+    @abstractmethod
+    def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
+        """Make an environment whose rows are any episodes of a split."""
 
     def validating(self, config: Any) -> Any:  # noqa: ANN401
         """Return the rules of validations during a training under a config."""
-        ...
+        return config
 
-    def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
-        """Make an environment whose rows are any episodes of a split."""
-        ...
+    def check_policies(self, config: Any, checkpoints: Iterable[Path]) -> None:  # noqa: ANN401, B027
+        """Raise ValueError if policies cannot play on the market; numbers fit any policy of the task."""
 
-    def check_policies(self, config: Any, checkpoints: Iterable[Path]) -> None:  # noqa: ANN401
-        """Raise ValueError if policies cannot play on the market."""
-        ...
-
+    @abstractmethod
     def unseen(
         self,
         config: Any,  # noqa: ANN401
@@ -97,29 +99,23 @@ class Splits(Protocol):
         part: Literal["test", "all"] | None,
     ) -> tuple[Episodes, str]:
         """Return what policies play, and why: the test, or all of the data if none was trained on them."""
-        ...
 
+    @abstractmethod
     def show(self, console: Console, environments: Mapping[Any, VecEnv], seed: int, why: str = "") -> None:
         """Print what the episodes of environments are of, the last one with a reason."""
-        ...
 
-    def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:
-        """Print what models behind policies have known of the test."""
-        ...
+    def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:  # noqa: B027
+        """Print what models behind policies have known of the test, if there are any."""
 
 
 @dataclass(frozen=True)
-class SeedSplits:
+class SeedSplits(Splits):
     """Of a task without a market of bars: each split has random numbers, or a part of the task's data, of its own."""
 
-    record: Task
     device: torch.device
 
-    first: ClassVar[Mapping[Split, int]] = FIRST
-    generalises: ClassVar[bool] = False
-
-    def of_seed(self, seed: int) -> SeedSplits:
-        return self
+    first = FIRST
+    generalises = False
 
     def training(self, rows: int, config: Any, compile: bool, identity: Mapping[str, Any]) -> VecEnv:  # noqa: ANN401
         if rows > VALIDATION:
@@ -140,18 +136,12 @@ class SeedSplits:
         ids = FIRST["test" if split == "all" else split] + torch.arange(count)
         return self._made(split, count, config, compile, env_ids=ids), ""
 
-    def validating(self, config: Any) -> Any:  # noqa: ANN401
-        return config
-
     def served(self, split: Episodes, rows: int, config: Any, seed: int, compile: bool) -> VecEnv:  # noqa: ANN401
         return self._made(split, rows, config, compile, seed=seed)
 
     def _made(self, split: Episodes, rows: int, config: Any, compile: bool, **identity: Any) -> VecEnv:  # noqa: ANN401
         own = self.record.domain.part(config, split)
         return vecenv.make(self.record, rows, device=self.device, compile=compile, config=own, **identity)
-
-    def check_policies(self, config: Any, checkpoints: Iterable[Path]) -> None:  # noqa: ANN401
-        """Numbers of its own fit any policy of the task."""
 
     def unseen(
         self,
@@ -186,9 +176,6 @@ class SeedSplits:
             told = env.scenario.metadata()["part"]["description"] + (f": {why}" if why else "")
             console.print(f"{SHOWN[split]:<9} {told}", soft_wrap=True)
 
-    def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:
-        """No model is behind them."""
-
 
 @dataclass(frozen=True)
 class ConversationSplits(SeedSplits):
@@ -207,11 +194,10 @@ class ConversationSplits(SeedSplits):
 
 
 @dataclass(frozen=True)
-class TapeSplits:
+class TapeSplits(Splits):
     """Of a task on a market of bars: days, or paths where there are several.
 
     Attributes:
-        record: the task.
         market: settings of the market.
         tape: the market, of all days used.
         validation_fraction: share of the training days or paths for validation, the last ones.
@@ -219,15 +205,14 @@ class TapeSplits:
         seed: of the training.
     """
 
-    record: Task
     market: BarMarket
     tape: MarketTape
     validation_fraction: float = 0.0
     drawn_symbols: Callable[[MarketTape, int], MarketTape] = lambda tape, seed: tape
     seed: int = 0
 
-    first: ClassVar[Mapping[Split, int]] = dict.fromkeys(FIRST, 0)
-    generalises: ClassVar[bool] = True
+    first = dict.fromkeys(FIRST, 0)
+    generalises = True
 
     def of_seed(self, seed: int) -> TapeSplits:
         return replace(self, seed=seed)
@@ -320,6 +305,60 @@ class TapeSplits:
 
     def tell_known_before(self, console: Console, policies: Iterable[Path | None]) -> None:
         tell_known_before(console, self.market.market, self.part("test"), policies)
+
+
+class FreshPaths:
+    """Replaces an environment's training paths every few updates; all episodes restart then.
+
+    It does so at fixed numbers of updates, so that what is learned depends neither on the speed of generation nor on
+    the number of sub-environments. It starts on the paths of round 0; its tape's metadata keeps describing these.
+    """
+
+    def __init__(self, splits: TapeSplits, config: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
+        self.splits, self.config, self.env, self.every, self.round = splits, config, env, every, 0
+
+    def due(self, update: int) -> bool:
+        return update // self.every != self.round
+
+    def before_update(self, update: int) -> None:
+        """Replace the paths at the start of a round, or when a run resumes within a later round."""
+        if not self.due(update):
+            return
+        current = update // self.every
+        tape = self.splits.drawn(current, self.config)
+        scenario: Any = self.env.scenario
+        if tape.price_bits > scenario.tape.price_bits:
+            raise ValueError(
+                f"{tape.source}: the paths of round {current} have prices of 2^{scenario.tape.price_bits - 1} ticks "
+                f"of {tape.tick_size:g} or more, which the first round's accounts cannot hold; use a coarser tick_size"
+            )
+        again = type(scenario)(tape, self.config)
+        self.env.write_shared(again.shared)
+        if update % self.every == 0:
+            self.env.reset()
+        self.round = current
+
+
+def splits_of(
+    record: Task,
+    source: Market,
+    config: Any,  # noqa: ANN401
+    device: str,
+    console: Console,
+    headroom: float = 1.0,
+    **parts: Any,  # noqa: ANN401
+) -> Splits:
+    """Return the splits of a task, its market made; ``parts`` are further fields of `TapeSplits`.
+
+    ``headroom`` is the factor by which prices of later paths may be higher; above 1 the market's tick is that of these.
+    """
+    if isinstance(source, NoMarket):
+        kind = SeedSplits if record.interaction is None else ConversationSplits
+        return kind(record, device_named(device))
+    with working(console, f"Making the market {source.market} …"):
+        tape = source.tape(config, device_named(device), headroom)
+    market = replace(source, tick_size=tape.tick_size) if headroom > 1 else source
+    return TapeSplits(record, market, tape, **parts)
 
 
 def comparison_environment(

@@ -1,28 +1,54 @@
-"""What trains: policies by an algorithm, or a language model. An experiment knows them by one protocol."""
+"""What trains: policies by an algorithm, or a language model. An experiment knows them by one base."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
-from vecenv.learn import Algorithm
+from vecenv.finance.trading import Trading
+from vecenv.learn import NEEDED, Algorithm, algorithm_named
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.group_episodes import check_groups
 from vecenv.learn.learner import Learner
-from vecenv.learn.members import Members, ensemble_of, metrics_of_member, row_seeds
-from vecenv.learn.policies import make_network
+from vecenv.learn.members import Members, check_stackable, ensemble_of, metrics_of_member, row_seeds
+from vecenv.learn.off_policy import OffPolicyConfig
+from vecenv.learn.on_policy import OnPolicyConfig
+from vecenv.learn.policies import NOT_FLAT, make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
-from vecenv.tasks.experiment.comparison import TRAINED, UNTRAINED, compared_rules, trained_agent, trained_agents
-from vecenv.tasks.experiment.language_training import language_learner, trained_model, with_seed, write_model
-from vecenv.tasks.experiment.other_runs import INITIAL, initial_path, policies_beside, start_from_initial
+from vecenv.tasks.experiment.comparison import (
+    BY_SHARPE,
+    TRAINED,
+    UNTRAINED,
+    compared_rules,
+    trained_agent,
+    trained_agents,
+)
+from vecenv.tasks.experiment.kinds import Groups
+from vecenv.tasks.experiment.language_training import (
+    check_language,
+    language_learner,
+    trained_model,
+    with_seed,
+    write_model,
+)
+from vecenv.tasks.experiment.other_runs import (
+    INITIAL,
+    check_beside,
+    check_initial,
+    initial_path,
+    policies_beside,
+    start_from_initial,
+)
 from vecenv.tasks.experiment.seeds import SeedRun, runs_of_seeds
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 from vecenv.tasks.experiment.splits import Splits
@@ -34,54 +60,59 @@ KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
 
 
-class Trainer(Protocol):
-    """Makes learners of the runs of an experiment, and agents of what they have learned."""
+@dataclass(frozen=True)
+class Trainer(ABC):
+    """Makes learners of the runs of an experiment, and agents of what they have learned.
 
-    @property
-    def rules(self) -> Any:  # noqa: ANN401
-        """Return the config of the task, of which `vecenv.learn.domain.Domain.compared` makes that of comparisons."""
-        ...
+    Attributes:
+        settings: of the training.
+        rules: the config of the task, of which `vecenv.learn.domain.Domain.compared` makes that of comparisons.
+    """
+
+    settings: TrainSettings
+    rules: Any
 
     @property
     def training_rules(self) -> Any:  # noqa: ANN401
         """Return the config of the environment of a training."""
-        ...
+        return self.rules
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ValueError of settings that can be seen not to fit before the market is made."""
 
     def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
         """Return the seeds and numbers of the sub-environments of a run, by name."""
-        ...
+        return {"seed": settings.seed}
 
+    @abstractmethod
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Any:  # noqa: ANN401
         """Return the learner of a run, from its start; ``first`` is the folder of the first seed's run."""
-        ...
 
     def validated(self, learner: Any, splits: Splits, seed: int) -> Runnable:  # noqa: ANN401
         """Return the learner of a run of a seed with its validations, if there are any."""
-        ...
+        made: Runnable = learner
+        return made
 
-    def write_trained(self, trained: Runnable, learner: Any, run: SeedRun) -> None:  # noqa: ANN401
+    def write_trained(self, trained: Runnable, learner: Any, run: SeedRun) -> None:  # noqa: ANN401, B027
         """Write what a run leaves beside its checkpoint."""
-        ...
 
-    def check_shown(self, env: VecEnv, splits: Splits) -> None:
+    def check_shown(self, env: VecEnv, splits: Splits) -> None:  # noqa: B027
         """Raise ValueError if policies of other runs cannot play the test."""
-        ...
 
+    @abstractmethod
     def agents(self, learner: Any, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:  # noqa: ANN401
         """Return the agents of runs by name, and those that are shown beside them; the last run's ``learner`` is."""
-        ...
 
     def policies(self, runs: Sequence[SeedRun]) -> dict[str, Path]:
         """Return the checkpoints of the runs' policies by name, then those that are shown beside them."""
-        ...
+        return {}
 
 
 @dataclass(frozen=True)
-class PolicyTrainer:
+class PolicyTrainer(Trainer):
     """Trains policies by an algorithm, one seed after the other or several as one batch."""
 
-    settings: TrainSettings
-    rules: Any
     algorithm: Algorithm
 
     @property
@@ -89,9 +120,94 @@ class PolicyTrainer:
         smooth = self.settings.record.domain.smooth
         return smooth(self.rules) if smooth is not None and self.algorithm.smooth else self.rules
 
+    def check(self) -> None:
+        settings = self.settings
+        self._check_actions()
+        if isinstance(settings.batch, Groups):
+            check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
+        if isinstance(settings.learner, OffPolicyConfig):
+            settings.learner.check_rollout(settings.batch.rows)
+        self._check_ensemble()
+        self._check_combining()
+        self._check_network()
+        check_initial(settings, self.rules)
+        check_beside(settings, self.rules)
+
+    def _check_actions(self) -> None:
+        """Reject an algorithm that does not learn the task's actions or rewards."""
+        settings, task, algorithm = self.settings, self.settings.record, self.algorithm
+        if task.interaction is not None:
+            told = "a conversation, which a language model learns: give --algorithm grpo and --model"
+            raise ValueError(f"task {task.name!r} is {told}")
+        if algorithm.smooth and task.domain.smooth is None:
+            raise ValueError(f"task {task.name!r} has no smooth form, which --algorithm {algorithm.name} needs")
+        if not algorithm.learns(task.actions(settings.env)):
+            chosen = f" with env.action {settings.env.action}" if hasattr(settings.env, "action") else ""
+            raise ValueError(
+                f"--algorithm {algorithm.name} needs actions that are {NEEDED[algorithm.actions]}, which those of task "
+                f"{task.name!r}{chosen} are not"
+            )
+        weighs = getattr(settings.env, "weighs_trajectories", None)
+        if weighs is False and getattr(settings.learner, "weigh_risk", False):
+            raise ValueError(
+                "learner.weigh_risk belongs to --env.risk-strength above 0 and --env.risk-form trajectory: no effect "
+                "with these settings"
+            )
+
+    def _check_ensemble(self) -> None:
+        """Reject what cannot be trained as one batch."""
+        settings, runs = self.settings, self.settings.runs
+        if runs.ensemble is None:
+            return
+        if runs.seeds > 1:
+            raise ValueError("either --ensemble trains several policies as one batch, or --seeds one after the other")
+        for name, value in (("initial", runs.initial), ("symbols_per_path", settings.subsets.symbols_per_path)):
+            if value is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{option} cannot be given to policies of one batch: it needs a training without --ensemble"
+                )
+        check_stackable(settings.learner)
+        scheduled = [name for name in ("scheduler", "cost_ramp") if getattr(settings.env, name, None)]
+        if scheduled:
+            raise ValueError(
+                f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule "
+                f"(env.{scheduled[0]})"
+            )
+
+    def _check_combining(self) -> None:
+        settings, task, kind = self.settings, self.settings.record, self.settings.runs.combining.combine
+        if settings.runs.number == 1 or settings.runs.combining.asked() is None:
+            return
+        if task.domain.trained is not None:
+            raise ValueError(f"policies of task {settings.task!r} are combined by --combine mean alone")
+        if kind not in BY_SHARPE:
+            return
+        if not settings.validation.validation_fraction:
+            raise ValueError(f"--combine {kind} needs validations: set a --validation-fraction above 0")
+        if not isinstance(task.domain, Trading):
+            raise ValueError(f"--combine {kind} needs accounts, which task {settings.task!r} does not have")
+
+    def _check_network(self) -> None:
+        """Reject subsets of symbols for policies and tasks of fixed ones, and references for other than flat ones."""
+        settings, config = self.settings, self.settings.learner
+        if settings.subsets.symbols_per_path is not None:
+            if config.policy == "flat":
+                raise ValueError(
+                    "symbols_per_path needs a policy of any number of symbols: --learner.policy symbol or attention, "
+                    "not flat"
+                )
+            if hasattr(settings.env, "symbols"):
+                raise ValueError(
+                    f"task {settings.task!r} trades symbols by name: it cannot be trained with symbols_per_path"
+                )
+        flat = config.policy == "flat" and config.hidden
+        if isinstance(config, OnPolicyConfig) and config.by_reference and not flat:
+            raise ValueError(f"no observations by reference: {NOT_FLAT}, set --learner.policy flat")
+
     def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
         if settings.runs.ensemble is None:
-            return {"seed": settings.seed}
+            return super().identity(settings)
         return row_seeds(range(settings.seed, settings.seed + settings.runs.ensemble), settings.batch.rows)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Learner[Any]:
@@ -113,7 +229,7 @@ class PolicyTrainer:
         count, compiled = given.validation_episodes, self.settings.compile
         env, _ = splits.episodes("validation", count, rules, compiled, own_actions=True)
         # Policies of symbols train on some of them and are validated on all.
-        some = getattr(self.settings.subsets, "symbols_per_path", None) is not None
+        some = self.settings.subsets.symbols_per_path is not None
         network = make_network(env, learner.config) if some else None
         validation = Validation(env, seed, network)
         kind: Any = ValidatedEnsemble if isinstance(learner, Members) else ValidatedLearner
@@ -146,47 +262,34 @@ class PolicyTrainer:
 
 
 @dataclass(frozen=True)
-class ModelTrainer:
+class ModelTrainer(Trainer):
     """Trains a language model on texts."""
 
-    settings: TrainSettings
-    config: Any
-
-    @property
-    def rules(self) -> Any:  # noqa: ANN401
-        return compared_rules(self.settings.record, self.config, of_text=True)
-
-    @property
-    def training_rules(self) -> Any:  # noqa: ANN401
-        return self.rules
-
-    def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
-        return {"seed": settings.seed}
+    def check(self) -> None:
+        settings = self.settings
+        check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
+        check_language(settings.task, settings.model)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> LanguageGRPO:
         settings = run.settings
-        assert settings.model is not None
         config = with_seed(settings.learner, settings.seed)
         device = device_named(settings.device)
         return language_learner(env, settings.model, config, settings.batch.group_size, device, settings.seed)
 
-    def validated(self, learner: LanguageGRPO, splits: Splits, seed: int) -> Runnable:
-        return learner
-
-    def write_trained(self, trained: Runnable, learner: LanguageGRPO, run: SeedRun) -> None:
-        """The model is written with its comparison, after which nothing of the run may fail."""
-
-    def check_shown(self, env: VecEnv, splits: Splits) -> None:
-        """Nothing is shown beside a model but the task's own agents."""
-
     def agents(self, learner: LanguageGRPO, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:
+        # Here, with the comparison, after which nothing of the run may fail.
         own = runs[-1].folder
         with telling_what_is_kept(checkpoint_path(own), KEPT):
             write_model(learner, own)
         return {TRAINED: trained_model(learner)}
 
-    def policies(self, runs: Sequence[SeedRun]) -> dict[str, Path]:
-        return {}
+
+def trainer_of(settings: TrainSettings) -> Trainer:
+    """Return what trains under the settings, by the symbols of their market; `Trainer.check` says whether it can."""
+    rules = settings.source.fitted(settings.record, settings.env)
+    if settings.model is not None:
+        return ModelTrainer(settings, compared_rules(settings.record, rules, of_text=True))
+    return PolicyTrainer(settings, rules, algorithm_named(settings.algorithm))
 
 
 def write_untrained(learner: Learner[Any], state: Mapping[str, Any], folder: Path) -> None:

@@ -111,6 +111,21 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
             for config in special.get(path.stem, (StockTradingConfig(),)):
                 with_values(config, read_values(path), str(path))
     assert TrainSettings.defaults(["--preset", "default"]) == TrainSettings.defaults([])
+    # What other learners have otherwise is in a folder of each, by the names of presets.
+    others = sorted((CONFIGS / "train").glob("*/*.yaml"))
+    assert {path.parent.name for path in others} == {"a2c", "ddpg", "dqn", "exact", "grpo", "sac", "td3"}
+    for path in others:
+        values, algorithm = read_values(path), path.parent.name
+        settings = TrainSettings.defaults(["--preset", path.stem, "--algorithm", algorithm])
+        assert values.keys() == {"algorithm", "learner"} and values["algorithm"] == settings.algorithm == algorithm
+        assert with_values(settings.learner, values["learner"], str(path)) == settings.learner
+        # All else is the preset's.
+        plain = TrainSettings.defaults(["--preset", path.stem])
+        assert (settings.env, settings.source, settings.episodes) == (plain.env, plain.source, plain.episodes)
+    # The short form shortens every task and learner.
+    for words in (["--task", "execution"], ["--task", "portfolio"], ["--algorithm", "sac"], ["--algorithm", "exact"]):
+        short = TrainSettings.defaults(["--preset", "quick", *words])
+        assert (short.episodes, short.learner.total_frames) == (200, 65_536)
     # A path is taken as it is; what is not there is refused.
     (tmp_path / "a.yml").write_text("")
     assert preset_path("train", str(tmp_path / "a.yml")) == tmp_path / "a.yml"

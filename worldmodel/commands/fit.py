@@ -14,15 +14,15 @@ from rich.console import Console
 
 from vecenv.core.checks import device_named
 from vecenv.learn.checkpoints import telling_what_is_kept
-from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
 from vecenv.system.interrupts import first_interrupt_asks
-from vecenv.system.settings import Count, CountFromZero, Positive, Seed
+from vecenv.system.settings import Count, Positive, Seed
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
+    ModelTraining,
     PartsBar,
     calibrate,
     calibration_parts,
@@ -75,13 +75,11 @@ FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
 
 
 @dataclass(frozen=True)
-class FitSettings(FormSettings):
+class FitSettings(ModelTraining):
     """Fit a neural market to daily bars of your own, from the weights that are shipped."""
 
     market: Path
     """File of bars, which becomes the only market of the model."""
-    out: Path
-    """File to write, ending in .safetensors."""
     init: str = "shipped"
     """Weights to start from: shipped, judged, a checkpoint, or none for random ones."""
     name: str | None = None
@@ -90,8 +88,6 @@ class FitSettings(FormSettings):
     """Last date of training, by default that before the last 15% of the days, at least 60."""
     validation_end: str | None = None
     """Last date of validation, by default the last one; later days are not read. No days are kept for a test."""
-    embargo: CountFromZero = 20
-    """Embargo: last training days that are left out, so that training and validation share no days."""
     steps: Count | None = None
     """Maximum number of updates, by default 480, and 300 from nothing."""
     learning_rate: Positive | None = None
@@ -102,8 +98,6 @@ class FitSettings(FormSettings):
     """Validations without improvement before training stops."""
     seed: Seed = 0
     """Seed of the draws, and of random weights."""
-    device: str = "auto"
-    """Device: cpu, cuda, or auto for cuda if available."""
 
     def training(self) -> TrainingSettings:
         usual = FROM_NOTHING if self.init == NOTHING else FINE_TUNING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.console import Console
+from tyro import conf
 
 from vecenv.core.checks import device_named
 from vecenv.market.bar_form import FormSettings
@@ -19,7 +20,7 @@ from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock, replacing
-from vecenv.system.settings import Count, CountFromZero, Positive, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
 from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
@@ -32,7 +33,7 @@ FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
 
 
 @dataclass(frozen=True)
-class GenerateSettings(FormSettings):
+class GenerateSettings(Settings):
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
@@ -63,9 +64,10 @@ class GenerateSettings(FormSettings):
     """Seed of the draws."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
-
-    def inapplicable(self) -> dict[str, str]:
-        return dict.fromkeys([item.name for item in fields(FormSettings)], "--history") if self.history is None else {}
+    form: Annotated[FormSettings, conf.arg(name=""), When("history", told="--history")] = field(
+        default_factory=FormSettings
+    )
+    """Form of the file of the history."""
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMa
     device = device_named(settings.device)
     network = rollout_network(load_network(path, device).network, settings.bf16, device)
     model = NeuralMarket.of_file(path, network, settings.market, settings.temperature)
-    return model, read_bars(file, settings.symbols or None, end=settings.start, form=settings.form())
+    return model, read_bars(file, settings.symbols or None, end=settings.start, form=settings.form.form())
 
 
 def _options(settings: GenerateSettings) -> PathOptions:

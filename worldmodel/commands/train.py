@@ -15,14 +15,14 @@ from tyro import conf
 
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
 from vecenv.learn.checkpoints import check_optimiser, check_same_form, telling_what_is_kept
-from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import CountFromZero, Items
+from vecenv.system.settings import Items
 from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
     TRAINING_PART,
+    ModelTraining,
     PartsBar,
     calibrate,
     calibration_parts,
@@ -45,21 +45,17 @@ TRAINING, VALIDATION = 0.7, 0.1
 
 
 @dataclass(frozen=True)
-class TrainSettings(FormSettings):
+class TrainSettings(ModelTraining):
     """Train a neural market on daily bars."""
 
     market: Annotated[tuple[Path, ...], Items(1)]
     """Files of bars, one named market each, all trained in one network."""
-    out: Path
-    """File to write, ending in .safetensors; the state for resuming is kept beside it."""
     names: tuple[str, ...] = ()
     """Names of the markets, by default those of the files."""
     train_end: tuple[str, ...] = ()
     """Last date of training of each market, by default after 70% of its days."""
     validation_end: tuple[str, ...] = ()
     """Last date of validation of each market, by default after 80% of its days; later days are not read."""
-    embargo: CountFromZero = 20
-    """Embargo: last training days that are left out, so that training and validation share no days."""
     resume: bool = False
     """Resume an interrupted run with the same settings."""
     architecture: Architecture = "joint"
@@ -75,8 +71,6 @@ class TrainSettings(FormSettings):
     """Second stage, of gap, wicks and volume alone on the trunk as it is."""
     label: str | None = None
     """Word about the weights in their record, such as judged or shipped."""
-    device: str = "auto"
-    """Device: cpu, cuda, or auto for cuda if available."""
 
 
 def train(settings: TrainSettings) -> dict[str, Any]:

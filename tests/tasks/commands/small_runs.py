@@ -16,7 +16,7 @@ from vecenv.tasks.experiment.checkpoints import write_settings
 from vecenv.tasks.experiment.seeds import SeedRun
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings, _of_kinds
 from vecenv.tasks.experiment.splits import Splits
-from vecenv.tasks.experiment.trainers import Trainer
+from vecenv.tasks.experiment.trainers import Trainer, trainer_of
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 DAYS = 160
@@ -62,8 +62,8 @@ def settings_on(place: Path, **changes: Any) -> TrainSettings:
 
 def parts_of(settings: TrainSettings) -> tuple[Trainer, Splits]:
     """Return what trains, and the splits of the market."""
-    trainer = planning._trainer(settings, settings.source.fitted(settings.record, settings.env))
-    return trainer, planning._splits(settings, trainer.rules, Console(quiet=True))[1]
+    trainer = trainer_of(settings)
+    return trainer, planning._splits(settings, trainer.rules, Console(quiet=True))
 
 
 def learner_of(settings: TrainSettings) -> Any:

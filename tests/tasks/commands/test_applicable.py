@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import MISSING, fields, replace
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,17 @@ import pytest
 from tests.tasks.commands.small_runs import settings_of
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.grpo import GRPOConfig
+from vecenv.system.preset_files import option_names
 from vecenv.tasks.commands import collect, play, replay, sft
-from vecenv.tasks.commands.applicable import in_effect, inapplicable, named_settings, refuse_inapplicable
 from vecenv.tasks.commands.data import NewsSettings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.serve import ServeSettings, ValidationSplit
-from vecenv.tasks.experiment import markets, settings, train_settings
+from vecenv.tasks.experiment import kinds, markets, train_settings
+from vecenv.tasks.experiment.options import given_options, inapplicable, refuse_inapplicable
 from vecenv.tasks.experiment.settings import TrainSettings
-from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.worldmodel.commands.generate import GenerateSettings
 
-RULES = StockTradingConfig()
-TRAIN = settings_of()
+TRAIN, TWO = settings_of(), settings_of(seeds=2)
 
 
 def test_an_option_of_another_kind_is_refused_by_name_with_its_owner():
@@ -109,19 +108,32 @@ def test_settings_without_effect_under_others_are_refused_and_reset():
     # Names of settings that there are, and owners.
     for given in (TRAIN, settings_of(algorithm="grpo"), replace(TRAIN, resume=Path("run"))):
         names = inapplicable(given)
-        for name in names:
-            attrgetter(name)(given)
+        assert {name.partition(".")[0] for name in names} <= set(option_names(given))
         assert names["env.gate_threshold"] == "a gate" and ("folder" in names) == (given.resume is not None)
     grpo, dapo = (settings_of(algorithm="grpo", learner=GRPOConfig(variant=name)) for name in ("grpo", "dapo"))
     for given, words, told in (
         (TRAIN, "--env.gate_threshold=9", "--env.gate-threshold belongs to a gate"),
         (grpo, "--learner.refills 4", "--learner.refills belongs to variant dapo"),
         (replace(TRAIN, resume=Path("run")), "--preset quick --folder a", "--preset, --folder belong to a new run"),
+        # Of parts whose options have no name before theirs.
+        (TRAIN, "--combine vote --seeds 1", "--combine belongs to several policies, of --seeds or --ensemble"),
+        (TWO, "--sharpe-temperature=2", "--sharpe-temperature belongs to --combine weighted"),
+        (TRAIN, "--subsets-per-path 2", "--subsets-per-path belongs to symbols_per_path"),
+        (GenerateSettings(out=Path("a")), "--no-clip", "--clip belongs to --history"),
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(f'{told}: no effect with these settings')}"):
-            refuse_inapplicable(given, words.split())
-    refuse_inapplicable(dapo, ["--learner.refills", "2"])
-    assert in_effect(TRAIN) == TRAIN
+            refuse_inapplicable(given, given_options(words.split()))
+    known = GenerateSettings(out=Path("a"), history=Path("b"))
+    for given, name in ((dapo, "learner.refills"), (TWO, "combine"), (known, "clip")):
+        refuse_inapplicable(given, [name])
+    # From Python as from the command line.
+    for wrong, told in (
+        ({"env": {"hmax": 7}}, "--env.hmax belongs to action shares"),
+        ({"combine": "vote"}, "--combine belongs to several policies"),
+        ({"sharpe_temperature": 1.0, "seeds": 2}, "--sharpe-temperature belongs to --combine weighted"),
+    ):
+        with pytest.raises(ValueError, match=f"^{told}.*: no effect with these settings$"):
+            train_settings(**wrong)
     assert sft.SftSettings(data=()).inapplicable() == {"lora_rank": "a model that is loaded"}
     assert sft.SftSettings(data=(), model="m").inapplicable() == {"tiny": "--model tiny"}
     news = NewsSettings(Path("a"), Path("b"))
@@ -132,11 +144,8 @@ def test_settings_without_effect_under_others_are_refused_and_reset():
     assert alone.inapplicable().keys() == {"refills", "positive_share"}
     assert LanguageConfig().inapplicable()["others"] == "a number of groups that the model plays"
     # A name is found however it is written.
-    names = dict.fromkeys(("a.long_name", "a.other", "flag", "b"))
-    words = ["--a.long-name", "-0.1", "--no-flag", "--c", "--b", "x", "y"]
-    assert named_settings(names, words) == ["a.long_name", "flag", "b"]
-    assert named_settings(names, ["--a.long_name=3", "--bb", "b", "--help"]) == ["a.long_name"]
-    assert named_settings({}, words) == named_settings(names, ["--a.no_other"])[1:] == []
+    words = ["--a.long-name", "-0.1", "--no-flag", "--a.no_other=3", "b", "--b", "x"]
+    assert given_options(words) == ["a.long_name", "flag", "a.other", "b"]
 
 
 EPISODES = {"seed": 0, "episodes": 256}
@@ -157,13 +166,13 @@ def test_defaults_that_the_pages_tell():
         (markets.NeuralMarket, {"temperature": 1.0}),
         (markets.ScoredFileMarket, {"score_delay": 1, "market_close": "16:00 America/New_York"}),
         (TrainSettings, trained),
-        (settings.Rows, {"num_envs": 2048}),
-        (settings.Groups, {"num_groups": 128, "group_size": 16}),
-        (settings.NoValidation, {"validation_fraction": 0.0}),
-        (settings.Validated, VALIDATED),
-        (settings.Combining, {"combine": "mean", "sharpe_temperature": 1.0}),
-        (settings.PolicyRuns, {"seeds": 1}),
-        (settings.Subsets, {"subsets_per_path": 16}),
+        (kinds.Rows, {"num_envs": 2048}),
+        (kinds.Groups, {"num_groups": 128, "group_size": 16}),
+        (kinds.NoValidation, {"validation_fraction": 0.0}),
+        (kinds.Validated, VALIDATED),
+        (kinds.Combining, {"combine": "mean", "sharpe_temperature": 1.0}),
+        (kinds.PolicyRuns, {"seeds": 1}),
+        (kinds.Subsets, {"subsets_per_path": 16}),
         (EvaluateSettings, EPISODES | {"task": "stock_trading", "agents": ("all",), "device": "auto"}),
         (collect.CollectSettings, CHATS),
         (play.PlaySettings, {"seed": 0, "task": "single_stock", "device": "auto"}),

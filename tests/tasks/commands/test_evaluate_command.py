@@ -28,8 +28,8 @@ from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.experiment import comparison, known_before
 from vecenv.tasks.experiment.checkpoints import check_fits, check_same_inputs, read_checkpoint
 from vecenv.tasks.experiment.comparison import trained_agents
+from vecenv.tasks.experiment.kinds import Combining
 from vecenv.tasks.experiment.markets import FileMarket
-from vecenv.tasks.experiment.settings import Combining
 from vecenv.tasks.experiment.splits import TapeSplits, comparison_environment
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -156,6 +156,27 @@ def test_a_policy_plays_all_days_of_a_market_that_it_never_saw_and_the_test_of_i
     (tmp_path / "alone.pt").write_bytes((run / "checkpoint.pt").read_bytes())
     market = replace(defaults("--checkpoint", run).source, market=str(tmp_path / "new.csv"))
     assert "is not known" in known_before.trained_on(tmp_path / "alone.pt", market, CPU)
+    # A relative path of what a run started from is one of the folder in which it began, wherever that is read.
+    later, gone = ((tmp_path / "runs" / name) for name in ("later", "gone"))
+    for folder, initial in ((later, Path("first")), (gone, Path("nowhere"))):
+        made_run(folder, replace(settings_on(place, market=str(tmp_path / "new.csv")), seed=1))
+        values = yaml.safe_load((folder / "settings.yaml").read_text())
+        (folder / "settings.yaml").write_text(yaml.safe_dump(values | {"initial": str(initial)}))
+    made_run(tmp_path / "first", settings_on(place))
+    copy = replace(market, market=str(tmp_path / "copy.csv"))
+    assert known_before.trained_on(later, copy, CPU) == f"{tmp_path / 'first'} was trained on it until 2020-06-16"
+    told = "what nowhere was trained on is not known, as its folder has no settings.yaml"
+    assert known_before.trained_on(gone, copy, CPU) == told
+    assert known_before.trained_on(gone, market, CPU).startswith(f"{gone} was trained on it until ")
+    # Of runs that cannot be read it is not known either.
+    for file, text, why in (
+        ("checkpoint.pt", "", f"{tmp_path / 'first' / 'checkpoint.pt'}: not a checkpoint, or a damaged one"),
+        ("settings.yaml", "task: nothing", "unknown task 'nothing'"),
+        ("settings.yaml", "[", f"{tmp_path / 'first' / 'settings.yaml'}: not YAML"),
+    ):
+        (tmp_path / "first" / file).write_text(text)
+        told = known_before.trained_on(later, copy, CPU)
+        assert told.startswith(f"what {tmp_path / 'first'}") and f" was trained on is not known: {why}" in told
 
 
 def test_a_policy_plays_all_of_a_recording_of_another_time(tmp_path, capsys):
@@ -271,8 +292,6 @@ def test_combinations_and_inputs_that_do_not_fit_are_named(place):
     assert Combining(combine="weighted", sharpe_temperature=2.0).asked() == Combination("weighted", 2.0)
     with pytest.raises(ValueError, match="sharpe_temperature must be positive, got 0"):
         Combining(combine="weighted", sharpe_temperature=0)
-    with pytest.raises(ValueError, match="sharpe_temperature belongs to --combine weighted: no effect"):
-        Combining(combine="vote", sharpe_temperature=2)
     check(None, [one])
     check(Combination("vote"), [one, one])
     with pytest.raises(ValueError, match=r"^--combine vote needs several checkpoints, got 1$"):

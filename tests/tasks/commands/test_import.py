@@ -40,7 +40,8 @@ def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place, lea
     del sys.modules["my_task"]
     registry._registered.clear()
     evaluate = ("evaluate", "--task", "reach_zero", "--checkpoint", "run", "--episodes", "8", "--json", "told.json")
-    assert cli.main((*evaluate, "--import=my_task.py")) == 0
+    for _ in range(2):
+        assert cli.main((*evaluate, "--import=my_task.py")) == 0
     told, trained = (json.loads(Path(file).read_text()) for file in ("told.json", "run/metrics.json"))
     assert told["agents"]["trained"] == trained["evaluation"]["agents"]["trained"]
     assert vecenv.task_names().count("reach_zero") == 1

@@ -16,10 +16,9 @@ from vecenv.market.bars import VOLUME
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.registry import task_named
 from vecenv.tasks.experiment import markets, planning
-from vecenv.tasks.experiment.fresh_paths import FreshPaths
+from vecenv.tasks.experiment.kinds import AllSymbols, Subsets
 from vecenv.tasks.experiment.markets import NoMarket, market_for
-from vecenv.tasks.experiment.settings import AllSymbols, Subsets
-from vecenv.tasks.experiment.splits import HEADROOM, SEED_STRIDE, TapeSplits
+from vecenv.tasks.experiment.splits import HEADROOM, SEED_STRIDE, FreshPaths, TapeSplits
 from vecenv.tasks.signals.scenario import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.sampling import generator
@@ -218,8 +217,8 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
         market="random_walk", symbols=("A", "B"), num_days=120, refresh_every=1, env=CONFIG, device="cpu"
     )
     for tick, expected in ((None, 1e-4), (0.01, 0.01)):
-        own, splits = planning._splits(changed(given, tick_size=tick), CONFIG, Console(quiet=True))
-        assert own.source.tick_size == splits.tape.tick_size == expected
+        splits = planning._splits(changed(given, tick_size=tick), CONFIG, Console(quiet=True))
+        assert splits.market.tick_size == splits.tape.tick_size == expected
     random_walk, factor = load.generator_of("random_walk"), [1.0]
 
     @functools.wraps(random_walk)

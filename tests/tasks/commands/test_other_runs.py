@@ -50,10 +50,10 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         source = place / ("tilts" if given == "initial" else "exact")
         settings = settings_on(place, **{given: source if given == "initial" else (source,)}, **changes)
         with pytest.raises(ValueError, match=re.escape(f"{source / 'checkpoint.pt'}: ")) as error:
-            getattr(other_runs, f"check_{given}")(settings)
+            getattr(other_runs, f"check_{given}")(settings, settings.env)
         assert told in str(error.value)
     for given in ({}, {"algorithm": "cppo", "learner": cppo.CPPOConfig(**SMALL)}):
-        check_initial(settings_on(place, initial=place / "tilts", **given))
+        check_initial(settings_on(place, initial=place / "tilts", **given), TILTS)
     own, file = read_checkpoint(place / "tilts"), tmp_path / "a.pt"
     model = {name: value for name, value in own.items() if name != "actor"}
     for state, told in (
@@ -65,7 +65,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         save_checkpoint(state, file)
         for check, given in ((check_initial, {"initial": file}), (check_beside, {"beside": (file,)})):
             with pytest.raises(ValueError, match=re.escape(f"{file}: {told}")):
-                check(settings_on(place, **given))
+                check(settings_on(place, **given), TILTS)
     # A run is resumed from what it started from.
     own, plain = settings_on(place, initial=Path("a"), validation_fraction=0.2), place / "tilts"
     started = made_run(tmp_path / "run", own)
@@ -128,14 +128,14 @@ def test_other_runs_beside_this_one(place, tmp_path):
     settings = settings_on(place, beside=(place / "exact", place / "two"))
     expected = {name: place / name / "checkpoint.pt" for name in ("exact", "two")}
     assert other_runs.policies_beside(settings) == expected and other_runs.policies_beside(settings_on(place)) == {}
-    check_beside(settings)
+    check_beside(settings, TILTS)
     for name in ("trained", "ensemble", "initial", "untrained", "best_rule", "buy_and_hold"):
         beside = (checkpoint_in(tmp_path / name),)
         with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
             other_runs.policies_beside(settings_on(place, beside=beside))
     # A flat policy of other symbols cannot play the test.
     settings = settings_on(place, beside=(place / "two",))
-    check_beside(settings)
+    check_beside(settings, TILTS)
     (trainer, splits), beside = parts_of(settings), settings_on(place, beside=(place / "exact",))
     env, _ = splits.episodes("test", 2, TILTS)
     parts_of(beside)[0].check_shown(env, splits)

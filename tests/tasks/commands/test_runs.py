@@ -96,6 +96,7 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     agents = document["evaluation"]["agents"]
     assert list(agents)[:2] == ["trained", "untrained"] and document["evaluation"]["num_episodes"] == 6
     assert document["settings"]["algorithm"] == algorithm and document["seed"] == state["config"]["seed"] == 3
+    assert document["evaluation"]["seed"] == 3
     if algorithm != "grpo":
         assert state["best"]["score"] == log["validation_reward"].max()
     if algorithm == "dqn":
@@ -201,6 +202,11 @@ def test_python_writes_what_the_command_writes(place, run, tmp_path):
     assert all(one.pop("training_seconds") > 0 for one in told) and told[0] == told[1]
     kept = [yaml.safe_load((tmp_path / name / "settings.yaml").read_text()) for name in ("command", "python")]
     assert kept[0] == kept[1]
+    with pytest.raises(ValueError, match="--folder belongs to a new run: no effect with these settings"):
+        train_settings(resume=folder, folder=folder)
+    with plan(train_settings(resume=folder, learner={"total_frames": 384})) as made:
+        made.fit()
+        assert made.folder == folder and updates_in(folder) == [1, 2, 3]
 
 
 def test_a_run_of_version_1_goes_on_and_is_evaluated(place, tmp_path):

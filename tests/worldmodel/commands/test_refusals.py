@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.worldmodel.neural_market import save_judged_model, write_market
+from vecenv.market.bar_form import FormSettings
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
@@ -33,8 +34,8 @@ def base(validated_file, ends, started_model, tmp_path) -> dict[Callable, Any]:
     out, model = tmp_path / "m.safetensors", str(started_model)
     dates = {"train_end": ends[0], "validation_end": ends[1]}
     return {
-        fit: FitSettings(validated_file, out, init=model),
-        train: TrainSettings((validated_file,), out),
+        fit: FitSettings(validated_file, out=out, init=model),
+        train: TrainSettings((validated_file,), out=out),
         generate: GenerateSettings(tmp_path / "paths", model, validated_file, "one"),
         validate: ValidateSettings(validated_file, tmp_path / "out", discriminator_seeds=0, **dates),
     }
@@ -97,7 +98,8 @@ def test_files_are_read_in_the_form_that_is_told(base, started_model, tmp_path, 
             else:
                 file = {"market": path if run is fit else (path,)} if run in (fit, train) else {"history": path}
                 file |= {"symbols": ("CC",)} if run is generate else {}
-                run(replace(base[run], **file, **form))
+                own = {"form": FormSettings(**form)} if run is generate else form
+                run(replace(base[run], **file, **own))
         return str(told.value)
 
     form = {"columns": ("close=last day's",)}
@@ -130,7 +132,7 @@ def test_days_and_steps_by_default_and_the_fewest():
 
     def ends_of(days, **changes):
         bars = synthetic_bars(1, days, 2, seed=0)
-        found = _ends(bars, FitSettings(Path(), Path(), **changes))
+        found = _ends(bars, FitSettings(Path(), out=Path(), **changes))
         return tuple(int(np.searchsorted(bars.dates, np.datetime64(end))) for end in found)
 
     assert ends_of(500) == (424, 499) and ends_of(201) == (140, 200)
@@ -144,10 +146,10 @@ def test_days_and_steps_by_default_and_the_fewest():
     bars.ohlcv[0, torch.arange(340)[:, None] % 3 != torch.arange(3)] = float("nan")
     assert _default_ends(bars) == (str(bars.dates[237]), str(bars.dates[271]))
     with pytest.raises(ValueError, match="no symbol has more than 120 bars in its 260 days of training"):
-        _ends(bars, FitSettings(Path(), Path()))
-    fine, nothing = (FitSettings(Path(), Path(), init=init).training() for init in ("judged", "none"))
+        _ends(bars, FitSettings(Path(), out=Path()))
+    fine, nothing = (FitSettings(Path(), out=Path(), init=init).training() for init in ("judged", "none"))
     assert (fine.steps, fine.learning_rate, nothing.steps, nothing.learning_rate) == (480, 5e-5, 300, 1e-3)
-    told = FitSettings(Path(), Path(), steps=7, learning_rate=0.5, evaluate_every=3, patience=2, seed=9).training()
+    told = FitSettings(Path(), out=Path(), steps=7, learning_rate=0.5, evaluate_every=3, patience=2, seed=9).training()
     assert (told.steps, told.learning_rate, told.evaluate_every, told.patience, told.seed) == (7, 0.5, 3, 2, 9)
 
 
