@@ -26,6 +26,7 @@ CASES: Mapping[str, str] = {
     "neural_sampling": "worldmodel",
     "news_scoring": "language",
     "sandbox": "sandbox",
+    "programs": "programs",
     "scores": "trading",
     "served_sessions": "served_sessions",
     "texts": "language",

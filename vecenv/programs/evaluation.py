@@ -20,7 +20,7 @@ from vecenv.programs.operations import ELEMENTWISE, STRUCTURED
 from vecenv.system.settings import refuse_unknown
 
 BUFFER = 2**23
-"""Numbers that are computed at a time: lanes are cut so that the nodes of all programs fit into 32 MB."""
+"""Numbers that are computed at a time: lanes are cut so that the nodes of all programs take 32 MB at most."""
 
 
 class _Group(NamedTuple):
@@ -57,12 +57,16 @@ class Plan:
                 constants.append(number)
             else:
                 groups[depths[number], node.operation, node.window].append(number)
-        for number in (*constants, *(number for key in sorted(groups) for number in groups[key])):
-            places[number] = len(places)
+        places |= {number: len(places) + place for place, number in enumerate(constants)}
+        for _, numbers in sorted(groups.items()):
+            # In the order of what they read, which is gathered faster so.
+            numbers.sort(key=lambda number: [places[one] for one in nodes[number].operands])
+            places |= {number: len(places) + place for place, number in enumerate(numbers)}
         self.num_given, self.num_rows, self.device = len(given), len(places), torch.device(device)
         self.constants = torch.tensor([nodes[number].value for number in constants], device=device).unsqueeze(-1)
         self.whole_paths = any(operation in STRUCTURED for _, operation, _ in groups)
         self.wanted = self._rows([places[number] for number in wanted])
+        self._memory = torch.empty(0, device=device)
         self.widest = max(map(len, groups.values()), default=0)
         self.groups = []
         for (_, operation, window), numbers in sorted(groups.items()):
@@ -80,8 +84,13 @@ class Plan:
         lanes, target = given.shape[1], found.flatten(1)
         unit = max(1, bars * symbols) if self.whole_paths else 64
         part = min(lanes, unit * max(1, BUFFER // (max(1, self.num_rows) * unit)))
-        buffer = rows.new_empty(self.num_rows * part)
-        scratch = [rows.new_empty(self.widest * part) for _ in range(3)]
+        size = (self.num_rows + 3 * self.widest) * part
+        if self._memory.numel() < size:
+            # Kept: to be given fresh memory takes longer than to compute in it.
+            self._memory = rows.new_empty(size)
+        buffer, *scratch = self._memory.split(
+            [self.num_rows * part, *[self.widest * part] * 3, self._memory.numel() - size]
+        )
         for first in range(0, lanes, max(1, part)):
             last = min(lanes, first + part)
             own = buffer[: self.num_rows * (last - first)].view(self.num_rows, last - first)

@@ -16,7 +16,7 @@ from torch.nn import functional
 def divided(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """Return the quotient, and 0 of whatever is divided by 0."""
     torch.div(left, right, out=out)
-    return out.masked_fill_(right == 0, 0.0)
+    return torch.where(right == 0, right.new_zeros(()), out, out=out)
 
 
 def sign(values: Tensor, out: Tensor) -> Tensor:
