@@ -33,8 +33,10 @@ SYSTEM = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec")
 """Folders of the machine that a jail sees, and the links to them."""
 LINKS = ("/bin", "/lib", "/lib32", "/lib64")
 PYTHON, PACKAGES, INSIDE = "/python", "/packages", "/jail"
-WARM = ("bisect", "collections", "dataclasses", "datetime", "decimal", "fractions", "functools", "heapq", "itertools")
-WARM += ("json", "math", "operator", "random", "re", "statistics", "string", "time", "typing", "enum", "copy", "io")
+WARM = (
+    *("bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq"),
+    *("io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing"),
+)
 """Modules that are imported before the fork."""
 USERS = itertools.count(0x70000000 + os.getpid() % 4096 * 4096)
 """Users that own nothing: one for each worker, so that a limit of processes is its own."""

@@ -24,18 +24,21 @@ EXPRESSIONS = (
     *(ast.ListComp, ast.DictComp, ast.comprehension, ast.Lambda, ast.arguments, ast.arg),
     *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
 )
-STATEMENTS = (ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Break, ast.Continue)
-STATEMENTS += (ast.Pass, ast.FunctionDef, ast.Return, ast.Assert, ast.Import, ast.alias)
-"""No sets, whose order differs, and no `try`, which hides what a subset lacks."""
+STATEMENTS = (
+    *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Break, ast.Continue, ast.Pass),
+    *(ast.FunctionDef, ast.Return, ast.Assert, ast.Import, ast.alias),
+)
+"""No sets, whose order differs, and no `try`, which hides what a subset lacks. No floats either, of which some
+with 17 digits are printed with another last one."""
 FUNCTIONS = frozenset(
     ("print", "len", "range", "sum", "min", "max", "abs", "sorted", "enumerate", "zip", "round", "divmod", "any", "all")
 )
-FUNCTIONS |= {"int", "float", "str", "bool", "list", "tuple", "dict", "ord", "chr"}
+FUNCTIONS |= {"int", "str", "bool", "list", "tuple", "dict", "ord", "chr"}
 METHODS = frozenset(
     ("append", "pop", "extend", "insert", "index", "count", "sort", "reverse", "keys", "values", "items", "get", "find")
 )
 METHODS |= {"split", "join", "strip", "lower", "upper", "replace", "startswith", "endswith", "isdigit", "isalpha"}
-MATH = {"gcd", "sqrt", "floor", "ceil", "isqrt", "pi", "inf"}
+MATH = {"gcd", "isqrt"}
 KEYWORDS = {"sep", "end", "key", "reverse", "default", "start", "strict"}
 PART = 4
 """The part of the limits that a program may use here."""
@@ -74,8 +77,11 @@ def _known(node: ast.AST, names: set[str]) -> bool:
         case ast.Import():
             return all(each.name == "math" and each.asname is None for each in node.names)
         case ast.Constant():
-            return isinstance(node.value, int | float | str | None)
-        case ast.MatMult():
+            return isinstance(node.value, int | str | None)
+        case ast.BinOp(op=ast.Pow()):
+            # Not below zero, which makes it a float.
+            return isinstance(node.right, ast.Constant)
+        case ast.MatMult() | ast.Div() | ast.AugAssign(op=ast.Pow()):
             return False
     return True
 
@@ -99,7 +105,7 @@ class Monty:
         from pydantic_monty._binary import find_monty_binary
 
         self._failure = (pydantic_monty.MontyError, TimeoutError, OSError)
-        self._collect = pydantic_monty.CollectStreams
+        self._collect, self._limits = pydantic_monty.CollectStreams, pydantic_monty.ResourceLimits
         self._folder = tempfile.TemporaryDirectory(prefix="vecenv-monty-")
         # Whichever thread begins them, they end with the pool.
         begin = [word for word in bubblewrap() if word != "--die-with-parent"]
@@ -115,11 +121,11 @@ class Monty:
         source = job.source.decode() if isinstance(job.source, bytes) else job.source
         if job.language != "python" or job.stdin or job.files or not is_simple(source):
             return None
-        limits = {
-            "max_feed_duration_secs": job.limits.cpu / PART,
-            "max_memory": job.limits.memory // PART,
-            "max_recursion_depth": DEPTH,
-        }
+        limits = self._limits(
+            max_feed_duration_secs=job.limits.cpu / PART,
+            max_memory=job.limits.memory // PART,
+            max_recursion_depth=DEPTH,
+        )
         printed = self._collect(job.limits.output)
         began = time.monotonic()
         try:
