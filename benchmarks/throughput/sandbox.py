@@ -31,13 +31,13 @@ def _programs(config: CaseConfig) -> Sequence[Workload]:
     jail = Sandbox(engines=["jail"])
     atexit.register(jail.close)
     threads = ThreadPoolExecutor(jail.workers)
-    # The interpreter that the jail forks.
+    # The interpreter that the jail forks, started as quickly as it can be.
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     within = [*bubblewrap(), *shown(Path(sys.base_prefix).resolve(), Path(sys.base_prefix).resolve())]
 
     def processes(words: Sequence[str]) -> None:
         def one(number: int) -> str:
-            asked = [*words, str(python), "-c", SOURCE.format(number)]
+            asked = [*words, str(python), "-I", "-S", "-c", SOURCE.format(number)]
             return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
         _check(list(threads.map(one, range(each))))
