@@ -265,16 +265,21 @@ class PolicyTrainer(Trainer):
 class ModelTrainer(Trainer):
     """Trains a language model on texts."""
 
+    @property
+    def model(self) -> str:
+        assert self.settings.model is not None
+        return self.settings.model
+
     def check(self) -> None:
         settings = self.settings
         check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
-        check_language(settings.task, settings.model)
+        check_language(settings.task, self.model)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> LanguageGRPO:
         settings = run.settings
         config = with_seed(settings.learner, settings.seed)
         device = device_named(settings.device)
-        return language_learner(env, settings.model, config, settings.batch.group_size, device, settings.seed)
+        return language_learner(env, self.model, config, settings.batch.group_size, device, settings.seed)
 
     def agents(self, learner: LanguageGRPO, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:
         # Here, with the comparison, after which nothing of the run may fail.
