@@ -131,7 +131,11 @@ def write_news(path: Path) -> None:
     pd.DataFrame({"published_at": days, "symbol": symbols, "title": HEADLINES}).to_csv(path, index=False)
 
 
-OTHERS = {"books.parquet": write_books, "news.csv": write_news}
+def write_program(path: Path) -> None:
+    path.write_text("weight = (0.3 if close > mean(close, bars=20) else 0) if gain > -0.05 else held / 2\n")
+
+
+OTHERS = {"trend.txt": write_program, "books.parquet": write_books, "news.csv": write_news}
 
 
 def finished(command: str, folder: Path) -> None:
