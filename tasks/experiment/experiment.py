@@ -95,8 +95,9 @@ class Experiment:
         self._held.close()
 
     def show(self) -> None:
-        """Print what is trained and compared on what."""
-        assert self._env is not None
+        """Print what is trained and compared on what; RuntimeError after `fit`."""
+        if self._env is None:
+            raise RuntimeError("an experiment is shown before it is fitted, which uses its environment up")
         self.splits.show(self.console, {"train": self._env, "test": self.test}, self.settings.seed)
         others = [*policies_beside(self.settings).values(), self.settings.runs.initial]
         self.splits.tell_known_before(self.console, others)
@@ -119,7 +120,12 @@ class Experiment:
             self._seconds += self._fit(run)
 
     def compare(self) -> Evaluation:
-        """Play the test episodes with the agents of the runs, those shown beside them, and all baselines."""
+        """Play the test episodes with the agents of the runs, those shown beside them, and all baselines.
+
+        RuntimeError before `fit`.
+        """
+        if self.learner is None:
+            raise RuntimeError("an experiment is compared after it is fitted")
         settings, runs = self.settings, self.runs
         with working(self.console, COMPARING.format(settings.episodes)):
             agents = self.trainer.agents(self.learner, runs, self.test)
@@ -133,8 +139,12 @@ class Experiment:
         return self.evaluation
 
     def write(self) -> dict[str, Any]:
-        """Write ``metrics.json`` and the pictures, print the tables, and return the content of the former."""
-        assert self.evaluation is not None
+        """Write ``metrics.json`` and the pictures, print the tables, and return the content of the former.
+
+        RuntimeError before `compare`.
+        """
+        if self.evaluation is None:
+            raise RuntimeError("an experiment is written after it is compared")
         console, policies = self.console, self.trainer.policies(self.runs)
         document = write_report(
             self.settings, self.learner, self.folder, self.runs, policies, self.evaluation, self.test,

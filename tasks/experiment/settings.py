@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -144,11 +144,7 @@ def train_settings(**given: Any) -> TrainSettings:  # noqa: ANN401
         ValueError: an option does not exist for this task, market and learner, has no effect, or its value is wrong.
     """
     settings = default_settings(given)
-    values = {name: value for name, value in given.items() if name not in NOT_IN_FILES}
-    own = with_values(settings, values, "settings")
-    places: dict[str, Any] = {name: given.get(name) for name in ("preset", "task_preset")}
-    places |= {name: Path(given[name]) for name in ("resume", "folder") if given.get(name) is not None}
-    own = replace(own, **places)
+    own = with_values(settings, given, "settings")
     names = [name for name, value in given.items() if value is not None and not isinstance(value, Mapping)]
     names += [f"{part}.{name}" for part in ("env", "learner") for name in given.get(part) or ()]
     refuse_inapplicable(own, names)
@@ -165,26 +161,34 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
 
     Which they are is decided by those of ``given`` that `TrainOptions` has.
     """
+    given = dict(given) | _deciding(given, "settings")
     resume = given.get("resume")
     files = _files(given)
     known: dict[str, Any] = {}
-    for values in files.values():
-        known |= {name: value for name, value in values.items() if name != SHORTENED}
+    for place, values in files.items():
+        known |= _deciding(values, str(place))
     task = given.get("task") or known.get("task", DEFAULT_TASK)
     if resume is not None and task != known.get("task", DEFAULT_TASK):
         raise ValueError(f"{resume} is a run of the task {known.get('task', DEFAULT_TASK)!r}, not of {task!r}")
-    chosen = known | dict(given)
+    chosen = known | {name: value for name, value in given.items() if value is not None}
     model, record = chosen.get("model"), task_named(task)
     algorithm = algorithm_named(chosen.get("algorithm", TrainSettings.algorithm))
     env = record.config() if model is None else record.default_text_config()
     for place, values in files.items():
-        env = with_values(env, _block(values, "env", env), f"{place}: env")
+        env = with_values(env, _block(values, "env", env, place), f"{place}: env")
     if resume is None:
         env = with_preset(env, "task", given.get("task_preset"))
     settings = _of_kinds(record, algorithm, model, env, chosen)
     for place, values in files.items():
-        settings = with_values(settings, _fitting(values, settings, algorithm, given), str(place), NOT_IN_FILES)
+        settings = with_values(settings, _fitting(values, settings, algorithm, given, place), str(place), NOT_IN_FILES)
     return settings
+
+
+def _deciding(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return those of ``values`` that `TrainOptions` has, converted; ValueError of one that is not of its type."""
+    own = {name: values[name] for name in option_names(TrainOptions) if values.get(name) is not None}
+    converted = with_values(TrainOptions(), own, source)
+    return {name: getattr(converted, name) for name in own}
 
 
 def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
@@ -197,17 +201,19 @@ def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
             raise ValueError(f"{folder}: not the folder of a run, it has no {SETTINGS}{anew}")
         return {recorded: read_values(recorded)}
     task, preset = given.get("task"), given.get("preset")
+    values: dict[str, Any] = {}
     if preset is not None:
         paths = [preset_path("train", preset)]
         values = read_values(paths[0])
         if values.get(SHORTENED):
-            paths = [*_own_presets(task or values.get("task", DEFAULT_TASK), given), *paths]
+            paths = [*_own_presets(task or _deciding(values, str(paths[0])).get("task", DEFAULT_TASK), given), *paths]
     elif given.get("task_preset") is None and (task in (None, DEFAULT_TASK) or given.get("model") is None):
         paths = _own_presets(task or DEFAULT_TASK, given)
     else:
         paths = []
     # A shipped preset is of one learner; what another one has otherwise is in a folder of that learner's name.
-    learner = None if given.get("model") is not None else given.get("algorithm")
+    chosen = values | {name: value for name, value in given.items() if value is not None}
+    learner = None if chosen.get("model") is not None else chosen.get("algorithm")
     shipped, others = shipped_presets("train"), shipped_presets(f"train/{learner}")
     files: dict[Path, dict[str, Any]] = {}
     for path in paths:
@@ -257,7 +263,7 @@ def _of_kinds(
 
 
 def _fitting(
-    values: Mapping[str, Any], settings: TrainSettings, algorithm: Algorithm, given: Mapping[str, Any]
+    values: Mapping[str, Any], settings: TrainSettings, algorithm: Algorithm, given: Mapping[str, Any], place: Path
 ) -> dict[str, Any]:
     """Return the values of a file that hold for the settings.
 
@@ -272,18 +278,19 @@ def _fitting(
         blocks.append("learner")
     learner: dict[str, Any] = {}
     if values.get(SHORTENED) and settings.model is None:
-        learner = {name: value for name, value in _block(values, "learner", settings.learner).items() if name == LENGTH}
+        block = _block(values, "learner", settings.learner, place)
+        learner = {name: value for name, value in block.items() if name == LENGTH}
     for name in blocks:
-        learner |= _block(values, name, settings.learner)
+        learner |= _block(values, name, settings.learner, place)
     own = option_names(settings)
     elsewhere = {name for kind in KINDS for name in option_names(kind)}.difference(own)
     others = {"task", "env", "algorithm", "learner", "language", SHORTENED, *algorithm_names(), *elsewhere, *given}
     return {name: value for name, value in values.items() if name not in others} | {"learner": learner}
 
 
-def _block(values: Mapping[str, Any], name: str, settings: Any) -> dict[str, Any]:  # noqa: ANN401
+def _block(values: Mapping[str, Any], name: str, settings: Any, place: Path) -> dict[str, Any]:  # noqa: ANN401
     """Return the values of a part in a file; of a short form those that the part's ``settings`` have."""
     block = values.get(name) or {}
     if not isinstance(block, dict):
-        raise ValueError(f"{name}: settings by name are needed, got {block!r}")
+        raise ValueError(f"{place}: {name}: settings by name are needed, got {block!r}")
     return {key: block[key] for key in option_names(settings) if key in block} if values.get(SHORTENED) else block

@@ -64,7 +64,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
         ValueError: a key is no field, or one of ``without``, or a value is not of its type or refused by the settings.
     """
     assert is_dataclass(settings) and not isinstance(settings, type)
-    hints = get_type_hints(type(settings), include_extras=True)
+    hints, plain = (get_type_hints(type(settings), include_extras=extras) for extras in (True, False))
     known = [name for name in option_names(settings) if name not in without]
     refuse_unknown("settings", values, known, f"{source}: ")
     changed: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
     for name, value in values.items():
         current, place = getattr(settings, name), f"{source}: {name}"
         if not is_dataclass(current):
-            changed[name] = _converted(value, hints[name], place)
+            changed[name] = _converted(value, hints[name], plain[name], place)
         elif value is None or isinstance(value, dict):
             changed[name] = with_values(current, value or {}, place)
         else:
@@ -127,7 +127,8 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
     return {name: value for name, value in told.items() if name not in without}
 
 
-def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
+def _converted(value: Any, kind: Any, plain: Any, place: str) -> Any:  # noqa: ANN401
+    """Return a value as the command line reads it into an annotation, which is called ``plain`` without its extras."""
     mapping = get_origin(kind) is dict
     if isinstance(value, dict) and mapping:
         items = [part for pair in value.items() for part in pair]
@@ -141,4 +142,4 @@ def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             return tyro.cli(kind, args=[str(item) for item in items])
     except SystemExit:
-        raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(kind)}") from None
+        raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(plain)}") from None

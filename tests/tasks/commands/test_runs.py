@@ -195,7 +195,12 @@ def test_python_writes_what_the_command_writes(place, run, tmp_path):
     market, preset, folder = place / "market.parquet", place / "small.yaml", tmp_path / "python"
     settings = train_settings(preset=str(preset), market=str(market), learner=learner, seed=3, folder=folder)
     with plan(settings) as made:
+        for early in (made.compare, made.write):
+            with pytest.raises(RuntimeError, match=r"an experiment is (compared|written) after"):
+                early()
         made.fit()
+        with pytest.raises(RuntimeError, match="an experiment is shown before it is fitted"):
+            made.show()
         assert made.compare().num_episodes == 6
         assert made.write()["folder"] == str(folder)
     told = [told_in(tmp_path / name / "metrics.json") for name in ("command", "python")]

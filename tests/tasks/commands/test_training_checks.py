@@ -16,7 +16,7 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import shipped_presets
 from vecenv.tasks.experiment import planning
 from vecenv.tasks.experiment.planning import check_training
-from vecenv.tasks.experiment.settings import TrainSettings
+from vecenv.tasks.experiment.settings import TrainSettings, default_settings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 OTHER = Path("other")
@@ -217,3 +217,18 @@ def test_presets_win_over_defaults_and_a_resumed_run_goes_on_under_its_own_setti
         file.write_text(text)
         with pytest.raises(ValueError, match=re.escape(told.replace("FILE", str(file)))):
             TrainSettings.defaults(words.replace("FILE", str(file)).split())
+
+
+def test_files_of_settings_name_what_is_wrong_and_their_learner(tmp_path):
+    file = tmp_path / "settings.yaml"
+    for text, told in (
+        ("task: [a, b]", "task: ['a', 'b'] is not of the type str | None"),
+        ("train_end: soon", "train_end: 'soon' is not of the type Optional[datetime.date]"),
+        ("algorithm: true", "algorithm: True is no text"),
+        ("learner: [3]", "learner: settings by name are needed, got [3]"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=f"^{re.escape(f'{file}: {told}')}"):
+            default_settings({"resume": tmp_path})
+    file.write_text("{short_form: true, algorithm: sac}")
+    assert default_settings({"preset": str(file)}).learner.gamma == 0
