@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
 from tyro import conf
@@ -41,7 +41,7 @@ from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_o
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
 from vecenv.tasks.experiment.settings import DEFAULT_TASK
-from vecenv.tasks.experiment.splits import splits_of
+from vecenv.tasks.experiment.splits import PartAsked, splits_of
 from vecenv.text.recording import write_parquet
 from vecenv.text.records import write_jsonl
 
@@ -55,7 +55,7 @@ class Test(Settings):
 
     owner: ClassVar[str] = "a task or a market without days that no policy knows"
 
-    part: ClassVar[Literal["test", "all"] | None] = None
+    part: ClassVar[PartAsked] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Part(Settings):
 
     owner: ClassVar[str] = "a market of data"
 
-    part: Literal["test", "all"] | None = None
+    part: PartAsked = None
     """Days of a market of data to play: the test, or all. By default all where no policy was trained on the market,
     known by its content, unless dates or a share of the test are given."""
 

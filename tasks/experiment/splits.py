@@ -25,6 +25,9 @@ from vecenv.tasks.experiment.progress import working
 Episodes = Split | Literal["all"]
 """What episodes are drawn from: a split, or all."""
 
+PartAsked = Literal["test", "all"] | None
+"""What of a market of data is asked for: the test, all, or by default what no policy knows."""
+
 SHOWN: dict[Episodes, str] = {"train": "Training", "validation": "Validation", "test": "Test", "all": "Test"}
 """Names in messages."""
 
@@ -92,12 +95,7 @@ class Splits(ABC):
         """Raise ValueError if policies cannot play on the market; numbers fit any policy of the task."""
 
     @abstractmethod
-    def unseen(
-        self,
-        config: Any,  # noqa: ANN401
-        policies: Collection[Path],
-        part: Literal["test", "all"] | None,
-    ) -> tuple[Episodes, str]:
+    def unseen(self, config: Any, policies: Collection[Path], part: PartAsked) -> tuple[Episodes, str]:  # noqa: ANN401
         """Return what policies play, and why: the test, or all of the data if none was trained on them."""
 
     @abstractmethod
@@ -143,12 +141,7 @@ class SeedSplits(Splits):
         own = self.record.domain.part(config, split)
         return vecenv.make(self.record, rows, device=self.device, compile=compile, config=own, **identity)
 
-    def unseen(
-        self,
-        config: Any,  # noqa: ANN401
-        policies: Collection[Path],
-        part: Literal["test", "all"] | None,
-    ) -> tuple[Episodes, str]:
+    def unseen(self, config: Any, policies: Collection[Path], part: PartAsked) -> tuple[Episodes, str]:  # noqa: ANN401
         """Return ``all`` where no policy was trained on any time of the data that the test is part of."""
         trained = [read_checkpoint(path)["scenario"] for path in policies]
         if not trained or "part" not in trained[0]:
@@ -279,12 +272,7 @@ class TapeSplits(Splits):
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
 
-    def unseen(
-        self,
-        config: Any,  # noqa: ANN401
-        policies: Collection[Path],
-        part: Literal["test", "all"] | None,
-    ) -> tuple[Episodes, str]:
+    def unseen(self, config: Any, policies: Collection[Path], part: PartAsked) -> tuple[Episodes, str]:  # noqa: ANN401
         """Return ``all`` of a file on whose content no policy was trained, whatever it is called now."""
         if isinstance(self.market, GeneratedMarket):
             return "test", ""
