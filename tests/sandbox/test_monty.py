@@ -71,6 +71,8 @@ def test_random_programs_come_out_alike(both, count):
 
 OTHERS = [
     "print(sorted({3, 1, 2}))",
+    "print('\\ud800')",
+    "#" * 10_001,
     "def f():\n    yield 1\nprint(list(f()))",
     "import heapq\nprint(heapq.nlargest(1, [1, 2]))",
     "class A:\n    x = 1\nprint(A.x)",
@@ -90,6 +92,7 @@ OTHERS = [
 
 ENDED_BADLY = {"1 // 0": Status.ERROR, "print([0][1])": Status.ERROR, "assert 1 == 2": Status.ERROR}
 ENDED_BADLY |= {"print('x' * 20_000)": Status.OUTPUT, "def f(n):\n    return f(n + 1)\nf(0)": Status.ERROR}
+ENDED_BADLY |= {"x = []\nx.append(x)\nprint(x)": Status.OK}
 """Simple programs of which the jail has the last word."""
 
 
