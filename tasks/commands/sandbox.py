@@ -78,7 +78,7 @@ def _doctor(settings: DoctorSettings) -> dict[str, Any]:
 
 
 def _run(settings: RunSettings) -> dict[str, Any]:
-    stdin = "" if sys.stdin.isatty() else sys.stdin.read()
+    stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
     with Sandbox(1, settings.without, settings.packages) as sandbox:
         (result,) = sandbox.run([Job(settings.file.read_bytes(), settings.language, stdin, {}, settings.limits)])
     print(result.text, end="")

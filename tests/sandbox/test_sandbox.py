@@ -60,6 +60,18 @@ def test_a_program_ends_as_it_would_from_the_command_line(sandbox, source):
     assert (result.ok, result.masked, result.engine) == (result.status is Status.OK, False, "jail")
 
 
+def test_time_and_memory_are_the_programs_own(sandbox):
+    """Not those of what it is given, and those of children that it does not wait for as well."""
+    least = Limits(cpu=0.02, memory=1 << 20)
+    given = Job("print(1)", files={"a": bytes(15 << 20)}, limits=least)
+    left = Job(
+        "import os\nfor _ in range(3):\n    if not os.fork():\n        while True: pass\nos.wait()",
+        limits=Limits(processes=4, cpu=0.3),
+    )
+    first, second = sandbox.run([given, left])
+    assert first.text == "1\n" and second.status is Status.CPU and second.cpu > 0.29, (first, second)
+
+
 def test_a_traceback_shows_the_program_alone(sandbox):
     (result,) = sandbox.run([Job("def f():\n    return 1 / 0\nf()")])
     lines = [line.strip() for line in result.stderr.decode().splitlines()]
@@ -71,6 +83,7 @@ def test_a_traceback_shows_the_program_alone(sandbox):
     assert "return 1 / 0" in lines
 
 
+MANY = "the program and its 1001 files do not fit in 16,777,216 bytes for 1,000 files"
 REFUSED = [
     (Job("x" * 1001, limits=Limits(source=1000)), "the program has 1,001 bytes; at most 1,000 are run"),
     (Job(b"\xff"), "the program is not UTF-8"),
@@ -79,6 +92,9 @@ REFUSED = [
     (Job("1", "cobol"), "there is no language 'cobol'; there are python, javascript, shell, sql, absent"),
     (Job("1", "absent"), "this machine has no no-such-program, which runs absent"),
     (Job("1", stdin="12345", limits=Limits(inputs=4)), "standard input and files have 5 bytes; at most 4 are given"),
+    (Job("1" * 70_000, limits=TIGHT), "the program and its 0 files do not fit in 65,536 bytes for 1,000 files"),
+    (Job("1", files=dict.fromkeys(map(str, range(1001)), "")), MANY),
+    (Job("1", "shell", files={"main.sh": "2"}), "a file cannot be called 'main.sh', as the program is"),
 ]
 
 
@@ -284,6 +300,9 @@ def test_an_interaction_awaits_its_results(sandbox):
 
 
 def test_a_missing_layer_is_named_and_must_be_confirmed(monkeypatch):
+    with pytest.warns(UserWarning, match="the jail is without seccomp"), Sandbox(1, ["seccomp"]) as sandbox:
+        (kept,) = (attack for attack in ATTACKS if attack.name == "output that does not end with it")
+        assert [result.ok for result in sandbox.run(kept.jobs())] == [True, True]
     monkeypatch.setattr(jail, "lacking", lambda: {"landlock": "the kernel is old"})
     with pytest.raises(ValueError, match="no jail without landlock: the kernel is old; name it in without="):
         Sandbox(1)
@@ -315,9 +334,9 @@ def test_without_namespaces_landlock_and_the_filter_hold():
 
 
 def test_a_program_runs_from_the_command_line(tmp_path, capsys, monkeypatch):
-    (tmp_path / "hello.py").write_text("print(input())\nraise SystemExit(4)")
-    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / "hello.py").write_text("print(ascii(input()))\nraise SystemExit(4)")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
     assert cli.main(["sandbox", "run", str(tmp_path / "hello.py"), "--json", str(tmp_path / "result.json")]) == 0
     assert json.loads((tmp_path / "result.json").read_text())["status"] == "error"
-    assert "EOFError" in capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines()[0] == "'\\udcff'"
     assert cli.main(["sandbox", "run", str(tmp_path / "none.py")]) == cli.BAD_INPUT

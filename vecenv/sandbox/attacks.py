@@ -51,6 +51,7 @@ class Attack:
         ends: the statuses that are right.
         then: a program that the same worker runs next, and that must find nothing either.
         processes: limit of processes.
+        language: its language; other than Python, without `PRELUDE`.
         wall: limit of the clock, in seconds.
     """
 
@@ -59,12 +60,14 @@ class Attack:
     ends: tuple[Status, ...] = ENDED
     then: str = ""
     processes: int = 1
+    language: str = "python"
     wall: float = QUICK.wall
 
     def jobs(self) -> list[Job]:
         """Return the program, and what comes after it."""
         limits = replace(QUICK, processes=self.processes, wall=self.wall)
-        return [Job(PRELUDE + source, limits=limits) for source in (self.source, self.then) if source]
+        before = PRELUDE if self.language == "python" else ""
+        return [Job(before + source, self.language, limits=limits) for source in (self.source, self.then) if source]
 
     def fault(self, results: list[Result]) -> str:
         """Return what is wrong with the results of `jobs`, empty if the attack failed as it must."""
@@ -93,6 +96,15 @@ ATTACKS = (
     ),
     Attack(
         "memory shared by name", "gives(os.open, '/dev/shm/x', os.O_CREAT | os.O_RDWR); system(240, b'x', 66, 384, 0)"
+    ),
+    Attack(
+        "memory that is none of its data",
+        "const {spawnSync} = require('child_process')\n"
+        'const kept = \'import mmap; mmap.mmap(-1, 1 << 30).write(bytes(1)); print("ESC" + "APED")\'\n'
+        "console.log(spawnSync('/usr/bin/python3', ['-c', kept]).stdout?.toString())",
+        (*ENDED, Status.REFUSED),
+        language="javascript",
+        wall=60.0,
     ),
     Attack("output flood", "while True: os.write(1 + (os.getpid() % 2), b'x' * 4096)", (Status.OUTPUT,)),
     Attack(
@@ -230,6 +242,35 @@ ATTACKS = (
         "    system(each, 0xffff, 0, 0, 0, 0)",
     ),
     Attack("another name for the machine", "system(170, b'mine', 4); system(171, b'mine', 4)"),
+    Attack(
+        "output that does not end with it",
+        "import socket\na, b = socket.socketpair()\n"
+        "for one in (a, b): gives(socket.send_fds, one, [b'x'], [1, 2, a.fileno(), b.fileno()])\nos._exit(0)",
+        then="print(1)",
+    ),
+    Attack("the machine's disks", "system(162); system(306, 0)"),
+    Attack(
+        "files that others have open", "file = os.open('/usr/bin', 0)\nsystem(73, file, 6); system(72, file, 1026, 1)"
+    ),
+    Attack(
+        "the interpreter's packages",
+        "gives(lambda: len(os.listdir(os.path.dirname(os.__file__) + '/site-packages')) - 1)",
+    ),
+    Attack(
+        "the end of the one before",
+        "os._exit(77)",
+        (Status.ERROR,),
+        then="frame = sys._getframe()\nwhile frame:\n    for each in [*frame.f_locals.values()]:\n"
+        "        if each == 77 << 8 or 'rusage' in str(type(each)): escaped(each)\n"
+        "        if type(each) is bytearray and any(each): escaped(each)\n"
+        "    frame = frame.f_back",
+    ),
+    Attack(
+        "calls of 32 bits",
+        "import mmap\ncode = mmap.mmap(-1, 4096, prot=7)\ncode.write(bytes.fromhex('b814000000cd80c3'))\n"
+        "gives(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code))))",
+        (Status.ERROR,),
+    ),
     Attack("a crash", "ctypes.string_at(0)", (Status.ERROR,)),
     Attack(
         "recursion without end",

@@ -15,6 +15,7 @@ import select
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ LAYERS = ("namespaces", "landlock", "seccomp")
 SYSTEM = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec")
 """Folders of the machine that a jail sees, and the links to them."""
 LINKS = ("/bin", "/lib", "/lib32", "/lib64")
+BASE = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
 PYTHON, PACKAGES, INSIDE = "/python", "/packages", "/jail"
 WARM = (
     *("bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq"),
@@ -108,6 +110,10 @@ def confirmed_layers(without: Sequence[str]) -> tuple[str, ...]:
     left = tuple(name for name in LAYERS if name not in without)
     if "namespaces" not in left and len(left) < 2:
         raise ValueError("no jail: without namespaces both landlock and seccomp must hold")
+    if "namespaces" not in left and os.geteuid() and confine.landlock_version() < 6:
+        raise ValueError("no jail: without namespaces a job could end other processes of yours (Linux 6.12 or newer)")
+    if "namespaces" not in left and Path(__file__).is_relative_to(sys.base_prefix):
+        raise ValueError(f"no jail: without namespaces jobs could read all that is installed in {sys.base_prefix}")
     if "namespaces" not in left and os.geteuid() == 0 and (closed := _closed(Path(sys.base_prefix))):
         raise ValueError(f"no jail: without namespaces jobs run as a user who cannot read {closed}")
     return left
@@ -248,6 +254,11 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
     inside = prefix == Path("/usr")
     if not inside:
         words += shown(prefix, Path(PYTHON))
+        # This project and others may be installed there.
+        for folder in {sysconfig.get_path(kind, vars=BASE) for kind in ("purelib", "platlib")}:
+            if Path(folder).is_dir():
+                hidden = str(Path(PYTHON) / Path(folder).relative_to(sys.base_prefix))
+                words += ["--tmpfs", hidden, "--remount-ro", hidden]
         python = Path(PYTHON) / python.relative_to(prefix)
     words += shown(Path(__file__).parent / "inside", Path(INSIDE, "vecenv", "sandbox", "inside"))
     for name, folder in _package_folders(packages).items():

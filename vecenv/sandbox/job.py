@@ -10,7 +10,7 @@ from typing import Annotated
 
 from vecenv.system.settings import Count, Settings, Within
 
-MB = 1 << 20
+MB, PAGE = 1 << 20, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class Job:
             return "standard input or a file is not UTF-8; give bytes"
         if inputs > self.limits.inputs:
             return f"standard input and files have {inputs:,} bytes; at most {self.limits.inputs:,} are given"
+        folder = sum(-len(as_bytes(each)) // PAGE * -PAGE for each in (source, *self.files.values()))
+        if folder > self.limits.files or len(self.files) > 1000:
+            return (
+                f"the program and its {len(self.files)} files do not fit in {self.limits.files:,} bytes for 1,000 files"
+            )
         return ""
 
 

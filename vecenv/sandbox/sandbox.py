@@ -87,13 +87,12 @@ class Sandbox:
     def close(self) -> None:
         """End all workers; jobs that wait are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            jails, self._jails = self._jails, {}
-        for jail in jails.values():
+        for jail in list(self._jails.values()):
             jail.process.kill()
         self._threads.shutdown()
-        for jail in jails.values():
-            jail.close()
+        # Also those that were still being made.
+        while self._jails:
+            self._jails.popitem()[1].close()
         if self._monty:
             self._monty.close()
 
@@ -117,6 +116,8 @@ class Sandbox:
             why = f"there is no language {job.language[:40]!r}; there are {', '.join(self.languages)}"
         elif language.command and language.executable() is None:
             why = f"this machine has no {language.command[0]}, which runs {job.language}"
+        elif language.file in job.files:
+            why = f"a file cannot be called {language.file!r}, as the program is"
         else:
             why = job.fault()
         return Result(Status.REFUSED, message=why) if why else None

@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import struct
+from itertools import product
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 NEW_NAMESPACE = 0x7E020000
@@ -23,8 +24,8 @@ RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 DENIED = {
-    # Sockets, but not pairs of them.
-    **dict(socket=41, connect=42, accept=43, bind=49, listen=50, accept4=288),
+    # Sockets, but not pairs of them; messages, since open files in them outlive a job.
+    **dict(socket=41, connect=42, accept=43, bind=49, listen=50, accept4=288, sendmsg=46, sendmmsg=307),
     # Memory that outlives a job, or that no limit counts.
     **dict(shmget=29, shmat=30, shmctl=31, semget=64, semop=65, semctl=66, shmdt=67, msgget=68, msgsnd=69, msgrcv=70),
     **dict(msgctl=71, semtimedop=220, mq_open=240, mq_unlink=241, memfd_create=319),
@@ -39,7 +40,8 @@ DENIED = {
     **dict(io_setup=206, io_destroy=207, io_getevents=208, io_submit=209, io_cancel=210, quotactl=179, sysfs=139),
     **dict(inotify_init=253, inotify_add_watch=254, inotify_init1=294, fanotify_init=300, fanotify_mark=301),
     **dict(mbind=237, set_mempolicy=238, lookup_dcookie=212, vmsplice=278),
-    # The machine.
+    # The machine, its disks, and its files, which others have open too.
+    **dict(sync=162, syncfs=306, flock=73),
     **dict(syslog=103, acct=163, swapon=167, swapoff=168, reboot=169, sethostname=170, setdomainname=171, iopl=172),
     **dict(ioperm=173, init_module=175, delete_module=176, finit_module=313, kexec_load=246, kexec_file_load=320),
     **dict(settimeofday=164, adjtimex=159, clock_settime=227, clock_adjtime=305, vhangup=153),
@@ -49,6 +51,8 @@ FIRST_NEW, NEWER_ALLOWED = 424, (436, 437, 439, 441, 449)
 """Calls from 424 on fail with ENOSYS (io_uring, the new mounts, pidfds, clone3, Landlock and all that is to come), but
 close_range, openat2, faccessat2, epoll_pwait2 and futex_waitv."""
 CLONE, FORK, VFORK = 56, 57, 58
+MMAP, FCNTL = 9, 72
+SHARED, NOTIFY = 1, 1026
 X86_64 = 0xC000003E
 EPERM, EAGAIN, ENOSYS = 1, 11, 38
 
@@ -78,6 +82,12 @@ def has_seccomp() -> bool:
     """Whether the kernel takes filters and there is one for this machine."""
     # An invalid address is refused as such (EFAULT) where filters are known.
     return platform.machine() == "x86_64" and _libc.prctl(SET_SECCOMP, 2, None) < 0 and ctypes.get_errno() == 14
+
+
+def wait(child: int, end: bytearray) -> None:
+    """Wait until a child has ended; fill `end` with its wait status and, from byte 8, its struct rusage."""
+    status = (ctypes.c_char * len(end)).from_buffer(end)
+    _call("wait4", child, status, 0, ctypes.byref(status, 8))
 
 
 def new_pid_namespace(own: int) -> None:
@@ -148,33 +158,43 @@ def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value)
 
 
-def _filter(processes: bool) -> bytes:
-    """Return the filter, as a program of classic BPF, with or without further processes and threads."""
+def _filter(processes: bool, shared: bool) -> bytes:
+    """Return the filter, as a program of classic BPF, with or without further processes and shared memory."""
     load, equal, at_least, any_bit, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, fail, kill = 0x7FFF0000, 0x00050000, 0x80000000
 
     def when(number: int, verdict: int) -> list[bytes]:
         return [_instruction(equal, number, 0, 1), _instruction(end, verdict)]
 
+    def when_given(number: int, argument: int, test: int, value: int) -> list[bytes]:
+        given = [
+            _instruction(load, 16 + 8 * argument),
+            _instruction(test, value, 0, 1),
+            _instruction(end, fail | EPERM),
+        ]
+        return [_instruction(equal, number, 0, 4), *given, _instruction(load, 0)]
+
     newer = [part for number in NEWER_ALLOWED for part in when(number, allow)] + [_instruction(end, fail | ENOSYS)]
-    if processes:
-        # The last rules, since the number is no longer loaded: the flags are the call's first argument.
-        clone = [_instruction(equal, CLONE, 0, 3), _instruction(load, 16), _instruction(any_bit, NEW_NAMESPACE, 0, 1)]
-        clone += [_instruction(end, fail | EPERM)]
-    else:
-        clone = [part for number in (CLONE, FORK, VFORK) for part in when(number, fail | EAGAIN)]
     program = [_instruction(load, 4), _instruction(equal, X86_64, 1, 0), _instruction(end, kill)]
     program += [_instruction(load, 0), _instruction(at_least, FIRST_NEW, 0, len(newer)), *newer]
     program += [part for number in DENIED.values() for part in when(number, fail | EPERM)]
-    return b"".join([*program, *clone, _instruction(end, allow)])
+    # Signals about what others do in a folder.
+    program += when_given(FCNTL, 1, equal, NOTIFY)
+    if not shared:
+        program += when_given(MMAP, 3, any_bit, SHARED)
+    if processes:
+        program += when_given(CLONE, 0, any_bit, NEW_NAMESPACE)
+    else:
+        program += [part for number in (CLONE, FORK, VFORK) for part in when(number, fail | EAGAIN)]
+    return b"".join([*program, _instruction(end, allow)])
 
 
-_FILTERS = {processes: _filter(processes) for processes in (False, True)}
+_FILTERS = {each: _filter(*each) for each in product((False, True), repeat=2)}
 
 
-def seccomp(processes: bool) -> None:
-    """Deny `DENIED` and newer calls, and without `processes` also any further process or thread."""
-    program = ctypes.create_string_buffer(_FILTERS[processes])
+def seccomp(processes: bool, shared: bool) -> None:
+    """Deny `DENIED` and newer calls, and unless they are allowed, further processes and threads, and shared memory."""
+    program = ctypes.create_string_buffer(_FILTERS[processes, shared])
     # A struct sock_fprog: a number of instructions and their address.
-    head = struct.pack("@HP", len(_FILTERS[processes]) // 8, ctypes.addressof(program))
+    head = struct.pack("@HP", len(_FILTERS[processes, shared]) // 8, ctypes.addressof(program))
     _call("prctl", SET_SECCOMP, 2, ctypes.c_char_p(head))

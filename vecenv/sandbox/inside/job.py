@@ -57,6 +57,14 @@ def _confined(plan: dict[str, Any], header: dict[str, Any], parts: list[bytes]) 
         box = plan["box"]
     alone = limits["processes"] == 1
     memory = limits["memory"] + (0 if header["command"] else plan["base"])
+    confine.become_nobody(user)
+    os.chdir(box)
+    os.umask(0o077)
+    for name, content in zip(header["names"], parts, strict=True):
+        with open(name, "wb") as file:
+            file.write(content)
+    if "landlock" in layers:
+        confine.landlock(plan["readable"], box)
     confine.limit(
         {
             # Whole seconds: the supervisor is more exact, this holds without it.
@@ -67,16 +75,9 @@ def _confined(plan: dict[str, Any], header: dict[str, Any], parts: list[bytes]) 
             "NPROC": limits["processes"] + plan["others"],
         }
     )
-    confine.become_nobody(user)
-    os.chdir(box)
-    os.umask(0o077)
-    for name, content in zip(header["names"], parts, strict=True):
-        with open(name, "wb") as file:
-            file.write(content)
-    if "landlock" in layers:
-        confine.landlock(plan["readable"], box)
     if "seccomp" in layers:
-        confine.seccomp(processes=not alone)
+        # Shared memory is none of a process's data.
+        confine.seccomp(processes=not alone, shared=header["memory"] == "AS")
     return box
 
 

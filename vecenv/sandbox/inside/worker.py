@@ -25,7 +25,9 @@ from vecenv.sandbox.inside import confine
 from vecenv.sandbox.inside import job as inside_job
 from vecenv.sandbox.inside.frames import packed, taken, unpacked
 
-STARTED, ENDED = struct.Struct("i"), struct.Struct("id")
+STARTED = struct.Struct("i")
+ENDED = struct.Struct("i4x4q")
+"""A wait status and the beginning of a struct rusage: user and system time, each in seconds and microseconds."""
 ADD_SEALS, EVERY_SEAL = 1033, 15
 LEAST_WAIT = 0.001
 """Seconds."""
@@ -70,6 +72,7 @@ def _warm(channel: socket.socket, plan: dict[str, Any]) -> None:
     for descriptor in (0, 1):
         os.dup2(null, descriptor)
     own = os.pidfd_open(os.getpid())
+    end = bytearray(ENDED.size + 112)
     gc.collect()
     gc.freeze()
     while True:
@@ -86,8 +89,10 @@ def _warm(channel: socket.socket, plan: dict[str, Any]) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(STARTED.pack(child))
-        _, status, usage = os.wait4(child, 0)
-        channel.send(ENDED.pack(status, usage.ru_utime + usage.ru_stime))
+        # Not by os.wait4, whose numbers would stay in the memory that the next job has a copy of.
+        confine.wait(child, end)
+        channel.send(memoryview(end)[: ENDED.size])
+        end[:] = bytes(len(end))
 
 
 def _in_memory(content: bytes, seal: bool = False) -> int:
@@ -109,7 +114,7 @@ class _Supervisor:
         self, plan: dict[str, Any], warm: socket.socket, processes: int, own: set[int], header: dict[str, Any]
     ) -> None:
         self.plan, self.warm, self.processes, self.own, self.limits = plan, warm, processes, own, header["limits"]
-        self.pid = 0
+        self.pid, self.made = 0, 0.0
         self.outputs: dict[int, bytearray] = {}
         self.verdict = ""
 
@@ -118,6 +123,9 @@ class _Supervisor:
         out, out_end = os.pipe2(os.O_CLOEXEC)
         error, error_end = os.pipe2(os.O_CLOEXEC)
         status, status_end = os.pipe2(os.O_CLOEXEC)
+        for descriptor in (out, error):
+            # After the job there may be no end of what it wrote: it can leave its descriptors in a message.
+            os.set_blocking(descriptor, False)
         given = [_in_memory(job), _in_memory(stdin, seal=True), out_end, error_end, status_end]
         self.outputs = {out: bytearray(), error: bytearray()}
         box = "" if "namespaces" in self.plan["layers"] else self._plain_box()
@@ -126,10 +134,12 @@ class _Supervisor:
             for descriptor in given:
                 os.close(descriptor)
             self.pid = STARTED.unpack(self._heard(STARTED))[0]
+            told = os.read(status, 1024)
+            # The limits are those of the program, without the making of its jail.
+            self.made = float(told[1:]) if told.startswith(inside_job.READY) else 0.0
             started = time.monotonic()
             code, used = self._watched(started)
             wall = time.monotonic() - started
-            told = os.read(status, 1024)
             for descriptor in self.outputs:
                 while self._read(descriptor):
                     pass
@@ -140,7 +150,7 @@ class _Supervisor:
                 shutil.rmtree(box, ignore_errors=True)
         if not told.startswith(inside_job.READY):
             return {"failure": told[1:].decode(errors="replace") or "the job was not started"}, [b"", b""]
-        cpu = max(0.0, used - float(told[1:]))
+        cpu = max(0.0, used - self.made)
         code = os.waitstatus_to_exitcode(code)
         if not self.verdict and code < 0 and cpu >= self.limits["cpu"]:
             self.verdict = "cpu"
@@ -169,9 +179,11 @@ class _Supervisor:
             poll.register(descriptor, select.POLLIN)
         # If the outside is gone, so is the job.
         poll.register(0, 0)
+        seen = 0.0
         while True:
             left = self.limits["wall"] - (time.monotonic() - started)
-            budget = self.limits["cpu"] - self._used()
+            seen = max(seen, self._used())
+            budget = self.limits["cpu"] + self.made - seen
             if not self.verdict and (left <= 0 or budget <= 0):
                 self.verdict = "cpu" if budget <= 0 else "wall"
             if self.verdict:
@@ -180,7 +192,9 @@ class _Supervisor:
             wait = 1.0 if self.verdict else min(left, max(share, LEAST_WAIT))
             for descriptor, _ in poll.poll(max(1, int(1000 * wait + 1))):
                 if descriptor == self.warm.fileno():
-                    return ENDED.unpack(self._heard(ENDED))
+                    code, *used = ENDED.unpack(self._heard(ENDED))
+                    # Of processes that it did not wait for, only what was seen of them counts.
+                    return code, max(seen, used[0] + used[2] + (used[1] + used[3]) / 1e6)
                 if descriptor == 0:
                     self._kill()
                     sys.exit(0)
@@ -190,8 +204,11 @@ class _Supervisor:
                     self.verdict = self.verdict or "output"
 
     def _read(self, descriptor: int) -> bytes:
-        """Take in some output; what is over the limit is dropped."""
-        part = os.read(descriptor, 1 << 16)
+        """Take in some output, empty if there is none; what is over the limit is dropped."""
+        try:
+            part = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return b""
         if sum(map(len, self.outputs.values())) <= self.limits["output"]:
             self.outputs[descriptor] += part
         return part
