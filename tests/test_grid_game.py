@@ -67,8 +67,9 @@ def test_planes_without_a_bound_are_not_divided_by_it():
     space, largest = form.specs((3,), torch.device("cpu"))["observation"].space, torch.finfo(torch.float32).max
     assert space.low.tolist() == [[-largest, -1, -1]] * 3 and space.high.tolist() == [[largest, 2, 2]] * 3
     assert isinstance(ObservationForm.of("it", flat, {}).specs((3,), torch.device("cpu"))["observation"], Unbounded)
-    with pytest.raises(ValueError, match="'planes', of integers, must be finite, got 0 to inf"):
-        ObservationForm.of("it", {"planes": planes.long()}, {"planes": (0.0, inf)})
+    for kind, bounds in ((torch.int64, (0, inf)), (torch.uint8, (-1, 255)), (torch.int8, (0, 128))):
+        with pytest.raises(ValueError, match=f"bounds of block 'planes' must be within {kind}, got {bounds[0]} to"):
+            ObservationForm.of("it", {"planes": planes.to(kind)}, {"planes": bounds})
 
 
 def test_planes_of_one_size_are_one_picture_and_large_ones_are_halved():
@@ -166,7 +167,8 @@ def test_gymnasium_has_numbers_as_arrays():
         bounds = {"steps": (0, 20), "board": (0, 4)}  # noqa: RUF012
 
         def observation(self, state, params, shared):
-            return super().observation(state, params, shared) | {"steps": state.steps, "late": state.steps > 9}
+            numbers = {"steps": state.steps, "late": state.steps > 9, "half": state.steps.half()}
+            return super().observation(state, params, shared) | numbers
 
     class Flat(BoundedObservations, Forage):
         bounds = {"1": (0, 1)}  # noqa: RUF012
@@ -183,7 +185,7 @@ def test_gymnasium_has_numbers_as_arrays():
     env = GymnasiumEnv(replace(FORAGE, scenario=Counted))
     check_env(env, skip_render_check=True)
     assert env.observation_space["steps"].high == 20
-    learner, board = ppo.PPO(env.rows.env, ppo.PPOConfig(minibatches=1)), torch.ones(1, 2 * SIDE * SIDE + 7)
+    learner, board = ppo.PPO(env.rows.env, ppo.PPOConfig(minibatches=1)), torch.ones(1, 2 * SIDE * SIDE + 8)
     assert learner.network.normalised(board, *learner.moments)[0, 0] == 0.25
 
 

@@ -166,6 +166,7 @@ BY_NAME = {
     "observations: step 1: block inverse is not fin": shown(day=number, inverse=lambda state: 1.0 / (1 - state.day)),
     r"masks: the mask must be \(B, 2\)": shown(Narrow, day=number),
     "scales: block image of the observation has a root mean square of 2.*e.02 on": shown(image=bright),
+    "scales: block far of the observation has a root mean square of": shown(far=lambda state: 1e3 * state.position),
 }
 BROKEN = BY_NAME | {
     "capabilities: 'warm_up' has no effect without the base class WarmUp": broken(warm_up=2),

@@ -190,7 +190,8 @@ def _block_space(form: ObservationForm, name: str) -> spaces.Space[Any]:
     if dtype == torch.bool:
         return spaces.MultiBinary(tuple(shape))
     kind = torch.empty(0, dtype=dtype).numpy().dtype
-    limits = (-LARGEST, LARGEST) if dtype.is_floating_point else (np.iinfo(kind).min, np.iinfo(kind).max)
+    largest = min(LARGEST, torch.finfo(dtype).max) if dtype.is_floating_point else np.iinfo(kind).max
+    limits = (-largest if dtype.is_floating_point else np.iinfo(kind).min, largest)
     return spaces.Box(*form.bounds.get(name, limits), tuple(shape), kind.type)
 
 

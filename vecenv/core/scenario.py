@@ -283,10 +283,10 @@ class ObservationForm:
         for name, (low, high) in bounds.items():
             if name not in found:
                 raise ValueError(f"{task}: bounds are given of {name!r}; the observation has {', '.join(found)}")
-            if not found[name].is_floating_point() and not math.isfinite(low + high):
-                raise ValueError(
-                    f"{task}: bounds of block {name!r}, of integers, must be finite, got {low:g} to {high:g}"
-                )
+            kind = found[name].dtype
+            limits = None if kind.is_floating_point or kind == torch.bool else torch.iinfo(kind)
+            if limits is not None and not limits.min <= low <= high <= limits.max:
+                raise ValueError(f"{task}: bounds of block {name!r} must be within {kind}, got {low:g} to {high:g}")
             if not bool(((found[name] >= low) & (found[name] <= high)).all()):
                 raise ValueError(f"{task}: block {name!r} of the observation leaves its bounds {low:g} to {high:g}")
         return cls({name: (block.shape[1:], block.dtype) for name, block in found.items()}, dict(bounds), flat)

@@ -303,7 +303,7 @@ def _check_scales(env: VecEnv) -> None:
     bound, seen, rewards, excepted = env.engine.bound(), [], [], env.scenario.off_scale
     for _ in range(min(env.scenario.longest or _PLAYED, _PLAYED)):
         blocks = bound.observe(env.rows).items()
-        seen.append({name: block.double().flatten(1) for name, block in blocks if block.is_floating_point()})
+        seen.append({name: block.double().reshape(ROWS, -1) for name, block in blocks if block.is_floating_point()})
         rewards.append(env.advance(_actions(env)).double())
         env.restart(env.rows.done)
     measured = [("reward", "the reward", "a standard deviation", float(torch.stack(rewards).std()), _REWARDS)]
