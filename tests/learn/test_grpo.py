@@ -15,6 +15,7 @@ from vecenv.learn.group_episodes import (
     EpisodeReward,
     audit,
     group_episodes,
+    group_returns,
     has_spread,
     refilled,
     rollout_seed,
@@ -159,6 +160,8 @@ def test_the_credit_of_steps_and_what_is_logged_of_groups_by_hand():
     torch.testing.assert_close(step_credit(episodes, GRPOConfig(), 4, 0.0)[:, :3], three.expand(3, 3))
     told = audit(episodes, torch.tensor([True]))
     assert (told["failed"], told["episode_reward"]) == (0.25, pytest.approx(8 / 3))
+    alike = replace(accounts([[0.1, 0.1, 0.1, 9.0]]), failed=episodes.failed)
+    assert group_returns(alike, 4).tolist() == [[0.1] * 4]
     exposure = torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(20, 8)
     episodes = replace(accounts(REWARD), mask=exposure < 9, reward=torch.zeros(20, 8), exposure=exposure)
     assert step_anchors(episodes, 4, 4)[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]

@@ -260,8 +260,10 @@ def group_returns(episodes: EpisodeAccounts, group_size: int) -> Tensor:
     counted = not_failed(episodes, group_size)
     if counted is None:
         return returns
-    mean = returns.where(counted, 0.0).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1)
-    return returns.where(counted, mean)
+    # From one that counts: the mean of equal returns is exactly theirs, and the group has no spread.
+    first = returns.gather(-1, counted.long().argmax(-1, keepdim=True))
+    total = (returns - first).where(counted, 0.0).sum(-1, keepdim=True)
+    return returns.where(counted, first + total / counted.sum(-1, keepdim=True).clamp(min=1))
 
 
 def not_failed(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
