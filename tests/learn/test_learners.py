@@ -314,6 +314,11 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     monkeypatch.setattr(learn, "_installed", lambda: [installed])
     assert vecenv.algorithm_names() == [*names, "theirs", "own"] and vecenv.algorithm_named("theirs").learner is A2C
     assert learn.algorithm_of(A2CConfig()) is records[2]
+    with pytest.raises(ValueError, match="ppo has settings of PPOConfig, got A2CConfig"):
+        learn.train(None, A2CConfig(), algorithm="ppo")
+    monkeypatch.setattr(learn, "_installed", lambda: [metadata.EntryPoint("gone", "theirs:GONE", learn.GROUP)])
+    with pytest.raises(ImportError, match=r"^algorithm 'gone', theirs:GONE: No module named 'theirs'"):
+        learn.algorithm_of(A2CConfig())
     monkeypatch.setattr(learn, "_installed", lambda: [metadata.EntryPoint("sac", "theirs:SAC", learn.GROUP)])
     with pytest.raises(ValueError, match=r"names theirs:SAC 'sac' .*, as vecenv.learn.sac:ALGORITHM is named already"):
         vecenv.algorithm_names()

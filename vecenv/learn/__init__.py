@@ -122,7 +122,12 @@ def algorithm_of(config: object) -> Algorithm:
 
 
 def algorithm_named(algorithm: str | Algorithm) -> Algorithm:
-    """Return the record of an algorithm, given the record or its name; ValueError of an unknown one."""
+    """Return the record of an algorithm, given the record or its name.
+
+    Raises:
+        ValueError: there is none of the name.
+        ImportError: the package that has it cannot be imported; the message names it.
+    """
     if isinstance(algorithm, Algorithm):
         return algorithm
     if algorithm in _registered:
@@ -130,7 +135,10 @@ def algorithm_named(algorithm: str | Algorithm) -> Algorithm:
     announced = _announced()
     if algorithm not in announced:
         raise ValueError(f"unknown algorithm {algorithm!r}; there are {', '.join(algorithm_names())}")
-    return announced[algorithm].load()
+    try:
+        return announced[algorithm].load()
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"algorithm {algorithm!r}, {announced[algorithm].value}: {error}") from error
 
 
 AnyLearner = TypeVar("AnyLearner")
@@ -176,5 +184,7 @@ def train(
     from vecenv.learn.runs import run
 
     record = algorithm_of(config) if algorithm is None else algorithm_named(algorithm)
+    if not isinstance(config, kind := type(record.config())):
+        raise ValueError(f"{record.name} has settings of {kind.__name__}, got {type(config).__name__}")
     learner = record.learner(env, config, **more)
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
