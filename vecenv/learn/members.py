@@ -154,17 +154,12 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
             self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1), self.reduction)
             self.take_moments()
 
-    def _seen(self) -> Tensor:
-        """Return the flat observations of the rollout. Shape: (T, S N, D)."""
-        assert self.collector.observation is not None
-        return flat_view(self.collector.observation, batch_dims=2)
-
     def values_of_rollout(self) -> Tensor:
         """Return each member's values of what it saw, in parts of about a minibatch. Shape: (T, S N)."""
         each = self.env.num_envs // self.num_members
         steps = max(1, self.units // self.config.minibatches // each)
-        parts = []
-        for part in self._seen().split(steps):
+        parts, seen = [], self.env.observation_form.whole(self.collector.seen)
+        for part in flat_view(seen, batch_dims=2).split(steps):
             by_member = part.unflatten(1, (self.num_members, each)).movedim(1, 0).flatten(1, 2)
             values = torch.vmap(self._value)(self.critic, self.moments, by_member)
             parts.append(values.unflatten(1, (-1, each)).movedim(1, 0).flatten(1, 2))

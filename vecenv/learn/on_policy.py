@@ -63,11 +63,6 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def __init__(self, env: VecEnv, config: Config) -> None:
         steps = config.num_steps * env.num_envs // self.num_members
-        if steps % config.minibatches:
-            raise ValueError(
-                f"num_steps {config.num_steps} x num_envs {env.num_envs // self.num_members} is not a multiple of "
-                f"minibatches {config.minibatches}"
-            )
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
 
