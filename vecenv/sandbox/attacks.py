@@ -248,6 +248,12 @@ ATTACKS = (
         "for one in (a, b): gives(socket.send_fds, one, [b'x'], [1, 2, a.fileno(), b.fileno()])\nos._exit(0)",
         then="print(1)",
     ),
+    Attack(
+        "marks for the next program",
+        "for each in ('null', 'zero', 'full', 'random', 'urandom'): gives(os.utime, '/dev/' + each)\n"
+        "os.write(os.open('/dev/null', os.O_WRONLY), b'x')",
+        (Status.OK,),
+    ),
     Attack("the machine's disks", "system(162); system(306, 0)"),
     Attack(
         "files that others have open", "file = os.open('/usr/bin', 0)\nsystem(73, file, 6); system(72, file, 1026, 1)"

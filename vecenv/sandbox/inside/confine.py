@@ -14,7 +14,7 @@ from itertools import product
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 NEW_NAMESPACE = 0x7E020000
 """Flags of clone that ask for any new namespace."""
-READ_ONLY, NOSUID, NODEV = 1, 2, 4
+READ_ONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
 NO_NEW_PRIVS, SET_SECCOMP, CLEAR_AMBIENT = 38, 22, (47, 4)
 CAPSET, CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 126, 444, 445, 446
 
@@ -108,6 +108,12 @@ def hide(path: str) -> None:
     """Cover a folder with an empty one, for this process and its children."""
     _call("unshare", CLONE_NEWNS)
     _call("mount", b"none", path.encode(), b"tmpfs", READ_ONLY | NOSUID | NODEV, b"size=4k,nr_inodes=1")
+
+
+def keep(path: str) -> None:
+    """Let what is mounted at a path keep its times and its mode; a device can be written all the same."""
+    flags = os.statvfs(path).f_flag & (NOSUID | NODEV | NOEXEC)
+    _call("mount", None, path.encode(), None, REMOUNT | BIND | READ_ONLY | flags, None)
 
 
 def limit(limits: dict[str, int]) -> None:

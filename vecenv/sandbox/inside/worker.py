@@ -46,6 +46,8 @@ def main() -> None:
     if "namespaces" in plan["layers"]:
         # This process still looks into it; no job can.
         confine.hide("/proc")
+        for name in confine.DEVICES:
+            confine.keep(f"/dev/{name}")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     warm = os.fork()
     if not warm:
