@@ -24,7 +24,7 @@ SIMPLE = [
     "def fib(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\nprint(fib(300))",
     "words = 'the cat the dog'.split()\ncount = {}\nfor w in words:\n    count[w] = count.get(w, 0) + 1\n"
     "print(sorted(count.items(), key=lambda pair: (-pair[1], pair[0])), count)",
-    "x = [[i * j % 7 for j in range(5)] for i in range(5)]\nprint(x, [list(row) for row in zip(x[0], x[1])])",
+    "x = [[i * j % 7 for j in range(5)] for i in range(5)]\nprint(x, [[row[0], row[1]] for row in x])",
     "print(10 ** 30, -7 // 2, -7 % 3, 3 ** 9, -2 ** 2, 7 & 3 | 8, 1 << 70, ~5, not 3)",
     "print(f'{42:5d} {1234567:,} {True!r:>6} {\"é\":^5}|', str(1), int('12'))",
     "import math\nprint(math.gcd(12, 18), math.isqrt(99))",
@@ -73,6 +73,8 @@ OTHERS = [
     "print(sorted({3, 1, 2}))",
     "print('\\ud800')",
     "#" * 10_001,
+    "print(list(zip([1], [2])))",
+    "return 1",
     "def f():\n    yield 1\nprint(list(f()))",
     "import heapq\nprint(heapq.nlargest(1, [1, 2]))",
     "class A:\n    x = 1\nprint(A.x)",
@@ -92,7 +94,7 @@ OTHERS = [
 
 ENDED_BADLY = {"1 // 0": Status.ERROR, "print([0][1])": Status.ERROR, "assert 1 == 2": Status.ERROR}
 ENDED_BADLY |= {"print('x' * 20_000)": Status.OUTPUT, "def f(n):\n    return f(n + 1)\nf(0)": Status.ERROR}
-ENDED_BADLY |= {"x = []\nx.append(x)\nprint(x)": Status.OK}
+ENDED_BADLY |= {"x = []\nx.append(x)\nprint(x)": Status.OK, "import math\nprint(math)": Status.OK}
 """Simple programs of which the jail has the last word."""
 
 
