@@ -18,7 +18,7 @@ from vecenv.learn.domain import AgentRecord, outcomes
 from vecenv.learn.evaluation import Agent, Evaluation
 from vecenv.learn.group_episodes import EpisodeAccounts, EpisodeReward, played_accounts
 from vecenv.learn.intervals import jackknife_interval
-from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.transcripts import RecordedDialogue
 
 Metrics = dict[str, float]
@@ -142,7 +142,7 @@ class ConversationGroups:
         parts = {
             "steps": reward.sum(0),
             "grade": worth.grade * grades,
-            "return": worth.total_return * column(lambda turn: (turn.outcomes or {}).get("total_return")),
+            "return": worth.total_return * column(lambda turn: json_outcomes(turn.outcomes or {}).get("total_return")),
             "invalid": -worth.invalid * (invalid > 0).double(),
         }
         last = (mask.sum(0) - 1).clamp(min=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
@@ -42,7 +43,7 @@ class Turn(NamedTuple):
         truncated: whether it is over for another reason, such as a limit of turns, or because the world failed.
         fault: why the message was invalid, as the rest of a sentence; empty if it was valid.
         acted: whether it did more than wait.
-        outcomes: of the episode so far, by name; None after a tool call, which answers nothing.
+        outcomes: of the episode so far, by name, NaN where unknown; None after a tool call, which answers nothing.
         grade: of the episode in [0, 1], once it is over, else None: before, it might reveal what is to come.
         failed: whether the world failed, so that the episode is over without a grade. That is no failure of the agent:
             trainers leave the episode out, and count it. The outcomes are the last that were known.
@@ -71,6 +72,11 @@ class Turn(NamedTuple):
         """What the agent is sent: the world's text, and below it why its message was invalid."""
         refusal = f"\nYour last answer was invalid and did nothing: {self.fault}." if self.fault else ""
         return self.shown + refusal
+
+
+def json_outcomes(outcomes: Mapping[str, float]) -> dict[str, float | None]:
+    """Return outcomes as JSON has them: None for those that are unknown or not finite."""
+    return {name: float(value) if math.isfinite(value) else None for name, value in outcomes.items()}
 
 
 class Interaction(ABC):

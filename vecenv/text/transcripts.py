@@ -17,7 +17,7 @@ from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.system.settings import Items, Seed, Within
 from vecenv.text.answer_lines import ANSWERS_VERSION, AnswerFault
 from vecenv.text.dialogue import Dialogue, TextRules
-from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.recording import recorded_config
 from vecenv.text.records import Record, first_difference
 
@@ -33,6 +33,7 @@ class TurnRecord:
         refused: why it was no message at all, such as for its length.
         heard: what the world was given of it, without reasoning; empty for a tool call.
         call: name of the tool that it calls; empty where the call is malformed.
+        outcomes: None where unknown.
     """
 
     said: str
@@ -45,7 +46,7 @@ class TurnRecord:
     truncated: bool
     fault: str
     acted: bool
-    outcomes: dict[str, float] | None
+    outcomes: dict[str, float | None] | None
     grade: float | None
     failed: bool
 
@@ -149,7 +150,7 @@ class RecordedDialogue(Dialogue):
 
 
 def _recorded(turn: Turn, **said: Any) -> TurnRecord:  # noqa: ANN401
-    outcomes = None if turn.outcomes is None else dict(turn.outcomes)
+    outcomes = None if turn.outcomes is None else json_outcomes(turn.outcomes)
     return TurnRecord(**said, **turn._replace(outcomes=outcomes)._asdict())
 
 
@@ -184,7 +185,8 @@ def write_conversation_report(path: Path | str, record: ConversationRecord) -> N
     told = record.result()
     cards = [(f"{told['reward']:.4g}", "reward")]
     cards += [] if told["grade"] is None else [(f"{told['grade']:.3f}", "grade")]
-    cards += [(f"{value:.4g}", name.replace("_", " ")) for name, value in told["outcomes"].items()]
+    for name, value in told["outcomes"].items():
+        cards.append(("unknown" if value is None else f"{value:.4g}", name.replace("_", " ")))
     turns = "".join(_shown(number, turn) for number, turn in enumerate(record.turns))
     known = {item.name: getattr(record, item.name) for item in fields(record) if item.name not in ("turns", "finished")}
     sections = {"Turns": turns, "Metadata": values("Versions, rules and seed", known)}

@@ -23,7 +23,9 @@ class TextObservation(Observation):
     day: int = Field(description="Days answered")
     valid: bool = Field(default=True, description="Whether the answer could be read")
     acted: bool = Field(default=False, description="Whether the answer did more than wait")
-    outcomes: dict[str, float] = Field(default_factory=dict, description="Of the episode so far; units are the state's")
+    outcomes: dict[str, float | None] = Field(
+        default_factory=dict, description="Of the episode so far, null where unknown; units are the state's"
+    )
     grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")
     failed: bool = Field(default=False, description="Whether the world failed, which is no failure of the agent")
 
@@ -37,7 +39,7 @@ class TextState(State):
     index: int | None = Field(default=None, description="Number of the task within the split")
     day: int = Field(default=0, description="Days answered")
     done: bool = Field(default=False, description="Whether the episode is over")
-    outcomes: dict[str, float] = Field(default_factory=dict, description="What the task tells of the episode so far")
+    outcomes: dict[str, float | None] = Field(default_factory=dict, description="As of the last observation")
     units: dict[str, str] = Field(default_factory=dict, description="Of the outcomes: currency, share or count")
     currency: str | None = Field(default=None, description="Code of the currency, null where the market does not tell")
     total_reward: float = Field(default=0.0, description="Sum of the rewards of the episode so far")

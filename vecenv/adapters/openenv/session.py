@@ -20,7 +20,7 @@ from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, SessionError, TextService
 from vecenv.adapters.openenv.web import LONGEST_SAID, EpisodeDay, episode_html
 from vecenv.text.answer_lines import AnswerFault
-from vecenv.text.interaction import Turn
+from vecenv.text.interaction import Turn, json_outcomes
 
 LOG = logging.getLogger("vecenv.serve")
 
@@ -37,7 +37,7 @@ class TextSession(Environment[TextAction, TextObservation, TextState]):
         self._pool: RowPool | None = None
         self._row = -1
         self._busy = self._closed = False
-        self._last: dict[str, float] = {}
+        self._last: dict[str, float | None] = {}
         self.days: list[EpisodeDay] = []
 
     @property
@@ -68,7 +68,7 @@ class TextSession(Environment[TextAction, TextObservation, TextState]):
                     raise SessionError("all rows of the server are taken; try again later") from None
                 self._pool = pool
             opened = await pool.open(self._row, name.seed, name.index)
-        self._last = dict(opened.turn.outcomes or {})
+        self._last = json_outcomes(opened.turn.outcomes or {})
         self.days = [EpisodeDay("", _headline(self._last), 0.0)]
         self._state = TextState(
             task=self.service.task,
@@ -122,10 +122,10 @@ class TextSession(Environment[TextAction, TextObservation, TextState]):
     def _advance(self, turn: Turn, said: str) -> None:
         state = self._state
         if turn.outcomes is not None:
-            self._last = dict(turn.outcomes)
+            self._last = json_outcomes(turn.outcomes)
             # As much as the page tells a shortened answer by.
             said = said[: LONGEST_SAID + 1]
-            self.days.append(EpisodeDay(said, _headline(turn.outcomes), turn.reward, turn.acted, turn.valid))
+            self.days.append(EpisodeDay(said, _headline(self._last), turn.reward, turn.acted, turn.valid))
         self._state = state.model_copy(
             update={
                 "outcomes": self._last,
@@ -208,6 +208,6 @@ class TextSession(Environment[TextAction, TextObservation, TextState]):
         return [(answer, {"text": answer}) for answer in self.service.answers]
 
 
-def _headline(outcomes: Mapping[str, float]) -> float | None:
-    """Return the most important outcome, if any is reported."""
+def _headline(outcomes: Mapping[str, float | None]) -> float | None:
+    """Return the most important outcome, if any is reported and known."""
     return next(iter(outcomes.values()), None)

@@ -48,20 +48,20 @@ def _title(state: TextState) -> str:
     if state.split is None:
         return "no episode yet"
     told = f"{state.split}, seed {state.seed}, task {state.index}, day {state.day}"
-    if "total_return" in state.outcomes:
-        told += f", return {state.outcomes['total_return']:+.2%}"
+    if (gain := state.outcomes.get("total_return")) is not None:
+        told += f", return {gain:+.2%}"
     return told if state.grade is None else f"{told}, grade {state.grade:.3f}"
 
 
 def _curve(days: Sequence[EpisodeDay], name: str) -> str:
-    values = [day.outcome for day in days if day.outcome is not None]
+    values = {number: day.outcome for number, day in enumerate(days) if day.outcome is not None}
     if not values:
         return ""
     figure, (axes,) = page_figure([1], 2.6)
-    axes.plot(range(len(days)), values, color="#0072B2", marker="o", markersize=3)
-    acted = [number for number, day in enumerate(days) if day.acted]
+    axes.plot(list(values), list(values.values()), color="#0072B2", marker="o", markersize=3)
+    acted = [number for number in values if days[number].acted]
     axes.plot(acted, [values[number] for number in acted], "o", color="#D55E00", label="after an answer that acted")
-    axes.axhline(values[0], color="#8a8f98", linewidth=0.8)
+    axes.axhline(next(iter(values.values())), color="#8a8f98", linewidth=0.8)
     axes.set(xlabel="day", ylabel=name.replace("_", " "), xlim=(-0.5, max(len(days), 10)))
     if acted:
         axes.legend(loc="best", frameon=False)

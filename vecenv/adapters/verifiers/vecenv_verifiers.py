@@ -52,11 +52,11 @@ class EpisodeTask(vf.Task[EpisodeData]):
 
     @vf.metric
     async def episode(self, trace: vf.Trace) -> dict[str, float]:
-        """Return the days played, the number of invalid answers, and the final outcomes of a completed episode."""
+        """Return the days played, the invalid answers, and the known final outcomes of a completed episode."""
         played = trace.info.get(INFO, {})
         outcome = played.get("outcome", {})
         return {
-            **{name: float(value) for name, value in outcome.items()},
+            **{name: float(value) for name, value in outcome.items() if value is not None},
             "days": float(played.get("days", 0)),
             "invalid": float(played.get("invalid", 0)),
             "finished": float(bool(outcome)),
