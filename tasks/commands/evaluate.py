@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 from rich.console import Console
 from tyro import conf
 
+from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import algorithm_named
@@ -30,6 +31,7 @@ from vecenv.tasks.experiment.comparison import (
     baseline_agents,
     check_combination,
     chosen_agents,
+    compared_conversations,
     compared_rules,
     policies_diversity,
     trained_agents,
@@ -42,6 +44,7 @@ from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
 from vecenv.tasks.experiment.settings import DEFAULT_TASK
 from vecenv.tasks.experiment.splits import PartAsked, splits_of
+from vecenv.text.interaction import Interaction
 from vecenv.text.recording import write_parquet
 from vecenv.text.records import write_jsonl
 
@@ -198,6 +201,8 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     names = chosen_agents(settings.task, settings.agents)
     if settings.model is not None:
         check_language(settings.task, settings.model)
+    elif task_named(settings.task).interaction is not None:
+        raise ValueError(f"task {settings.task!r} is a conversation, which a language model plays: give --model")
     _refuse_bad_record(settings)
     with nullcontext() if settings.folder is None else WriteLock(settings.folder):
         return _run(settings, names)
@@ -208,10 +213,13 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
     check_combination(combination, list(checkpoints.values()))
-    env = _environment(settings, checkpoints, console)
+    env, records = _environment(settings, checkpoints, console), list[Any]()
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
-        evaluation = evaluate(env, agents, settings.seed)
+        if isinstance(env, Interaction):
+            evaluation, records = compared_conversations(env, agents, settings.seed)
+        else:
+            evaluation = evaluate(env, agents, settings.seed)
         evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
         differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
     console.print(evaluation_table(evaluation))
@@ -226,12 +234,13 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
         write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)), beside=SHOWN_BESIDE)
-        write_task_figures(settings.folder, env, agents, settings.seed)
+        if isinstance(env, VecEnv):
+            write_task_figures(settings.folder, env, agents, settings.seed)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
-        agent = next(iter(agents.values()))
-        recording = task_named(settings.task).check_recording()
-        records = recording.record(env, agent, range(env.num_envs), settings.seed, settings.source.origin())
+        if isinstance(env, VecEnv):
+            agent, recording = next(iter(agents.values())), task_named(settings.task).check_recording()
+            records = recording.record(env, agent, range(env.num_envs), settings.seed, settings.source.origin())
         if settings.record.suffix == ".parquet":
             write_parquet(settings.record, recording, records)
         else:
@@ -240,7 +249,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def _environment(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv:
+def _environment(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv | Interaction:
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
     splits = splits_of(record, settings.source, config, settings.device, console)
@@ -264,20 +273,26 @@ def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, 
 
 def _agents(
     settings: EvaluateSettings,
-    env: VecEnv,
+    env: VecEnv | Interaction,
     checkpoints: Mapping[str, Path],
     names: Sequence[str],
     combination: Combination | None,
 ) -> dict[str, Agent]:
     """Return the agents by name, the trained ones, if any, first."""
-    if settings.model is None:
-        return trained_agents(checkpoints, env, combination) | baseline_agents(env, names)
-    return {MODEL: loaded_model(settings.model, env.device, settings.trained.language)} | baseline_agents(env, names)
+    trained: dict[str, Agent] = {}
+    if settings.model is not None:
+        trained[MODEL] = loaded_model(settings.model, device_named(settings.device), settings.trained.language)
+    if isinstance(env, Interaction):
+        return trained
+    return trained_agents(checkpoints, env, combination) | trained | baseline_agents(env, names)
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:
     if settings.record is None:
         return
-    task_named(settings.task).check_recording()
-    if settings.record.suffix not in RECORD_FILES:
-        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_FILES)}")
+    task = task_named(settings.task)
+    kinds = RECORD_FILES if task.interaction is None else RECORD_FILES[:1]
+    if task.interaction is None:
+        task.check_recording()
+    if settings.record.suffix not in kinds:
+        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(kinds)}")

@@ -30,6 +30,7 @@ from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.splits import FIRST
 from vecenv.text.interaction import Interaction
 from vecenv.text.records import write_jsonl
+from vecenv.text.transcripts import ConversationRecord
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
@@ -80,18 +81,25 @@ def compared(env: VecEnv | Interaction, agents: Mapping[str, Any], seed: int, fo
     Of a conversation `CONVERSATIONS` is written in their place: what the last of the agents said and was told.
     """
     if isinstance(env, Interaction):
-        from vecenv.language.groups import ConversationGroups, evaluate_conversations
-
-        agent = next(iter(agents.values()))
-        groups = ConversationGroups(env, agent.config, agent.model.device)
-        starts = FIRST["test"] + torch.arange(env.num_rows)
-        found: Evaluation = evaluate_conversations(groups, agents, starts, seed)
-        write_jsonl(folder / CONVERSATIONS, [record for record in groups.dialogue.records if record is not None])
+        found, said = compared_conversations(env, agents, seed)
+        write_jsonl(folder / CONVERSATIONS, said)
     else:
         agents = {**agents, **baseline_agents(env, chosen_agents(task_of(env).name, (ALL,)))}
         found = evaluate(env, agents, seed)
         write_task_figures(folder, env, agents, seed)
     return replace(found, part="test")
+
+
+def compared_conversations(
+    world: Interaction, agents: Mapping[str, Any], seed: int
+) -> tuple[Evaluation, list[ConversationRecord]]:
+    """Play the test episodes of a conversation, one a row, and return also what the last agent said and was told."""
+    from vecenv.language.groups import ConversationGroups, evaluate_conversations
+
+    agent = next(iter(agents.values()))
+    groups = ConversationGroups(world, agent.config, agent.model.device)
+    found = evaluate_conversations(groups, agents, FIRST["test"] + torch.arange(world.num_rows), seed)
+    return found, [record for record in groups.dialogue.records if record is not None]
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
