@@ -62,7 +62,7 @@ def test_a_rollout_is_what_the_model_saw_said_and_earned(tmp_path):
     assert told["prompt_ids"][:GROUP] == [told["prompt_ids"][0]] * GROUP
     assert told["prompt_ids"][GROUP:] == [told["prompt_ids"][GROUP]] * GROUP
     assert told["prompt_ids"][0] != told["prompt_ids"][GROUP]
-    env, decode = rollouts._env, trainer.processing_class.decode
+    env, decode = rollouts._kept[1].env, trainer.processing_class.decode
     assert torch.equal(env.start_ids, torch.tensor([5] * GROUP + [2] * GROUP))
     expected = env.grade().double() + 5.0 * (env.info()["portfolio_value"] / env.info()["start_value"] - 1).double()
     gate = 0.5 * (env.info()["invalid_actions"] > 0).double()
@@ -92,11 +92,11 @@ def test_processes_share_starts_and_draw_apart(tmp_path):
     told = []
     for process in (0, 1):
         rollouts = rollouts_of()
-        env = rollouts._environment(4, process, torch.device("cpu"))
+        env = rollouts._groups(4, process, torch.device("cpu")).env
         assert env.env_ids.tolist() == [4 * process + row for row in range(4)]
         # What follows asks for the environment of the trainer's only process, which has as many rows.
         told.append(rollouts(["Episode 5"] * 4, trainer))
-        assert rollouts._env is env
+        assert rollouts._kept[1].env is env
     assert told[0]["prompt_ids"] == told[1]["prompt_ids"]
     assert told[0]["completion_ids"] != told[1]["completion_ids"]
 

@@ -3,8 +3,10 @@
 import asyncio
 import io
 import json
+import math
 import random
 import re
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -112,14 +114,19 @@ def test_it_is_played_by_hand_and_served():
     loops = []
 
     class Connected(Failing):
+        async def begin_row(self, row: int, episode: Episode) -> Turn:
+            return (await super().begin_row(row, episode))._replace(outcomes={"tries": math.nan})
+
         async def answer_row(self, row: int, message: str) -> Turn:
             loops.append(asyncio.get_running_loop())
             return await super().answer_row(row, message)
 
     service = TextService("failing", {"train": RowPool(Dialogue(Connected(2, NoConfig())))}, 10)
     for one in (TextSession(service), TextSession(service)):
-        one.reset(index=1)
+        begun = one.reset(index=1)
+        assert type(begun)(**json.loads(begun.model_dump_json())).outcomes == {"tries": None}
         one.step(TextAction(text="7"))
+        assert one.state.outcomes == {"tries": 1.0} and "<svg" in one.render_web({})
     assert loops[0] is loops[1] and not loops[0].is_closed()
 
 
@@ -176,9 +183,10 @@ def test_gem_and_trl_play_it():
     # Whose world fails is lost alone: masked, and without a reward.
     task = Task(name="failing", version="1", interaction=type("Lost", (Failing,), {"lost": (0,), "dropped": (2,)}))
     rollouts = EpisodeRollouts(task, rollouts.config)
-    told = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer)
+    told, world = rollouts(["Episode 1", "Episode 1", "Episode 2"], trainer), rollouts._kept[1].scenario
     assert [reward is None for reward in told["episode_reward"]] == [True, False, True]
     assert [any(mask) for mask in told["env_mask"]] == [False, True, False] and all(told["completion_ids"])
+    assert rollouts(["Episode 1"] * 3, trainer) and rollouts._kept[1].scenario is world
     env = make_gem_env(task)
     env.reset()
     for failed in (True, False):
@@ -189,7 +197,7 @@ def test_gem_and_trl_play_it():
 
 
 @pytest.mark.assembly
-def test_a_language_model_learns_by_it(capsys, tmp_path):
+def test_a_language_model_learns_by_it(capsys, monkeypatch, tmp_path):
     from tests.language.tiny import ALONE, SMALL
     from vecenv.language.grpo import LanguageGRPO
     from vecenv.language.models import chat_format, save_model
@@ -247,8 +255,12 @@ def test_a_language_model_learns_by_it(capsys, tmp_path):
     assert metrics["failed"] == 1.0 and metrics["grade"] != metrics["grade"]
     assert all(map(torch.equal, kept, other.parameters))
     save_model(one.model, one.chat.tokenizer, tmp_path / "start")
-    words = "train --task guess_number --num-groups 2 --group-size 4 --episodes 8 --learner.minibatches 2 --seed 5"
-    words += " --learner.context-tokens 700 --learner.answer-tokens 6 --learner.history-days 0"
+    file, told = tmp_path / "my_guesses.py", "vecenv.Task(name='my_guesses', version='1', interaction=GuessNumber)"
+    file.write_text(f"import vecenv\nfrom tests.guess_number import GuessNumber\nvecenv.register({told})\n")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    words = f"train --import {file} --task my_guesses --num-groups 2 --group-size 4 --episodes 8 --seed 5"
+    words += " --learner.minibatches 2 --learner.context-tokens 700 --learner.answer-tokens 6 --learner.history-days 0"
     run, given = tmp_path / "run", [*words.split(), "--folder", str(tmp_path / "run"), "--learner.total-frames", "96"]
     assert cli.main(["train", "--task", "guess_number"]) == cli.BAD_INPUT
     assert "'guess_number' is a conversation, which a language model learns: give --algorithm grpo" in (
@@ -265,6 +277,21 @@ def test_a_language_model_learns_by_it(capsys, tmp_path):
     lines = [json.loads(line) for line in (run / "conversations.jsonl").read_text().splitlines()]
     assert [(line["seed"], line["index"]) for line in lines] == [(5, 2**31 + row) for row in range(8)]
     assert cli.main(["replay", str(run / "conversations.jsonl")]) == 0
+    again = [
+        "evaluate",
+        "--model",
+        str(run),
+        "--episodes",
+        "8",
+        "--seed",
+        "5",
+        "--record",
+        str(tmp_path / "said.jsonl"),
+    ]
+    assert cli.main(again) == 0 and cli.main([*again[:-1], str(tmp_path / "said.parquet")]) == cli.BAD_INPUT
+    assert (tmp_path / "said.jsonl").read_text() == (run / "conversations.jsonl").read_text()
+    assert cli.main(["evaluate", "--task", "my_guesses"]) == cli.BAD_INPUT
+    assert "my_guesses' is a conversation, which a language model plays: give --model" in capsys.readouterr().err
     assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144"]) == 0
     assert len(read_metrics(run / "metrics.csv")) == 3
     world = make_interaction(GUESS_NUMBER, 8)
@@ -302,8 +329,12 @@ def test_a_conversation_is_recorded_replayed_and_shown(recorded, monkeypatch, ca
     assert cli.main(["replay", str(file), "--market", "planted"]) == cli.BAD_INPUT
     assert "guess_number is a conversation, so --market planted cannot be used" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO("7\neast\nquit\n"))
+    begin = GuessNumber.begin
+    unknown = lambda *given: [turn._replace(outcomes={"tries": math.nan}) for turn in begin(*given)]  # noqa: E731
+    monkeypatch.setattr(GuessNumber, "begin", unknown)
     mine = tmp_path / "mine.jsonl"
     assert cli.main(["play", "--task", "guess_number", "--seed", "9", "--record", str(mine)]) == 0
+    assert json.loads(mine.read_text())["turns"][0]["outcomes"] == {"tries": None}
     assert cli.main(["replay", str(mine)]) == 0
     assert "guess_number, seed 9, episode 0, 2 turns, left before the end: ok" in capsys.readouterr().out
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from vecenv.core.env import VecEnv
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.language.groups import ConversationGroups, TensorGroups
@@ -64,7 +63,7 @@ class EpisodeRollouts:
         self.config, self.reward = config or AnswerConfig(context_tokens=8192), reward or EpisodeReward()
         self.options: dict[str, Any] = options
         self.rollouts = 0
-        self._env: VecEnv | None = None
+        self._kept: tuple[tuple[int, torch.device], TensorGroups | ConversationGroups] | None = None
 
     @staticmethod
     def dataset(episodes: int) -> Dataset:
@@ -120,18 +119,18 @@ class EpisodeRollouts:
         return told | parts | {"episode_reward": [None if failed else reward for reward, failed in earned]}
 
     def _groups(self, rows: int, process: int, device: torch.device) -> TensorGroups | ConversationGroups:
-        if task_named(self.task).interaction is None:
-            return TensorGroups(self._environment(rows, process, device), rows)
-        groups = ConversationGroups(make_interaction(self.task, rows, **self.options), self.config, device)
-        groups.env_ids += process * rows
-        return groups
-
-    def _environment(self, rows: int, process: int, device: torch.device) -> VecEnv:
-        """Return an environment of as many rows, seeded differently from every other process."""
-        if self._env is None or self._env.num_envs != rows or self._env.device != device:
-            ids = torch.arange(rows) + process * rows
-            self._env = make_spoken(self.task, rows, device=device, env_ids=ids, **self.options)
-        return self._env
+        """Return as many rows, kept between rollouts and seeded differently from those of every other process."""
+        if self._kept is None or self._kept[0] != (rows, device):
+            first = process * rows
+            groups: TensorGroups | ConversationGroups
+            if task_named(self.task).interaction is None:
+                ids = torch.arange(rows) + first
+                groups = TensorGroups(make_spoken(self.task, rows, device=device, env_ids=ids, **self.options), rows)
+            else:
+                groups = ConversationGroups(make_interaction(self.task, rows, **self.options), self.config, device)
+                groups.env_ids += first
+            self._kept = (rows, device), groups
+        return self._kept[1]
 
 
 def episode_reward(
