@@ -213,15 +213,15 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
     check_combination(combination, list(checkpoints.values()))
-    env, records = _environment(settings, checkpoints, console), list[Any]()
+    env, records, differing = _environment(settings, checkpoints, console), list[Any](), None
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
         if isinstance(env, Interaction):
             evaluation, records = compared_conversations(env, agents, settings.seed)
         else:
             evaluation = evaluate(env, agents, settings.seed)
+            differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
         evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
-        differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
     console.print(evaluation_table(evaluation))
     if (parts := parts_table(evaluation)) is not None:
         console.print(parts)

@@ -23,7 +23,7 @@ from vecenv.testing import ConformanceFault, check_interaction
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.dialogue import TextRules
 from vecenv.text.records import write_jsonl
-from vecenv.text.transcripts import RecordedDialogue
+from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 
 CALL = '{"name": "is_odd", "arguments": {}}'
 SAID = [str(number) for number in range(1, 21)]
@@ -328,6 +328,16 @@ def test_a_conversation_is_recorded_replayed_and_shown(recorded, monkeypatch, ca
     assert "Guess a number from 1 to 20." in page and "is_odd" in page and "it is no number" in page
     assert cli.main(["replay", str(file), "--market", "planted"]) == cli.BAD_INPUT
     assert "guess_number is a conversation, so --market planted cannot be used" in capsys.readouterr().err
+    # The failure of a world is taken as it was.
+    for name in ("lost", "dropped"):
+        failing = Failing(1, NoConfig())
+        setattr(failing, name, (0,))
+        failed = RecordedDialogue(failing)
+        failed.begin([0], [Episode(3, 4)])
+        while not failed.records[0].finished:
+            failed.answer([0], ["0"])
+        assert replayed_conversation(failed.records[0], Failing(1, NoConfig())) == failed.records[0]
+        assert len(failed.records[0].turns) == (1 if name == "lost" else 3)
     monkeypatch.setattr("sys.stdin", io.StringIO("7\neast\nquit\n"))
     begin = GuessNumber.begin
     unknown = lambda *given: [turn._replace(outcomes={"tries": math.nan}) for turn in begin(*given)]  # noqa: E731
