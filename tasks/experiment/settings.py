@@ -161,7 +161,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
 
     Which they are is decided by those of ``given`` that `TrainOptions` has.
     """
-    given = dict(given) | _deciding(given, "settings")
+    given = {name: value for name, value in given.items() if value is not None} | _deciding(given, "settings")
     resume = given.get("resume")
     files = _files(given)
     known: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
     task = given.get("task") or known.get("task", DEFAULT_TASK)
     if resume is not None and task != known.get("task", DEFAULT_TASK):
         raise ValueError(f"{resume} is a run of the task {known.get('task', DEFAULT_TASK)!r}, not of {task!r}")
-    chosen = known | {name: value for name, value in given.items() if value is not None}
+    chosen = known | given
     model, record = chosen.get("model"), task_named(task)
     algorithm = algorithm_named(chosen.get("algorithm", TrainSettings.algorithm))
     env = record.config() if model is None else record.default_text_config()
@@ -212,7 +212,7 @@ def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
     else:
         paths = []
     # A shipped preset is of one learner; what another one has otherwise is in a folder of that learner's name.
-    chosen = values | {name: value for name, value in given.items() if value is not None}
+    chosen = values | dict(given)
     learner = None if chosen.get("model") is not None else chosen.get("algorithm")
     shipped, others = shipped_presets("train"), shipped_presets(f"train/{learner}")
     files: dict[Path, dict[str, Any]] = {}
