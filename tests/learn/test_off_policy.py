@@ -103,6 +103,9 @@ def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> Non
     resumed.load_state_dict(learners[0].state_dict())
     resumed.update(), learners[0].update()
     assert same(resumed.parameters, learners[0].parameters)
+    # Vectors of what was seen and of what was seen next.
+    seen, (*_, following) = learners[0].observed(learners[0].drawn(), [])
+    assert torch.equal(following[:, -1], seen[:, -1] + 1)
 
 
 def test_integers_that_floats_cannot_hold_are_refused_unless_their_bounds_fit() -> None:
