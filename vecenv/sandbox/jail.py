@@ -255,9 +255,9 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
     if not inside:
         words += shown(prefix, Path(PYTHON))
         # This project and others may be installed there.
-        for folder in {sysconfig.get_path(kind, vars=BASE) for kind in ("purelib", "platlib")}:
-            if Path(folder).is_dir():
-                hidden = str(Path(PYTHON) / Path(folder).relative_to(sys.base_prefix))
+        for site in {Path(sysconfig.get_path(kind, vars=BASE)) for kind in ("purelib", "platlib")}:
+            if site.is_dir():
+                hidden = str(Path(PYTHON) / site.relative_to(sys.base_prefix))
                 words += ["--tmpfs", hidden, "--remount-ro", hidden]
         python = Path(PYTHON) / python.relative_to(prefix)
     words += shown(Path(__file__).parent / "inside", Path(INSIDE, "vecenv", "sandbox", "inside"))
