@@ -151,7 +151,7 @@ class RecordedDialogue(Dialogue):
 
 def _recorded(turn: Turn, **said: Any) -> TurnRecord:  # noqa: ANN401
     outcomes = None if turn.outcomes is None else json_outcomes(turn.outcomes)
-    return TurnRecord(**said, **turn._replace(outcomes=outcomes)._asdict())
+    return TurnRecord(**said, **(turn._asdict() | {"outcomes": outcomes}))
 
 
 def replayed_conversation(record: ConversationRecord, world: Interaction) -> ConversationRecord:
