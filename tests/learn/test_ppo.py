@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
         train(planted_env(), replace(short, gamma=0.5), tmp_path, resume=True)
     with pytest.raises(ValueError, match="resume needs the folder of the run"):
         train(planted_env(), short, resume=True)
-    with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
+    with pytest.raises(ValueError, match="cannot be split into 7 equal minibatches"):
         PPO(planted_env(), replace(SMALL_PPO, minibatches=7))
     with pytest.raises(ValueError, match="other sizes"):
         load_policy(tmp_path / CHECKPOINT, planted_env(2, num_symbols=3))
