@@ -212,6 +212,7 @@ def test_exported_programs_are_the_graphs_bit_for_bit():
             account = {name: known.pop(name)[-1] for name in ("held", "cash")}
             found = module["strategy"](known, account)["weight"]
             assert_same(torch.from_numpy(found.copy()), wanted[path, -1])
+    assert len(exported(program(f"weight = {'delta(' * 20}rsi{', 1)' * 20}"))) < 10_000
 
 
 @pytest.mark.nightly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecenv.programs.expressions import ARITHMETIC, COMPARISONS, Expression, Name, Number, Parameter, Program, Truth
+from vecenv.programs.expressions import COMPARISONS, Expression, Name, Number, Parameter, Program, Truth
 from vecenv.programs.printing import line_text, number_text
 
 _TEMPLATE = '''\
@@ -32,6 +32,10 @@ def past(number, bars, count):
     number = np.broadcast_to(number, count)
     before = np.full((min(bars, len(number)), number.shape[1]), np.nan, number.dtype)
     return np.concatenate([before, number[: len(number) - len(before)]])
+
+
+def delta(number, bars, count):
+    return number - past(number, bars, count)
 
 
 def windows(number, bars, count):
@@ -86,6 +90,9 @@ def strategy(features, account):
     return {{{outputs}}}
 '''
 
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", **COMPARISONS, "and": "&", "or": "|"}
+_CALLED = {"div": "divided", "min": "smaller", "max": "larger", "if": "np.where", "abs": "np.abs", "sign": "np.sign"}
+
 
 def exported(program: Program) -> str:
     """Return the text of a module whose function ``strategy`` is a program."""
@@ -112,13 +119,8 @@ def _text(line: Expression | Parameter, program: Program) -> str:
             return f"n_{line.name}"
         return f'{"account" if program.vocabulary.features[line.name].account else "features"}["{line.name}"]'
     operation, operands = line.operation, [_text(operand, program) for operand in line.operands]
-    if operation == "div" or operation in ("min", "max"):
-        return f"{ {'div': 'divided', 'min': 'smaller', 'max': 'larger'}[operation] }({', '.join(operands)})"
-    if operation in ARITHMETIC or operation in COMPARISONS or operation in ("and", "or"):
-        symbol = (ARITHMETIC | COMPARISONS | {"and": "&", "or": "|"})[operation]
-        return f"({operands[0]} {symbol} {operands[1]})"
-    if operation == "delta":
-        return f"({operands[0]} - past({operands[0]}, {line.window}, count))"
+    if operation in _SYMBOLS:
+        return f"({operands[0]} {_SYMBOLS[operation]} {operands[1]})"
     if operation == "clip":
         return f"smaller(larger({operands[0]}, {operands[1]}), {operands[2]})"
     if line.window or operation == "rank":
@@ -128,4 +130,4 @@ def _text(line: Expression | Parameter, program: Program) -> str:
         return f"({'-' if operation == 'neg' else '~'}{operands[0]})"
     if operation == "plain":
         return operands[0]
-    return f"{ {'if': 'np.where', 'abs': 'np.abs', 'sign': 'np.sign'}[operation] }({', '.join(operands)})"
+    return f"{_CALLED[operation]}({', '.join(operands)})"
