@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +81,7 @@ def main(settings: AnySettings) -> dict[str, Any]:
 
 def _read(settings: ProgramSettings) -> tuple[Program, Any]:
     """Return a file's program and the rules of the task, with the kind of action that the program ends with."""
-    from vecenv.programs.parsing import MOST_CHARACTERS, ProgramError, parsed
+    from vecenv.programs.parsing import MOST_CHARACTERS, ProgramError, last_name, parsed
     from vecenv.registry import task_named
 
     task = task_named(settings.task)
@@ -93,10 +92,9 @@ def _read(settings: ProgramSettings) -> tuple[Program, Any]:
         text = settings.file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{settings.file}: this is not UTF-8: {error}") from None
-    names = re.findall(r"^(\w+)\s*=", text, re.MULTILINE)
-    action = names[-1] if names and names[-1] in strategies.actions else next(iter(strategies.actions))
-    config = replace(task.config(), **strategies.actions[action])
+    default = next(iter(strategies.actions.values()))
     try:
+        config = replace(task.config(), **strategies.actions.get(last_name(text), default))
         return parsed(text, strategies.vocabulary(config)), config
     except ProgramError as error:
         raise ValueError(f"{settings.file}: {error}") from None

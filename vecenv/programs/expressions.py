@@ -129,7 +129,7 @@ class Strategies:
     """How programs play a task.
 
     Attributes:
-        actions: settings of the task by what a program ends with; the first is what programs without an end lack.
+        actions: settings of the task by what a program ends with; the first are those of programs that end otherwise.
         vocabulary: of a config of the task.
         agent: returns the agent of P programs: of N rows the first N / P play the first, and so on.
     """

@@ -67,24 +67,32 @@ class _Value:
 
 
 def parsed(text: str, vocabulary: Vocabulary) -> Program:
-    """Return the program that a text says, in which every line is checked.
+    """Return the program that a text says, in which every line is checked; ProgramError if it says none."""
+    statements = _statements(text)
+    return _Reader(re.split("\r\n|\r|\n", text), vocabulary).program(statements)
 
-    Raises:
-        ProgramError: it says none.
-    """
+
+def last_name(text: str) -> str:
+    """Return the name that ends a text, empty if it ends otherwise; ProgramError if it cannot be read."""
+    match _statements(text):
+        case [*_, ast.Assign(targets=[ast.Name(id=name)])]:
+            return name
+    return ""
+
+
+def _statements(text: str) -> list[ast.stmt]:
     if len(text) > MOST_CHARACTERS:
         raise ProgramError(f"a program has at most {MOST_CHARACTERS:,} characters, this one {len(text):,}", 1, 1)
     try:
         with warnings.catch_warnings():
             # Python's own opinions of odd texts.
             warnings.simplefilter("ignore")
-            module = ast.parse(text)
+            return ast.parse(text).body
     except SyntaxError as error:
         raise ProgramError(f"this is not Python's syntax: {error.msg}", error.lineno or 1, error.offset or 1) from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         # Null bytes, halves of characters, numbers of thousands of digits, or thousands of brackets.
         raise ProgramError(f"this cannot be read: {str(error) or 'it is nested too deeply'}", 1, 1) from None
-    return _Reader(re.split("\r\n|\r|\n", text), vocabulary).program(module.body)
 
 
 class _Reader:

@@ -103,6 +103,8 @@ def test_the_command(tmp_path, capsys):
     assert "true or false" in shown and "ahead: 1 mean, 1 lt" in shown and "4 levels; 3 bars" in shown
     assert main(["program", "export", str(file), "--out", str(tmp_path / "rule.py")]) == 0
     assert 'features["close"]' in (tmp_path / "rule.py").read_text()
+    file.write_text("a = 0; order = holdings * plain(max(close,\nbars=3))")
+    assert main(["program", "check", str(file)]) == 0
 
 
 @pytest.mark.assembly
