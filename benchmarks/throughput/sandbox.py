@@ -16,7 +16,7 @@ from pathlib import Path
 from vecenv.benchmarks.harness import Point, Workload
 from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.sandbox import Job, Sandbox
-from vecenv.sandbox.jail import bubblewrap, shown
+from vecenv.sandbox.jail import INTERPRETER, bubblewrap, shown
 from vecenv.sandbox.monty import Monty
 
 SOURCE, SUM = "print(sum(range({})))", "{}\n"
@@ -31,13 +31,12 @@ def _programs(config: CaseConfig) -> Sequence[Workload]:
     jail = Sandbox(engines=["jail"])
     atexit.register(jail.close)
     threads = ThreadPoolExecutor(jail.workers)
-    # The interpreter that the jail forks, started as quickly as it can be.
-    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     within = [*bubblewrap(), *shown(Path(sys.base_prefix).resolve(), Path(sys.base_prefix).resolve())]
 
     def processes(words: Sequence[str]) -> None:
         def one(number: int) -> str:
-            asked = [*words, str(python), "-I", "-S", "-c", SOURCE.format(number)]
+            # The interpreter that the jail forks, started as quickly as it can be.
+            asked = [*words, str(INTERPRETER), "-I", "-S", "-c", SOURCE.format(number)]
             return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
         _check(list(threads.map(one, range(each))))

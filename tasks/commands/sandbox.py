@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 from tyro import conf
 
 from vecenv.sandbox.attacks import failures
-from vecenv.sandbox.jail import LAYERS, lacking
+from vecenv.sandbox.jail import LAYERS, Layer, lacking
 from vecenv.sandbox.job import Job, Limits
 from vecenv.sandbox.languages import LANGUAGES
 from vecenv.sandbox.sandbox import Sandbox
 from vecenv.system.settings import Settings
-
-Layer = Literal["namespaces", "landlock", "seccomp"]
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 from vecenv.sandbox.inside import confine
 from vecenv.sandbox.inside.frames import packed, taken, unpacked
 from vecenv.sandbox.job import MB, Job, Result, Status, as_bytes
 from vecenv.sandbox.languages import LANGUAGES, Language
 
-LAYERS = ("namespaces", "landlock", "seccomp")
+Layer = Literal["namespaces", "landlock", "seccomp"]
+LAYERS = get_args(Layer)
 SYSTEM = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec")
 """Folders of the machine that a jail sees, and the links to them."""
 LINKS = ("/bin", "/lib", "/lib32", "/lib64")
+INTERPRETER = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 BASE = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
 PYTHON, PACKAGES, INSIDE = "/python", "/packages", "/jail"
 WARM = (
@@ -63,8 +65,7 @@ def lacking() -> Mapping[str, str]:
 def _without_namespaces() -> str:
     if shutil.which("bwrap") is None:
         return "there is no bubblewrap (apt-get install bubblewrap)"
-    mount = ["/usr/bin/env", "true"]
-    done = subprocess.run([*bubblewrap(), *mount], capture_output=True, text=True, env={}, cwd="/")
+    done = subprocess.run([*bubblewrap(), "/usr/bin/env", "true"], capture_output=True, text=True, env={}, cwd="/")
     return f"bubblewrap fails: {done.stderr.strip()[:200]}" if done.returncode else ""
 
 
@@ -249,10 +250,8 @@ def _package_folders(packages: Sequence[str]) -> dict[str, Path]:
 def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[list[str], list[str], list[str]]:
     """Return the command of a jail as far as the interpreter, what jobs may read, and the interpreter's paths."""
     words, readable = bubblewrap(), [*SYSTEM, *LINKS, PYTHON, PACKAGES]
-    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-    prefix = Path(sys.base_prefix).resolve()
-    inside = prefix == Path("/usr")
-    if not inside:
+    python, prefix = INTERPRETER, Path(sys.base_prefix).resolve()
+    if prefix != Path("/usr"):
         words += shown(prefix, Path(PYTHON))
         # This project and others may be installed there.
         for site in {Path(sysconfig.get_path(kind, vars=BASE)) for kind in ("purelib", "platlib")}:
@@ -277,8 +276,8 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
 
 def _plain(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[list[str], list[str], list[str]]:
     """Return the same without namespaces: files are where they are, and Landlock alone hides the others."""
-    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     folders = _package_folders(packages)
     further = [folder for language in languages.values() for folder in language.folders]
     readable = [*SYSTEM, *LINKS, str(Path(sys.base_prefix).resolve()), *map(str, folders.values()), *further]
-    return [str(python)], readable, [str(Path(__file__).parents[2]), *{str(each.parent) for each in folders.values()}]
+    paths = [str(Path(__file__).parents[2]), *{str(each.parent) for each in folders.values()}]
+    return [str(INTERPRETER)], readable, paths
