@@ -18,6 +18,7 @@ from vecenv.market.validation import OHLCV
 from vecenv.programs.evaluation import Evaluator
 from vecenv.programs.expressions import Feature, Program, Strategies, Vocabulary
 from vecenv.programs.units import BARS, MONEY, NONE, PRICE, RETURN, SHARES, WEALTH
+from vecenv.tasks.stock_trading.agents import config_of_env
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 OUTPUTS = {"weights": {"weight": WEALTH}, "tilt": {"tilt": NONE}, "shares": {"order": SHARES}}
@@ -28,13 +29,13 @@ _RETURNS = ("daily_change", "momentum_10", "volatility_20", "gap")
 _BARS = dict.fromkeys(OHLCV[:-1], Feature(PRICE)) | {"volume": Feature(SHARES)}
 
 _ACCOUNT = {
-    "cash": Feature(MONEY, account=True, about="cash"),
-    "value": Feature(MONEY, account=True, about="cash and holdings at the close"),
-    "holdings": Feature(SHARES, account=True, about="shares held of the symbol"),
-    "held": Feature(WEALTH, account=True, about="worth of the position"),
-    "cash_share": Feature(WEALTH, account=True, about="cash"),
-    "gain": Feature(RETURN, account=True, about="return of the account since the start"),
-    "bars_left": Feature(BARS, account=True, about="bars to the end of the episode"),
+    "cash": Feature(MONEY, account=True),
+    "value": Feature(MONEY, account=True),  # cash and holdings at the close
+    "holdings": Feature(SHARES, account=True),  # shares held of the symbol
+    "held": Feature(WEALTH, account=True),  # worth of the position
+    "cash_share": Feature(WEALTH, account=True),
+    "gain": Feature(RETURN, account=True),  # return of the account since the start
+    "bars_left": Feature(BARS, account=True),  # bars to the end of the episode
 }
 
 
@@ -75,10 +76,10 @@ class ProgramAgent:
 
     def act(self, env: VecEnv) -> Tensor:
         evaluator, count = self._prepared(env), len(self.programs)
-        state, tape, config = env.state, tape_of(env), env.scenario.config  # type: ignore[attr-defined]
+        state, tape, config = env.state, tape_of(env), config_of_env(env)
         # Lanes are rows of one program and symbols: (N / P, K).
         paths, days = (part.view(count, -1) for part in (state.path, state.day))
-        if bool((paths != paths[:1]).any() | (days != days[:1]).any()):
+        if count > 1 and bool((paths != paths[:1]).any() | (days != days[:1]).any()):
             raise ValueError("programs that play together must play the same episodes: give rows equal env_ids")
         rows = self._ahead[:, paths[0], days[0]]
         close = tape.ohlcv[..., CLOSE][state.path, state.day].double()
@@ -103,8 +104,8 @@ class ProgramAgent:
     def _prepared(self, env: VecEnv) -> Evaluator:
         """Return the evaluator, with what can be known ahead of the environment's market."""
         if self._scenario is not env.scenario or self._evaluator is None:
-            config = env.scenario.config  # type: ignore[attr-defined]
-            if any(program.vocabulary != vocabulary_of(config) for program in self.programs):
+            vocabulary = vocabulary_of(config_of_env(env))
+            if any(program.vocabulary != vocabulary for program in self.programs):
                 raise ValueError("the programs were read for other rules than the environment's")
             if env.num_envs % len(self.programs):
                 raise ValueError(f"{env.num_envs} rows are not a multiple of {len(self.programs)} programs")

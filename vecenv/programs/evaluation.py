@@ -174,8 +174,8 @@ class Evaluator:
         ``ahead`` are rows of what `ahead` returned, those of the lanes' paths and bars. With accounts of their own the
         features of the account have P in front: (P, ...).
         """
-        lanes, names = ahead.shape[1:], dict.fromkeys(self.account_features)
-        given = dict(zip(names, _rows(account, list(names), len(lanes) + self.own_accounts), strict=True))
+        lanes, names = ahead.shape[1:], self.account_features
+        given = dict(zip(names, _rows(account, names, len(lanes) + self.own_accounts), strict=True))
         wanted = (self._shape[0], *lanes) if self.own_accounts else lanes
         own = []
         for node in self._accounts:

@@ -74,12 +74,10 @@ class Feature:
     Attributes:
         unit: of its values.
         account: it depends on what the strategy did before, so that it is known only step by step.
-        about: a line for people and language models.
     """
 
     unit: Unit
     account: bool = False
-    about: str = ""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,6 @@ class Machine:
         self.code = torch.from_numpy(np.array([word for code in codes for word in code], dtype=np.int32))
         self.starts = torch.tensor(np.cumsum([0, *sizes])[:-1], dtype=torch.int64)
         self.output_rows = torch.tensor(np.cumsum([0, *counts]), dtype=torch.int64)
-        self.num_given = len(given)
 
     def __call__(self, rows: Tensor) -> Tensor:
         found = torch.ops.vecenv.programs(rows.flatten(1), self.code, self.starts, self.output_rows)

@@ -101,7 +101,7 @@ def lagged(values: Tensor, bars: int) -> Tensor:
     return _before(values, bars)[..., : values.shape[-2], :]
 
 
-def rank(values: Tensor, _: int = 0) -> Tensor:
+def rank(values: Tensor, _: int) -> Tensor:
     """Return the rank among the symbols that have a number, over their count; equal ones share the mean of theirs."""
     below, equal = torch.zeros_like(values), torch.zeros_like(values)
     for other in values.split(1, dim=-1):
