@@ -316,6 +316,9 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     assert learn.algorithm_of(A2CConfig()) is records[2]
     with pytest.raises(ValueError, match="ppo has settings of PPOConfig, got A2CConfig"):
         learn.train(None, A2CConfig(), algorithm="ppo")
+    # What extends its settings would not be heard.
+    with pytest.raises(ValueError, match="ddpg has settings of DDPGConfig, got TD3Config"):
+        learn.train(None, TD3Config(), algorithm="ddpg")
     monkeypatch.setattr(learn, "_installed", lambda: [metadata.EntryPoint("gone", "theirs:GONE", learn.GROUP)])
     with pytest.raises(ImportError, match=r"^algorithm 'gone', theirs:GONE: No module named 'theirs'"):
         learn.algorithm_of(A2CConfig())

@@ -184,7 +184,7 @@ def train(
     from vecenv.learn.runs import run
 
     record = algorithm_of(config) if algorithm is None else algorithm_named(algorithm)
-    if not isinstance(config, kind := type(record.config())):
+    if type(config) is not (kind := type(record.config())):
         raise ValueError(f"{record.name} has settings of {kind.__name__}, got {type(config).__name__}")
     learner = record.learner(env, config, **more)
     return Trained(learner, run(learner, folder, resume, on_update, before_update))
