@@ -138,8 +138,11 @@ def _converted(value: Any, kind: Any, plain: Any, place: str) -> Any:  # noqa: A
     unquoted = [item for item in items if isinstance(item, bool) or (item is None and type(None) not in kinds)]
     if unquoted and not mapping and any(text in kinds for text in (str, Path)):
         raise ValueError(f"{place}: {unquoted[0]!r} is no text; a name such as ON, NO or null needs quotes in YAML")
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            return tyro.cli(kind, args=[str(item) for item in items])
-    except SystemExit:
-        raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(plain)}") from None
+    nested = any(isinstance(item, list | tuple | dict) for item in items)
+    silent = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(silent), contextlib.redirect_stdout(silent):
+        read = tyro.cli(kind, args=[str(item) for item in items])
+        # The words of a command line would be the same.
+        if not nested and (isinstance(read, list | tuple) or not isinstance(value, list | tuple)):
+            return read
+    raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(plain)}")
