@@ -42,7 +42,7 @@ from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarke
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
-from vecenv.tasks.experiment.settings import DEFAULT_TASK
+from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings, block_of, deciding
 from vecenv.tasks.experiment.splits import PartAsked, splits_of
 from vecenv.text.interaction import Interaction
 from vecenv.text.recording import write_parquet
@@ -184,14 +184,16 @@ def _trained(place: Path) -> dict[str, Any]:
     if not file.is_file():
         return known
     values, plain = read_values(file), record.config()
-    if "config" not in scenario or algorithm_named(values.get("algorithm", "ppo")).smooth:
+    chosen = deciding(values, str(file))
+    if "config" not in scenario or algorithm_named(chosen.get("algorithm", TrainSettings.algorithm)).smooth:
         # The rules of a task whose scenario does not tell them; or trained under smooth ones, compared under its own.
-        known["env"] = with_values(plain, with_earlier(values["env"], plain), str(file))
+        known["env"] = with_values(plain, with_earlier(block_of(values, "env", plain, file), plain), str(file))
         if "config" in scenario:
             known["env"] = compared_rules(record, known["env"])
     market = {name for kind in (*MARKETS, *SPLITS) for name in option_names(kind)}
     known["market"] = {name: value for name, value in values.items() if name in market}
-    answers = values.get("language") or (values.get("learner") if values.get("model") else None) or {}
+    part = "learner" if "model" in chosen and not values.get("language") else "language"
+    answers = block_of(values, part, AnswerConfig, file)
     known["language"] = {name: value for name, value in answers.items() if name in option_names(AnswerConfig)}
     return known
 

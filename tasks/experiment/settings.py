@@ -161,12 +161,12 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
 
     Which they are is decided by those of ``given`` that `TrainOptions` has.
     """
-    given = {name: value for name, value in given.items() if value is not None} | _deciding(given, "settings")
+    given = {name: value for name, value in given.items() if value is not None} | deciding(given, "settings")
     resume = given.get("resume")
     files = _files(given)
     known: dict[str, Any] = {}
     for place, values in files.items():
-        known |= _deciding(values, str(place))
+        known |= deciding(values, str(place))
     task = given.get("task") or known.get("task", DEFAULT_TASK)
     if resume is not None and task != known.get("task", DEFAULT_TASK):
         raise ValueError(f"{resume} is a run of the task {known.get('task', DEFAULT_TASK)!r}, not of {task!r}")
@@ -175,7 +175,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
     algorithm = algorithm_named(chosen.get("algorithm", TrainSettings.algorithm))
     env = record.config() if model is None else record.default_text_config()
     for place, values in files.items():
-        env = with_values(env, _block(values, "env", env, place), f"{place}: env")
+        env = with_values(env, block_of(values, "env", env, place), f"{place}: env")
     if resume is None:
         env = with_preset(env, "task", given.get("task_preset"))
     settings = _of_kinds(record, algorithm, model, env, chosen)
@@ -184,7 +184,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
     return settings
 
 
-def _deciding(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def deciding(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return those of ``values`` that `TrainOptions` has, converted; ValueError of one that is not of its type."""
     own = {name: values[name] for name in option_names(TrainOptions) if values.get(name) is not None}
     converted = with_values(TrainOptions(), own, source)
@@ -202,25 +202,21 @@ def _files(given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
         return {recorded: read_values(recorded)}
     task, preset = given.get("task"), given.get("preset")
     values: dict[str, Any] = {}
+    paths: list[Path] = []
     if preset is not None:
         paths = [preset_path("train", preset)]
         values = read_values(paths[0])
         if values.get(SHORTENED):
-            paths = [*_own_presets(task or _deciding(values, str(paths[0])).get("task", DEFAULT_TASK), given), *paths]
+            paths = [*_own_presets(task or deciding(values, str(paths[0])).get("task", DEFAULT_TASK), given), *paths]
     elif given.get("task_preset") is None and (task in (None, DEFAULT_TASK) or given.get("model") is None):
         paths = _own_presets(task or DEFAULT_TASK, given)
-    else:
-        paths = []
     # A shipped preset is of one learner; what another one has otherwise is in a folder of that learner's name.
     chosen = values | dict(given)
     learner = None if chosen.get("model") is not None else chosen.get("algorithm")
-    shipped, others = shipped_presets("train"), shipped_presets(f"train/{learner}")
-    files: dict[Path, dict[str, Any]] = {}
-    for path in paths:
-        files[path] = read_values(path)
-        if path.stem in others and path == shipped.get(path.stem):
-            files[others[path.stem]] = read_values(others[path.stem])
-    return files
+    shipped = shipped_presets("train")
+    others = {shipped[name]: path for name, path in shipped_presets(f"train/{learner}").items()}
+    places = [place for path in paths for place in (path, others.get(path)) if place is not None]
+    return {place: read_values(place) for place in places}
 
 
 def _own_presets(task: str, given: Mapping[str, Any]) -> list[Path]:
@@ -245,17 +241,15 @@ def _of_kinds(
         raise ValueError("a language model learns by --algorithm grpo")
     source = market_for(record, env, chosen)
     of_policy = model is None
-    runs: Any = ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns()
-    on_bars = isinstance(source, BarMarket)
     return TrainSettings(
         task=record.name,
         algorithm=algorithm.name,
         model=model,
         source=source,
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
-        subsets=Subsets() if on_bars and of_policy else AllSymbols(),
+        subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
         batch=Groups() if algorithm.groups else Rows(),
-        runs=runs,
+        runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),
         env=env,
         learner=algorithm.config() if of_policy else LanguageConfig(),
@@ -278,17 +272,17 @@ def _fitting(
         blocks.append("learner")
     learner: dict[str, Any] = {}
     if values.get(SHORTENED) and settings.model is None:
-        block = _block(values, "learner", settings.learner, place)
+        block = block_of(values, "learner", settings.learner, place)
         learner = {name: value for name, value in block.items() if name == LENGTH}
     for name in blocks:
-        learner |= _block(values, name, settings.learner, place)
+        learner |= block_of(values, name, settings.learner, place)
     own = option_names(settings)
     elsewhere = {name for kind in KINDS for name in option_names(kind)}.difference(own)
     others = {"task", "env", "algorithm", "learner", "language", SHORTENED, *algorithm_names(), *elsewhere, *given}
     return {name: value for name, value in values.items() if name not in others} | {"learner": learner}
 
 
-def _block(values: Mapping[str, Any], name: str, settings: Any, place: Path) -> dict[str, Any]:  # noqa: ANN401
+def block_of(values: Mapping[str, Any], name: str, settings: Any, place: Path) -> dict[str, Any]:  # noqa: ANN401
     """Return the values of a part in a file; of a short form those that the part's ``settings`` have."""
     block = values.get(name) or {}
     if not isinstance(block, dict):

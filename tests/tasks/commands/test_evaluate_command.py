@@ -64,6 +64,10 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     del state["scenario"]["config"]
     save_checkpoint(state, run / "checkpoint.pt")
     assert defaults("--checkpoint", run).env == TILTS
+    for name in ("algorithm", "env", "language"):
+        (run / "settings.yaml").write_text(yaml.safe_dump(own | {name: ["ppo"]}))
+        with pytest.raises(ValueError, match=rf"settings.yaml: {name}: "):
+            defaults("--checkpoint", run)
     # Of several the first tells them.
     several = ("--checkpoint", place / "tilts", place / "shares")
     assert defaults(*several).env == TILTS
