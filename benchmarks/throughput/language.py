@@ -132,7 +132,7 @@ def _canned(config: CaseConfig, task: str, groups: int, size: int) -> Sequence[W
     env, ids = _environment(config, task, agents), range(groups * size)
     door, answers = TextDoor(env), typical_texts(tape_of(env).symbols, agents)
     env.reset_groups(groups, size, seed=0)
-    actions = door.parse(answers, ids)[0].to(env.device)
+    actions = door.parse(answers, ids)[0]
 
     def step() -> None:
         if bool(env.rows.done.all()):

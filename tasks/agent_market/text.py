@@ -157,6 +157,8 @@ class Renderer:
 class MarketText(TextInterface):
     """Renders rows and parses answers of a market's task."""
 
+    language: OrderLanguage
+
     def __init__(self, scenario: MarketScenario) -> None:
         config = scenario.config
         self.scenario = scenario
@@ -227,14 +229,6 @@ class MarketText(TextInterface):
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         return (state.last_traded > 0).any(-1) | (state.own[:, 0] > 0).any(-1)
-
-    def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse each text to kind, price and shares of orders, (B, M, 3), and validity; an invalid one is a hold."""
-        orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
-        return orders.to(state.tick.device), valid.to(state.tick.device)
-
-    def languages(self, state: Any) -> list[OrderLanguage]:  # noqa: ANN401
-        return [self.language] * len(state.tick)
 
     def examples(self) -> tuple[str, ...]:
         return "HOLD", "BUY", "SELL", "CANCEL"

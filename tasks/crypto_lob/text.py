@@ -114,7 +114,7 @@ class LobLanguage(AnswerLanguage[Orders]):
         return f"{ticks * self.tick:,f}"
 
     def tensor(self, parsed: Sequence[Orders | None]) -> tuple[Tensor, Tensor]:
-        """Return actions, shape (B, 3, 2), int64, and whether each text is valid, shape (B,), bool."""
+        """Return orders, (B, 3, 2), int64, see `orders.choice_of_orders`, and validity; an invalid text holds."""
         rows = [INVALID if orders is None else orders for orders in parsed]
         actions = torch.tensor(rows, dtype=torch.int64).reshape(len(parsed), 3, 2)
         return actions, torch.tensor([orders is not None for orders in parsed], dtype=torch.bool)
@@ -141,6 +141,8 @@ Orders that you do not name stay. A bid or ask that would trade at once is refus
 
 class LobText(TextInterface):
     """Renders rows and parses answers of a task whose config shows levels of the book."""
+
+    language: LobLanguage
 
     def __init__(self, scenario: CryptoLob) -> None:
         tape = scenario.tape
@@ -237,14 +239,6 @@ class LobText(TextInterface):
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         return (state.bought + state.sold > 0) | (state.resting[..., 1] > 0).any(-1)
-
-    def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse each text to orders, (B, 3, 2), see `orders.choice_of_orders`, and validity; an invalid one holds."""
-        orders, valid = self.language.tensor([self.language.parse(text) for text in texts])
-        return orders.to(state.row.device), valid.to(state.row.device)
-
-    def languages(self, state: Any) -> list[LobLanguage]:  # noqa: ANN401
-        return [self.language] * len(state.row)
 
     def examples(self) -> tuple[str, ...]:
         return "HOLD", "BUY", "SELL", "CLOSE"

@@ -54,17 +54,12 @@ class Order(NamedTuple):
     fraction: float
 
 
-def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
-    """Return a text's orders by the rules of this module, none for a hold, None if it is invalid; never raises.
+@dataclass(frozen=True)
+class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
+    """Reads at most ``most`` orders; shares are ``clamped`` by version 1 of the rules.
 
     ``symbols`` is from `slots_by_name`; ``only`` is the slot of orders without a symbol, None if all must name theirs.
     """
-    return OrderLanguage(symbols, only).parse(text)
-
-
-@dataclass(frozen=True)
-class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
-    """Reads at most ``most`` orders, see `parse_orders`; shares are ``clamped`` by version 1 of the rules."""
 
     symbols: Mapping[str, int]
     only: int | None = None
@@ -93,6 +88,24 @@ class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
             orders.append(Order(_KINDS[side], slot, _share(rest, self.clamped) if match else 1.0))
         return tuple(orders)
 
+    def tensor(self, parsed: Sequence[tuple[Order, ...] | None]) -> tuple[Tensor, Tensor]:
+        """Return actions, (B, ``most``, 3), float32, and their validity, (B,), bool.
+
+        Orders are padded with holds; an invalid text is flagged in its first order. A text of too many is a ValueError.
+        """
+        valid = np.fromiter((orders is not None for orders in parsed), bool, len(parsed))
+        texts = [orders or () for orders in parsed]
+        counts = np.fromiter(map(len, texts), np.int64, len(texts))
+        if counts.max(initial=0) > self.most:
+            raise ValueError(f"text {counts.argmax()} has {counts.max()} orders, the tensor holds {self.most}")
+        total = int(counts.sum())
+        values = chain.from_iterable(chain.from_iterable(texts))
+        actions = np.zeros((len(texts), self.most, 3), np.float32)
+        # A row-major mask enumerates the orders in the order of the texts.
+        actions[np.arange(self.most) < counts[:, None]] = np.fromiter(values, np.float32, 3 * total).reshape(-1, 3)
+        actions[~valid, 0, 0] = Kind.INVALID
+        return torch.from_numpy(actions), torch.from_numpy(valid)
+
 
 def _share(number: str, clamped: bool) -> float:
     digits = number.rstrip("%")
@@ -103,7 +116,7 @@ def _share(number: str, clamped: bool) -> float:
 
 
 def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
-    """Format buys and sells as text that `parse_orders` parses back, fractions to four decimals; holds are left out.
+    """Format buys and sells as text that `OrderLanguage` parses back, fractions to four decimals; holds are left out.
 
     Raises:
         ValueError: there are too many orders, or one is invalid.
@@ -121,22 +134,3 @@ def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
         )
         or Kind.HOLD.name
     )
-
-
-def orders_tensor(parsed: Sequence[tuple[Order, ...] | None], max_orders: int = MAX_ORDERS) -> tuple[Tensor, Tensor]:
-    """Stack results of `parse_orders` into actions, (B, M, 3), float32, and their validity, (B,), bool.
-
-    Orders are padded with holds; an invalid text is flagged in its first order. A text of more than M is a ValueError.
-    """
-    valid = np.fromiter((orders is not None for orders in parsed), bool, len(parsed))
-    texts = [orders or () for orders in parsed]
-    counts = np.fromiter(map(len, texts), np.int64, len(texts))
-    if counts.max(initial=0) > max_orders:
-        raise ValueError(f"text {counts.argmax()} has {counts.max()} orders, the tensor holds {max_orders}")
-    total = int(counts.sum())
-    values = chain.from_iterable(chain.from_iterable(texts))
-    actions = np.zeros((len(texts), max_orders, 3), np.float32)
-    # A row-major mask enumerates the orders in the order of the texts.
-    actions[np.arange(max_orders) < counts[:, None]] = np.fromiter(values, np.float32, 3 * total).reshape(-1, 3)
-    actions[~valid, 0, 0] = Kind.INVALID
-    return torch.from_numpy(actions), torch.from_numpy(valid)

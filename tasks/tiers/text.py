@@ -8,7 +8,7 @@ from random import Random
 
 from torch import Tensor
 
-from vecenv.tasks.tiers.language import OrderLanguage, orders_tensor
+from vecenv.tasks.tiers.language import OrderLanguage
 from vecenv.tasks.tiers.law import TierState
 from vecenv.tasks.tiers.render import TextRenderer
 from vecenv.tasks.tiers.scenario import TierTrading
@@ -95,12 +95,9 @@ class TierText(TextInterface):
         return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
-        """Parse each text, an invalid one as an invalid HOLD. Shapes: (B, M, 3), float32, and the validity, (B,)."""
         languages = zip(self.languages(state), texts, strict=True)
-        actions, valid = orders_tensor(
-            [language.parse(text) for language, text in languages], self.scenario.config.max_orders
-        )
-        return actions.to(state.day.device), valid.to(state.day.device)
+        every = OrderLanguage({}, most=self.scenario.config.max_orders)
+        return every.tensor([language.parse(text) for language, text in languages])
 
     def languages(self, state: TierState) -> list[OrderLanguage]:
         drawn, most = self.scenario.config.random_symbol, self.scenario.config.max_orders

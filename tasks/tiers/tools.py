@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
-from vecenv.tasks.tiers.language import OrderLanguage, orders_tensor
+from vecenv.tasks.tiers.language import OrderLanguage
 from vecenv.tasks.tiers.law import TierState
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.answer_lines import AnswerFault
@@ -161,12 +161,11 @@ class TierTools(ToolSet[_Row]):
 
     def _orders(self, row: _Row, text: str) -> Tensor:
         """Parse orders into an action. Shape: (M, 3)."""
-        most = self.scenario.config.max_orders
+        language = OrderLanguage(row.slots, row.only, self.scenario.config.max_orders)
         try:
-            orders = OrderLanguage(row.slots, row.only, most).read(text)
+            return language.tensor([language.read(text)])[0][0]
         except AnswerFault as fault:
             raise ToolFault(f"these are no orders of a day: {fault}") from fault
-        return orders_tensor([orders], most)[0][0]
 
     def _what_if(self, after: TierState, rows: Sequence[_Row]) -> list[str]:
         """Return the effect of orders, from the state after a hypothetical step, without the next day's prices."""

@@ -26,10 +26,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from vecenv.text.dress import bare, boxed, look_alikes, without_marks
 from vecenv.text.reasoning import without_reasoning
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answer = TypeVar("Answer")
 
@@ -56,6 +59,10 @@ class AnswerLanguage(ABC, Generic[Answer]):
     @abstractmethod
     def of_lines(self, lines: Sequence[str]) -> Answer:
         """Return what lines, of which there is at least one, stand for; `AnswerFault` if they are no answer."""
+
+    @abstractmethod
+    def tensor(self, parsed: Sequence[Answer | None]) -> tuple[Tensor, Tensor]:
+        """Return the actions of `parse`'s results, (B, *action), and whether each answer is valid, (B,), bool."""
 
     def read(self, text: object) -> Answer:
         """Return what an answer stands for.

@@ -22,6 +22,9 @@ class ChosenState:
     def __getattr__(self, name: str) -> Tensor:
         return getattr(self._state, name).index_select(0, self._ids)
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
 
 class TextDoor:
     """Renders and parses text for some rows of an environment; nothing else is copied from the device.
@@ -72,7 +75,8 @@ class TextDoor:
         """
         if len(texts) != len(ids):
             raise ValueError(f"{len(texts)} texts do not fit {len(ids)} rows")
-        return self.text.parse(texts, self.state(ids))
+        actions, valid = self.text.parse(texts, self.state(ids))
+        return actions.to(self.env.device), valid.to(self.env.device)
 
     def reasons(self, texts: Sequence[object], valid: Tensor, ids: Tensor | Sequence[int]) -> list[str]:
         """Return why answers are invalid, empty for a valid one. Shape: (B,)."""

@@ -19,9 +19,11 @@ class TextInterface(ABC):
     States are those of the task's scenario, with batch (B,). Texts may hold only what a tensor agent observes.
 
     Attributes:
+        language: of the answers of all rows, unless rows have languages of their own.
         answers_version: of the rules by which answers are read; an older one in replays of older records.
     """
 
+    language: AnswerLanguage[Any] | None = None
     answers_version: int = ANSWERS_VERSION
 
     @abstractmethod
@@ -32,16 +34,18 @@ class TextInterface(ABC):
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
         """Return the instructions before the first step of each row."""
 
-    @abstractmethod
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse texts into actions, shape (B, *action), and validity flags, shape (B,), bool.
+        """Parse texts into actions, (B, *action), and validity flags, (B,), bool, on any device; by `language`.
 
         Never raises: an invalid text becomes a no-op action.
         """
+        if self.language is None:
+            raise NotImplementedError(f"{type(self).__name__} needs a language, or a parse of its own")
+        return self.language.tensor([self.language.parse(text) for text in texts])
 
     def languages(self, state: Any) -> Sequence[AnswerLanguage[Any]]:  # noqa: ANN401
-        """Return the language of each row's answer, which tells why an answer is invalid; none by default."""
-        return ()
+        """Return the language of each row's answer, which tells why an answer is invalid; none without `language`."""
+        return [] if self.language is None else [self.language] * len(state)
 
     def acted(self, state: Any) -> Tensor | None:  # noqa: ANN401
         """Return whether the last step did more than wait, shape (B,), bool; None where every step does."""

@@ -74,7 +74,7 @@ class SignalLanguage(AnswerLanguage[list[int]]):
         )
 
     def tensor(self, parsed: Sequence[list[int] | None]) -> tuple[Tensor, Tensor]:
-        """Return actions, shape (B, K, 1), int64, and whether each text is valid, shape (B,), bool."""
+        """Return signals, (B, K, 1), int64, and whether each text is valid; those of one that is not count as 0."""
         count = len(self.symbols)
         rows = [[INVALID] * count if signals is None else signals for signals in parsed]
         actions = torch.tensor(rows, dtype=torch.int64).reshape(len(parsed), count, 1)
@@ -96,6 +96,8 @@ SYSTEM = (
 
 class RatingText(TextInterface):
     """Renders rows and reads answers."""
+
+    language: SignalLanguage
 
     def __init__(self, scenario: NewsSignals) -> None:
         self.scenario, self.config = scenario, scenario.config
@@ -147,14 +149,6 @@ class RatingText(TextInterface):
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         step = (state.day - state.start_day - 1).clamp(min=0)
         return state.said[torch.arange(len(step), device=step.device), step].bool().any(-1)
-
-    def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Read each text's signals, (B, K, 1), and its validity; an invalid one is signals of 0."""
-        actions, valid = self.language.tensor([self.language.parse(text) for text in texts])
-        return actions.to(state.day.device), valid.to(state.day.device)
-
-    def languages(self, state: Any) -> list[SignalLanguage]:  # noqa: ANN401
-        return [self.language] * len(state.day)
 
     def examples(self) -> tuple[str, ...]:
         first = self.language.symbols[0]

@@ -18,7 +18,7 @@ from vecenv.tasks.commands.data import NewsSettings, _ragged, main
 from vecenv.tasks.commands.replay import read_jsonl
 from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.signals.news import headlines, lexicon
-from vecenv.tasks.tiers.language import parse_orders
+from vecenv.tasks.tiers.language import OrderLanguage
 from vecenv.tasks.tiers.text import system_prompt
 from vecenv.text.symbol_names import slots_by_name
 
@@ -172,7 +172,8 @@ def test_conversations_are_of_training_days_and_of_simulated_markets(tmp_path):
     names = ("RELIANCE", "INFY")
     examples = [line.strip().split("  ")[0] for line in system_prompt(names, 20).splitlines() if line.startswith("  ")]
     assert examples == ["HOLD", "BUY RELIANCE 0.5", "SELL RELIANCE 30%"]
-    assert all(parse_orders(each, slots_by_name(names)) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
+    language = OrderLanguage(slots_by_name(names))
+    assert all(language.parse(each) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
 
 
 def test_what_cannot_be_collected_is_refused_and_leaves_no_file(tmp_path, capsys):

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from vecenv.market.state_indicators import TIER_FEATURES
-from vecenv.tasks.tiers.language import Order, format_orders, orders_tensor, parse_orders
+from vecenv.tasks.tiers.language import Order, OrderLanguage, format_orders
 from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
 from vecenv.tasks.tiers.observation import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
 from vecenv.tasks.tiers.render import TextRenderer
 from vecenv.text.symbol_names import slots_by_name
 
 NAMES = ("RELIANCE", "INFY", "M&M", "Bajaj-Auto", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "N_S/E:TCS", "E5", "INR=X")
-SYMBOLS = slots_by_name(NAMES)
+LANGUAGE = OrderLanguage(slots_by_name(NAMES))
 
 
 def buy(symbol, fraction=1.0):
@@ -85,23 +85,23 @@ READ = {
 
 @pytest.mark.parametrize("text", READ)
 def test_orders_are_read(text):
-    assert parse_orders(text, SYMBOLS) == READ[text]
+    assert LANGUAGE.parse(text) == READ[text]
 
 
 def test_what_is_no_text_and_whose_symbol_may_be_left_out():
-    assert [parse_orders(text, SYMBOLS) for text in (None, 5, b"HOLD", ["HOLD"], object)] == [None] * 5
-    assert parse_orders("BUY é", slots_by_name(["?"])) is None
+    assert [LANGUAGE.parse(text) for text in (None, 5, b"HOLD", ["HOLD"], object)] == [None] * 5
+    assert OrderLanguage(slots_by_name(["?"])).parse("BUY é") is None
     of_one = {"BUY": (buy(4),), "BUY 0.5": (buy(4, 0.5),), "SELL 30%": (sell(4, 0.3),), "BUY INFY": (buy(1),)}
     for text, orders in {**of_one, "BUY 5 5": None}.items():
-        assert parse_orders(text, SYMBOLS, only=4) == orders
-    (order,) = parse_orders("SELL INFY -0", SYMBOLS)
+        assert OrderLanguage(LANGUAGE.symbols, only=4).parse(text) == orders
+    (order,) = LANGUAGE.parse("SELL INFY -0")
     assert str(order.fraction) == "0.0"
 
     class Hostile(str):
         def encode(self, *args):
             raise RuntimeError
 
-    assert parse_orders(Hostile("HOLD"), SYMBOLS) == ()
+    assert LANGUAGE.parse(Hostile("HOLD")) == ()
 
 
 def test_orders_are_written_and_become_a_tensor():
@@ -110,8 +110,8 @@ def test_orders_are_written_and_become_a_tensor():
     assert format_orders([], NAMES) == format_orders(orders[:1] * 9, NAMES) == "HOLD"
     for steps in range(0, 10_001, 37):
         written = (buy(steps % 11, steps / 10_000), sell(steps % 7, steps / 10_000))
-        assert parse_orders(format_orders(written, NAMES), SYMBOLS) == written
-    actions, valid = orders_tensor([tuple(orders[1:]), None, (), (buy(4, 0.25),) * 8])
+        assert LANGUAGE.parse(format_orders(written, NAMES)) == written
+    actions, valid = LANGUAGE.tensor([tuple(orders[1:]), None, (), (buy(4, 0.25),) * 8])
     expected = torch.zeros(4, MAX_ORDERS, 3)
     expected[0, :4] = torch.tensor([[1, 0, 0.5], [2, 1, 1 / 3], [1, 2, 1], [2, 3, 0]])
     expected[1, 0, 0], expected[3] = Kind.INVALID, torch.tensor([1, 4, 0.25])
@@ -122,14 +122,14 @@ def test_orders_are_written_and_become_a_tensor():
     with pytest.raises(ValueError, match="9 orders, at most 8"):
         format_orders([buy(0)] * 9, NAMES)
     with pytest.raises(ValueError, match="text 1 has 2 orders, the tensor holds 1"):
-        orders_tensor([(), (buy(0), sell(0))], max_orders=1)
+        OrderLanguage({}, most=1).tensor([(), (buy(0), sell(0))])
 
 
 def test_long_texts_are_read_in_linear_time():
     """A quadratic reader would not come to an end before the suite does."""
-    size, slots = 1 << 20, slots_by_name(["RELIANCE"])
+    size, language = 1 << 20, OrderLanguage(slots_by_name(["RELIANCE"]), only=0)
     for unit in ("<answer>", "</answer><answer>", "<think>", "<think></think>", "9,", "1,000", " ", "BUY;", "\ud800"):
-        parse_orders(unit * (size // len(unit)), slots, only=0)
+        language.parse(unit * (size // len(unit)))
     for opening, unit, end in (
         ("<answer>BUY", " ", "</answer>"),
         ("BUY RELIANCE 1", " ", "!"),
@@ -138,7 +138,7 @@ def test_long_texts_are_read_in_linear_time():
         ("BUY RELIANCE 1e", "9", ""),
         ("", "<think>", "<answer>BUY RELIANCE</answer>"),
     ):
-        parse_orders(opening + unit * (size // len(unit)) + end, slots, only=0)
+        language.parse(opening + unit * (size // len(unit)) + end)
 
 
 CONTEXT = ("vix", "usd inr")
