@@ -1,8 +1,10 @@
 """Quarterly selection among agents.
 
-The ensemble strategy of `vecenv.finance.quarters` on one history: every quarter all candidates are trained anew on the
-days so far, and the one with the best Sharpe ratio of the validation trades; what the others would have earned is told
-too. Accounts start a quarter in cash, and sell everything while turbulence is above the training window's threshold.
+The ensemble strategy of Yang, Liu, Zhong and Walid, "Deep reinforcement learning for automated stock trading: an
+ensemble strategy", ICAIF 2020, section 4.1, on one history: every quarter all candidates are trained anew on the days
+so far, and the one with the best Sharpe ratio of the validation trades; what the others would have earned is told too.
+Accounts start a quarter in cash, and sell everything while turbulence is above the training window's threshold. Here an
+embargo of some days lies between the windows: no return is in two of them, and what is serially dependent fades.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +21,6 @@ import vecenv
 from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.core.env import VecEnv
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
-from vecenv.finance.quarters import Quarter, QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.finance.trading import play_account
 from vecenv.learn import Trained
 from vecenv.learn.a2c import A2C, A2CConfig
@@ -32,7 +33,7 @@ from vecenv.learn.runs import run
 from vecenv.learn.td3 import TD3, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.system.settings import Count
+from vecenv.system.settings import Count, CountFromZero, PositiveShare, Settings, Within
 from vecenv.tasks.experiment.splits import comparison_environment
 from vecenv.tasks.stock_trading.agents import BuyAndHold
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -40,6 +41,41 @@ from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 SELECTED, MEAN, HELD = "selected", "mean", "buy_and_hold"
 """Names of the selection, of the mean of all candidates' actions, and of the reference, beside those of candidates."""
+
+
+class Span(NamedTuple):
+    """Days of a market, from ``start`` to ``stop`` (exclusive). An account has a return on each but the first."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Quarter:
+    """Windows of one quarter, one after the other; training starts with the market.
+
+    The first day of trading is the last of the quarter before, whose close both accounts share.
+    """
+
+    training: Span
+    validation: Span
+    trading: Span
+
+
+@dataclass(frozen=True)
+class QuarterConfig(Settings):
+    """Lengths of the windows, in trading days."""
+
+    min_training: Annotated[int, Within(2)] = 504
+    """Days after the warm-up that the first training has at least."""
+    validation: Annotated[int, Within(2)] = 63
+    """Daily returns of a validation: three months."""
+    trading: Annotated[int, Within(2)] = 63
+    """Daily returns of a quarter of trading; the windows move by as many days."""
+    embargo: CountFromZero = 5
+    """Days between training and validation, and between validation and trading, which none of them sees."""
+    turbulence_quantile: PositiveShare = 0.99
+    """Quantile of the turbulence in the training window above which everything is sold."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +146,34 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
         "quarters": [told for told, _ in traded],
     }
     return config.written("quarterly-selection", **found)
+
+
+def quarters(first_day: int, num_days: int, config: QuarterConfig) -> list[Quarter]:
+    """Return the windows of all whole quarters of a market from its first day after the warm-up; ValueError of none."""
+    found: list[Quarter] = []
+    before = config.embargo + config.validation + 1 + config.embargo
+    start = first_day + config.min_training + before
+    while start + config.trading < num_days:
+        validated = start - config.embargo
+        validation = Span(validated - config.validation - 1, validated)
+        training = Span(0, validation.start - config.embargo)
+        found.append(Quarter(training, validation, Span(start, start + config.trading + 1)))
+        start += config.trading
+    if not found:
+        needed = first_day + config.min_training + before + config.trading + 1
+        raise ValueError(f"a quarter of trading needs {needed} days, {first_day} of them warm-up; there are {num_days}")
+    return found
+
+
+def turbulence_threshold(turbulence: Tensor, config: QuarterConfig) -> float:
+    """Return the threshold of liquidation: a quantile of the index in a training window; ValueError without values.
+
+    The index is 0 on days on which it has no full window. Shape: (T,).
+    """
+    known = turbulence[turbulence > 0].double()
+    if not len(known):
+        raise ValueError("the turbulence index has no value in the training window: it needs a year of returns before")
+    return float(torch.quantile(known, config.turbulence_quantile))
 
 
 def trade_quarter(

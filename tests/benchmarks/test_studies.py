@@ -1,4 +1,4 @@
-"""Studies: a made-up matrix with a fake command is exact, the words of all matrices are options, scripts import."""
+"""Studies: a made-up matrix is exact, words of all matrices are options, scripts import; windows of quarters."""
 
 import json
 from importlib import import_module
@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import torch
 
 from vecenv.benchmarks.studies.__main__ import FOLDER, main, studies
 from vecenv.benchmarks.studies.matrix import Column, MatrixConfig, read_study, run_matrix
+from vecenv.benchmarks.studies.quarterly_selection import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.tasks.commands import cli, train
 
 STUDY = """
@@ -122,3 +124,25 @@ def test_scripts_have_a_main_of_settings(name):
     hints = get_type_hints(import_module(f"vecenv.benchmarks.studies.{name}").main)
     (kind,) = (hint for key, hint in hints.items() if key != "return")
     assert kind.__doc__ and kind.__module__.startswith("vecenv.benchmarks.studies")
+
+
+QUARTERS = QuarterConfig(min_training=50, validation=20, trading=10, embargo=3)
+
+
+def test_windows_by_hand():
+    first, second, third = quarters(first_day=5, num_days=113, config=QUARTERS)
+    # 5 + 50 days, 3 apart, 21 days of 20 returns, 3 apart, 11 days of 10 returns.
+    assert (first.training, first.validation, first.trading) == (Span(0, 55), Span(58, 79), Span(82, 93))
+    assert (second.training, second.validation, second.trading) == (Span(0, 65), Span(68, 89), Span(92, 103))
+    assert third.trading == Span(102, 113)
+    (alone,) = quarters(0, 84, QuarterConfig(min_training=50, validation=20, trading=10, embargo=0))
+    assert (alone.training, alone.validation, alone.trading) == (Span(0, 50), Span(50, 71), Span(71, 82))
+    assert len(quarters(5, 93, QUARTERS)) == 1
+    with pytest.raises(ValueError, match="a quarter of trading needs 93 days, 5 of them warm-up; there are 92"):
+        quarters(5, 92, QUARTERS)
+    # The threshold of turbulence is a quantile of the days that have a value.
+    series = torch.cat([torch.zeros(50), torch.arange(1.0, 102.0)])
+    assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=0.9)) == pytest.approx(91.0)
+    assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=1.0)) == pytest.approx(101.0)
+    with pytest.raises(ValueError, match="the turbulence index has no value in the training window"):
+        turbulence_threshold(torch.zeros(9), QuarterConfig())

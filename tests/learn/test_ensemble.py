@@ -1,4 +1,4 @@
-"""Ensembles: the mean of what several policies do, the vote, how they differ, and the windows that select them."""
+"""Ensembles: the mean of what several policies do, the vote, and how they differ."""
 
 import math
 
@@ -8,7 +8,6 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.small_env import same_bits
-from vecenv.finance.quarters import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.learn import Trained
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.ensemble import (
@@ -201,25 +200,3 @@ def test_observations_are_those_of_the_episodes_that_are_played(tmp_path):
         save_checkpoint({"config": config}, tmp_path / "checkpoint.pt")
         told.append(draws_actions(tmp_path / "checkpoint.pt"))
     assert told == [True, True, False, False]
-
-
-QUARTERS = QuarterConfig(min_training=50, validation=20, trading=10, embargo=3)
-
-
-def test_windows_by_hand():
-    first, second, third = quarters(first_day=5, num_days=113, config=QUARTERS)
-    # 5 + 50 days, 3 apart, 21 days of 20 returns, 3 apart, 11 days of 10 returns.
-    assert (first.training, first.validation, first.trading) == (Span(0, 55), Span(58, 79), Span(82, 93))
-    assert (second.training, second.validation, second.trading) == (Span(0, 65), Span(68, 89), Span(92, 103))
-    assert third.trading == Span(102, 113)
-    (alone,) = quarters(0, 84, QuarterConfig(min_training=50, validation=20, trading=10, embargo=0))
-    assert (alone.training, alone.validation, alone.trading) == (Span(0, 50), Span(50, 71), Span(71, 82))
-    assert len(quarters(5, 93, QUARTERS)) == 1
-    with pytest.raises(ValueError, match="a quarter of trading needs 93 days, 5 of them warm-up; there are 92"):
-        quarters(5, 92, QUARTERS)
-    # The threshold of turbulence is a quantile of the days that have a value.
-    series = torch.cat([torch.zeros(50), torch.arange(1.0, 102.0)])
-    assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=0.9)) == pytest.approx(91.0)
-    assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=1.0)) == pytest.approx(101.0)
-    with pytest.raises(ValueError, match="the turbulence index has no value in the training window"):
-        turbulence_threshold(torch.zeros(9), QuarterConfig())

@@ -9,8 +9,8 @@ import torch
 
 import vecenv
 from vecenv import learn
+from vecenv.benchmarks.studies.quarterly_selection import QuarterConfig
 from vecenv.core import compiling
-from vecenv.finance.quarters import QuarterConfig
 from vecenv.learn import runs
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPOConfig
