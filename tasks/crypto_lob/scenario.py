@@ -19,12 +19,18 @@ from vecenv.core.capabilities import AlternativeActions, Scheduled
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
-from vecenv.tasks.crypto_lob.clock import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, check_fits, rate_tensors, warn_of_rounding, whole_money
 from vecenv.tasks.crypto_lob.law import ASK, BID, LobState, Tensors, Terms, opened, stepped
 from vecenv.tasks.crypto_lob.orders import Choice, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.snapshot_files import messages_of
-from vecenv.tasks.crypto_lob.tape import BookTape, depth_table, funding_times, tape_of_options
+from vecenv.tasks.crypto_lob.tape import (
+    BookTape,
+    depth_table,
+    episode_starts,
+    funding_times,
+    part_rows,
+    tape_of_options,
+)
 
 ACCOUNT_FEATURES = ("position", "age", "profit", "time_left")
 """What is shown of the account: position as a share of the largest, its age and the time left as shares of the episode,

@@ -15,14 +15,14 @@ import vecenv
 from vecenv.core import checks
 from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.agents import Constant
-from vecenv.tasks.crypto_lob.clock import clocked, episode_starts, part_rows
+from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.forecasts.command import rows_of
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.snapshot_files import contest_snapshots, read_snapshots, snapshots_of_table
 from vecenv.tasks.crypto_lob.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
-from vecenv.tasks.crypto_lob.tape import tape_of_options, tape_of_snapshots
+from vecenv.tasks.crypto_lob.tape import episode_starts, part_rows, tape_of_options, tape_of_snapshots
 
 FAULTS = {
     "row 7, ts_ms: nan is no whole number": ("ts_ms", 7, np.nan),
