@@ -80,6 +80,23 @@ def test_tilts_and_orders():
     assert action.unique().tolist() == [0.5]
 
 
+def test_programs_read_their_account():
+    names = ("cash", "value", "holdings", "held", "cash_share", "gain", "bars_left")
+    agent = ProgramAgent([read(f"weight = plain({name})", action="weights") for name in names])
+    env = env_of(len(names), env_ids=torch.zeros(len(names), dtype=torch.int64))
+    env.reset()
+    for _ in range(3):
+        env.step(env.rand_action().set("action", torch.tensor([[0.1, 0.3, 0.2]]).repeat(len(names), 1)))
+    state = env.state
+    read_off = agent.act(env)[:, 1].tolist()
+    shares, close = int(state.holdings[0, 1]), float(TAPE.ohlcv[state.path[0], state.day[0], 1, CLOSE])
+    cash, value, start = (int(kept[0]) for kept in (state.cash, state.portfolio_value, state.start_value))
+    left = int(state.end_day[0] - state.day[0])
+    tick = TAPE.tick_size
+    wanted = (cash * tick, value * tick, shares, shares * close / (value * tick), cash / value, value / start - 1, left)
+    assert shares and left == DAYS - 3 and read_off == pytest.approx(wanted, rel=1e-6)
+
+
 def test_what_does_not_fit_is_refused():
     env = env_of(4)
     env.reset()
