@@ -183,10 +183,13 @@ def check_answers(env: VecEnv, steps: int) -> None:
         try:
             action, valid = door.parse(batch, ids)
             alone, alone_valid = door.parse([text], [row])
+            reasons = door.reasons(batch, valid, ids) if number % ROWS == 0 else []
         except Exception as error:
             raise ConformanceFault(f"parse raises {type(error).__name__} on {repr(text)[:40]} or beside it") from error
         right = valid.shape == (ROWS,) and valid.dtype == torch.bool
         require(right, "parse must tell of each text whether it is valid")
+        told = [not why for why in reasons] or valid.tolist()
+        require(told == valid.tolist(), "each invalid text, and no other, must have a reason")
         same = torch.equal(action[row], alone[0]) and bool(valid[row] == alone_valid[0])
         require(same, f"{repr(text)[:40]} is read otherwise beside other texts")
         known = text in readable if isinstance(text, str) else False
