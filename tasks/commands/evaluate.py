@@ -15,8 +15,9 @@ from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import algorithm_named
+from vecenv.learn.conversations import ConversationEvaluation
 from vecenv.learn.ensemble import Combination, diversity_line
-from vecenv.learn.evaluation import Agent, evaluate
+from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
@@ -35,6 +36,7 @@ from vecenv.tasks.experiment.comparison import (
     compared_rules,
     policies_diversity,
     trained_agents,
+    write_conversations,
 )
 from vecenv.tasks.experiment.kinds import Combining
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
@@ -153,7 +155,8 @@ class EvaluateSettings(Settings):
             place = places[0] if places else model
             raise ValueError(f"{place} was trained on the task {task!r}, not on {given['task']!r}")
         record = task_named(task)
-        env = known["env"] if run is not None else compared_rules(record, of_text=model is not None)
+        of_text = model is not None or record.interaction is not None
+        env = known["env"] if run is not None else compared_rules(record, of_text=of_text)
         env = with_preset(env, "task", given.get("task_preset"))
         source = market_for(record, env, known.get("market", {}) | given)
         of_data = isinstance(source, FileMarket)
@@ -192,7 +195,8 @@ def _trained(place: Path) -> dict[str, Any]:
             known["env"] = compared_rules(record, known["env"])
     market = {name for kind in (*MARKETS, *SPLITS) for name in option_names(kind)}
     known["market"] = {name: value for name, value in values.items() if name in market}
-    part = "learner" if "model" in chosen and not values.get("language") else "language"
+    speaks = "model" in chosen or record.interaction is not None
+    part = "learner" if speaks and not values.get("language") else "language"
     answers = block_of(values, part, AnswerConfig, file)
     known["language"] = {name: value for name, value in answers.items() if name in option_names(AnswerConfig)}
     return known
@@ -203,7 +207,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     names = chosen_agents(settings.task, settings.agents)
     if settings.model is not None:
         check_language(settings.task, settings.model)
-    elif task_named(settings.task).interaction is not None:
+    elif settings.checkpoint and task_named(settings.task).interaction is not None:
         raise ValueError(f"task {settings.task!r} is a conversation, which a language model plays: give --model")
     _refuse_bad_record(settings)
     with nullcontext() if settings.folder is None else WriteLock(settings.folder):
@@ -215,11 +219,11 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
     check_combination(combination, list(checkpoints.values()))
-    env, records, differing = _environment(settings, checkpoints, console), list[Any](), None
+    env, differing = _environment(settings, checkpoints, console), None
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
         if isinstance(env, Interaction):
-            evaluation, records = compared_conversations(env, agents, settings.seed)
+            evaluation: Evaluation = compared_conversations(env, agents, settings.seed)
         else:
             evaluation = evaluate(env, agents, settings.seed)
             differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
@@ -235,12 +239,16 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     result = {**origin, **told, **evaluation.to_json()}
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
-        write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)), beside=SHOWN_BESIDE)
-        if isinstance(env, VecEnv):
-            write_task_figures(settings.folder, env, agents, settings.seed)
+        write_run_folder(settings.folder, metadata, evaluation, beside=SHOWN_BESIDE)
+        write_task_figures(settings.folder, env, agents, settings.seed)
+        if isinstance(env, Interaction):
+            write_conversations(settings.folder, evaluation)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
-        if isinstance(env, VecEnv):
+        records: Sequence[Any]
+        if isinstance(evaluation, ConversationEvaluation):
+            records = next(iter(evaluation.conversations.values()))
+        else:
             agent, recording = next(iter(agents.values())), task_named(settings.task).check_recording()
             records = recording.record(env, agent, range(env.num_envs), settings.seed, settings.source.origin())
         if settings.record.suffix == ".parquet":
@@ -279,14 +287,14 @@ def _agents(
     checkpoints: Mapping[str, Path],
     names: Sequence[str],
     combination: Combination | None,
-) -> dict[str, Agent]:
+) -> dict[str, Any]:
     """Return the agents by name, the trained ones, if any, first."""
-    trained: dict[str, Agent] = {}
+    trained: dict[str, Any] = {}
     if settings.model is not None:
         trained[MODEL] = loaded_model(settings.model, device_named(settings.device), settings.trained.language)
-    if isinstance(env, Interaction):
-        return trained
-    return trained_agents(checkpoints, env, combination) | trained | baseline_agents(env, names)
+    if not isinstance(env, Interaction):
+        trained = trained_agents(checkpoints, env, combination) | trained
+    return trained | baseline_agents(env, names)
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:

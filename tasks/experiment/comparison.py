@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vecenv.core.env import VecEnv
-from vecenv.learn.domain import BEST_RULE, domain_of
+from vecenv.learn.conversations import ConversationEvaluation, evaluate_conversations
+from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.ensemble import (
     Combination,
     Diversity,
@@ -28,9 +27,8 @@ from vecenv.learn.report import write_task_figures
 from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.splits import FIRST
-from vecenv.text.interaction import Interaction
+from vecenv.text.interaction import Episode, Interaction
 from vecenv.text.records import write_jsonl
-from vecenv.text.transcripts import ConversationRecord
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
@@ -42,7 +40,7 @@ ENSEMBLE = "ensemble"
 """Name of the mean of several trained policies in tables and files."""
 
 CONVERSATIONS = "conversations.jsonl"
-"""File of the test episodes of a conversation, which ``vecenv replay`` reads."""
+"""File of the first agent's test episodes of a conversation, which ``vecenv replay`` reads."""
 
 COMPARING = "Comparing agents on {} episodes …"
 """Status message during the episodes of the test."""
@@ -71,35 +69,42 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(known)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"unknown agents {', '.join(unknown)}; there are {', '.join(known)}, or {ALL}")
+        told = f"there are {', '.join(known)}, or {ALL}" if known else f"task {task!r} has none"
+        raise ValueError(f"unknown agents {', '.join(unknown)}; {told}")
     return tuple(names)
 
 
 def compared(env: VecEnv | Interaction, agents: Mapping[str, Any], seed: int, folder: Path) -> Evaluation:
     """Play the test episodes, one a row, with agents and all baselines, and write the pictures of the family.
 
-    Of a conversation `CONVERSATIONS` is written in their place: what the last of the agents said and was told.
+    Of a conversation what was said is written too, by `write_conversations`.
     """
+    agents = {**agents, **baseline_agents(env, chosen_agents(_task_of(env).name, (ALL,)))}
     if isinstance(env, Interaction):
-        found, said = compared_conversations(env, agents, seed)
-        write_jsonl(folder / CONVERSATIONS, said)
+        found: Evaluation = compared_conversations(env, agents, seed)
+        write_conversations(folder, found)
     else:
-        agents = {**agents, **baseline_agents(env, chosen_agents(task_of(env).name, (ALL,)))}
         found = evaluate(env, agents, seed)
-        write_task_figures(folder, env, agents, seed)
+    write_task_figures(folder, env, agents, seed)
     return replace(found, part="test")
 
 
-def compared_conversations(
-    world: Interaction, agents: Mapping[str, Any], seed: int
-) -> tuple[Evaluation, list[ConversationRecord]]:
-    """Play the test episodes of a conversation, one a row, and return also what the last agent said and was told."""
-    from vecenv.language.groups import ConversationGroups, evaluate_conversations
+def compared_conversations(world: Interaction, agents: Mapping[str, Any], seed: int) -> ConversationEvaluation:
+    """Play the test episodes of a conversation, one a row, by the rules of turns of the language model if one plays."""
+    rules = [agent.config.turn_rules for agent in agents.values() if hasattr(agent, "talk")]
+    episodes = [Episode(seed, FIRST["test"] + row) for row in range(world.num_rows)]
+    return evaluate_conversations(world, agents, episodes, *rules[:1])
 
-    agent = next(iter(agents.values()))
-    groups = ConversationGroups(world, agent.config, agent.model.device)
-    found = evaluate_conversations(groups, agents, FIRST["test"] + torch.arange(world.num_rows), seed)
-    return found, [record for record in groups.dialogue.records if record is not None]
+
+def write_conversations(folder: Path, evaluation: Evaluation) -> None:
+    """Write what was said in a comparison of conversations: `CONVERSATIONS` of the first agent, a file of each other.
+
+    Those have its name too, such as ``conversations_random.jsonl``; ``vecenv replay`` reads all.
+    """
+    assert isinstance(evaluation, ConversationEvaluation)
+    for number, (name, records) in enumerate(evaluation.conversations.items()):
+        path = folder / CONVERSATIONS
+        write_jsonl(path if number == 0 else path.with_stem(f"{path.stem}_{name}"), records)
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
@@ -167,7 +172,12 @@ def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversi
     return diversity(policies, played, env, seed, random=all(map(draws_actions, paths)))
 
 
-def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
-    """Return baselines of the environment's task, and the best rule if the market knows it, by name."""
-    known, best = task_of(env).agents, domain_of(env).best(env)
-    return {name: known[name]() for name in names} | ({} if best is None else {BEST_RULE: best})
+def baseline_agents(env: VecEnv | Interaction, names: Sequence[str]) -> dict[str, Any]:
+    """Return baselines of the environment's task, and the best rule if it is known, by name."""
+    record = _task_of(env)
+    best = record.domain.best(env)
+    return {name: record.agents[name]() for name in names} | ({} if best is None else {BEST_RULE: best})
+
+
+def _task_of(env: VecEnv | Interaction) -> Task:
+    return env.task if isinstance(env, Interaction) else task_of(env)

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 import vecenv
-from tests.guess_number import GUESS_NUMBER, GuessNumber
+from tests.guess_number import GUESS_NUMBER, Failing, GuessNumber
 from tests.reach_zero import REACH_ZERO
 from vecenv import AsyncInteraction, Dialogue, Episode, Turn, make_interaction, registry
 from vecenv.registry import NoConfig, Task
@@ -128,27 +128,6 @@ def test_it_is_played_by_hand_and_served():
         one.step(TextAction(text="7"))
         assert one.state.outcomes == {"tries": 1.0} and "<svg" in one.render_web({})
     assert loops[0] is loops[1] and not loops[0].is_closed()
-
-
-class Failing(AsyncInteraction):
-    """Guesses of `GuessNumber`, of which some rows fail when they begin, and some at an answer."""
-
-    longest, outcomes, lost, dropped = 6, GuessNumber.outcomes, (), ()
-
-    def __init__(self, num_rows: int, config: object) -> None:
-        self.num_rows, self.world = num_rows, GuessNumber(num_rows, config)
-        self.tools = self.world.tools
-
-    async def begin_row(self, row: int, episode: Episode) -> Turn:
-        if row in self.lost:
-            raise OSError("there is no sandbox")
-        return self.world.begin([row], [episode])[0]
-
-    async def answer_row(self, row: int, message: str) -> Turn:
-        turn = self.world.guess(row, message)
-        if row in self.dropped and self.world.tries[row] == 2:
-            raise OSError("the sandbox is gone")
-        return turn
 
 
 @pytest.mark.assembly
@@ -290,7 +269,7 @@ def test_a_language_model_learns_by_it(capsys, monkeypatch, tmp_path):
     ]
     assert cli.main(again) == 0 and cli.main([*again[:-1], str(tmp_path / "said.parquet")]) == cli.BAD_INPUT
     assert (tmp_path / "said.jsonl").read_text() == (run / "conversations.jsonl").read_text()
-    assert cli.main(["evaluate", "--task", "my_guesses"]) == cli.BAD_INPUT
+    assert cli.main(["evaluate", "--checkpoint", str(run)]) == cli.BAD_INPUT
     assert "my_guesses' is a conversation, which a language model plays: give --model" in capsys.readouterr().err
     assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144"]) == 0
     assert len(read_metrics(run / "metrics.csv")) == 3

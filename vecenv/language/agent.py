@@ -18,7 +18,7 @@ from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
 from vecenv.text.dialogue import Answer, Dialogue
 from vecenv.text.door import TextDoor
-from vecenv.text.interaction import Turn
+from vecenv.text.interaction import Episode, Turn
 from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.tool_calls import FAULT
 
@@ -123,6 +123,33 @@ class LanguageAgent:
             self.conversations, self._context, self.calls = [], None, Counter()
         for place, system in zip(places, systems, strict=True):
             self.conversations[place : place + 1] = [Conversation(self.chat, self.config, system)]
+
+    def talk(self, dialogue: Dialogue, episodes: Sequence[Episode], env_ids: Tensor | None = None) -> list[list[Turn]]:
+        """Play an episode in each of the first rows of a world, and return what the answers in each row came to.
+
+        Tool calls are none of the turns; a row whose world failed at its beginning has none. ``env_ids`` are the rows'
+        identities in the draws of tokens, by default their numbers. Shape: (N,).
+        """
+        rows, device = range(len(episodes)), self.model.device
+        env_ids = torch.arange(len(rows), device=device) if env_ids is None else env_ids
+        begun = dialogue.begin(rows, episodes)
+        self.begin(rows, dialogue.instructions(rows), len(rows))
+        seed = torch.tensor(episodes[0].seed, device=device)
+        progress = Progress(
+            episode_key(seed, env_ids, torch.zeros_like(env_ids)), [0] * len(rows), [turn.done for turn in begun]
+        )
+        played: list[list[Turn]] = [[] for _ in rows]
+
+        def hear(places: Sequence[int], said: Sequence[str]) -> dict[int, Turn]:
+            turns = dict(zip(places, dialogue.answer(places, said), strict=True))
+            for row, turn in turns.items():
+                if turn.outcomes is not None:
+                    played[row].append(turn)
+                progress.days[row], progress.over[row] = dialogue.moves[row], turn.done
+            return {row: turn for row, turn in turns.items() if not turn.done}
+
+        self.converse({row: turn for row, turn in enumerate(begun) if not turn.done}, hear, progress)
+        return played
 
     def converse(
         self,

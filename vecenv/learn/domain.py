@@ -16,7 +16,11 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from vecenv.learn.evaluation import Agent, Evaluation
+    from vecenv.text.interaction import Interaction
+    from vecenv.text.transcripts import ConversationRecord
 
 BEST_RULE = "best_rule"
 """Name of the agent of `Domain.best` in tables and files."""
@@ -63,9 +67,13 @@ class Domain:
         hindsight: name of the baseline agent that sees the future.
         blocks: returns the step of time at which episodes began, given their states, shape (N,), int64: those of the
             same one are not independent. By default those of one world are.
-        best: makes the agent `BEST_RULE` for an environment, whose best rule is known; None if it is not.
-        pictures: draws the family's pictures by file name, given the test environment, the compared agents and the
-            seed.
+        teachers: names of the baseline agents that a language model imitates before it learns by itself.
+        best: makes the agent `BEST_RULE` for an environment, or the `vecenv.Interaction` of a conversation, whose best
+            rule is known; None if it is not.
+        pictures: draws the family's pictures by file name, given the test environment, or world, the compared agents
+            and the seed.
+        talk_pictures: draws pictures of conversations by file name, given the records of the test episodes by agent,
+            the same of each; those whose world failed are left out.
         scale: what values of the grade mean, in a sentence for tables.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         shortened: returns a config whose episodes fit into a number of days.
@@ -80,9 +88,11 @@ class Domain:
 
     reference: str = ""
     hindsight: str = ""
+    teachers: tuple[str, ...] = ()
     blocks: Callable[[Any], Tensor] | None = None
-    best: Callable[[VecEnv], Agent | None] = lambda env: None
-    pictures: Callable[[VecEnv, Mapping[str, Agent], int], Mapping[str, Any]] | None = None
+    best: Callable[[Any], Any] = lambda env: None
+    pictures: Callable[[Any, Mapping[str, Any], int], Mapping[str, Any]] | None = None
+    talk_pictures: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
     scale: str = ""
     compared: Callable[[Any], Any] = lambda config: config
     shortened: Callable[[Any, int], Any] = lambda config, days: config
@@ -137,9 +147,10 @@ class Domain:
         return None
 
 
-def domain_of(env: VecEnv) -> Domain:
-    """Return the domain of an environment's task; of a scenario without a task one that tells nothing."""
-    return Domain() if env.scenario.task is None else env.scenario.task.domain
+def domain_of(env: VecEnv | Interaction) -> Domain:
+    """Return the domain of the task of an environment or a world; without a task one that tells nothing."""
+    task: Any = getattr(env, "scenario", env).task
+    return Domain() if task is None else task.domain
 
 
 def reference_agents(env: VecEnv) -> dict[str, Agent]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vecenv.learn.evaluation import Agent, Evaluation
+    from vecenv.text.interaction import Interaction
 
 
 History: TypeAlias = Sequence[Mapping[str, float]]
@@ -63,7 +64,7 @@ def write_run_folder(
     return document
 
 
-def write_task_figures(folder: Path, env: VecEnv, agents: Mapping[str, Agent], seed: int) -> None:
+def write_task_figures(folder: Path, env: VecEnv | Interaction, agents: Mapping[str, Any], seed: int) -> None:
     """Write the pictures of a task's family, if it has any; the rows of ``env`` are overwritten."""
     draw = domain_of(env).pictures
     for name, figure in ({} if draw is None else draw(env, agents, seed)).items():

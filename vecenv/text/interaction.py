@@ -141,6 +141,12 @@ class Interaction(ABC):
         """Return the results of tool calls in some rows; by default of tools that are given the rows' numbers."""
         return tools.results(ids, calls, _no_step)
 
+    def check_longest(self) -> int:
+        """Return the most answers in an episode; ValueError of a world without a limit."""
+        if self.longest is None:
+            raise ValueError(f"{type(self).__name__} does not say how long an episode may be")
+        return self.longest
+
     def metadata(self) -> dict[str, Any]:
         """Return what identifies the world in checkpoints, JSON-able."""
         config = {} if self.config is None else asdict(self.config)

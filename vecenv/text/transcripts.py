@@ -90,6 +90,14 @@ class ConversationRecord(Record):
             "outcomes": told[-1] if told else {},
         }
 
+    def messages(self) -> list[dict[str, str]]:
+        """Return the conversation as chat templates take it, from the instructions to the last message of the agent."""
+        said = [{"role": "system", "content": self.instructions}]
+        for before, turn in zip(self.turns, self.turns[1:], strict=False):
+            asked = Turn(before.shown, fault=before.fault).message
+            said += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.said}]
+        return said
+
     def difference(self, replayed: ConversationRecord) -> str | None:
         """Return the first difference to a replay, by turn and then in the rest, or None; all is compared exactly."""
         return first_difference(self, replayed, "turn", UNCHECKED)

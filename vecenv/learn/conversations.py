@@ -1,0 +1,107 @@
+"""Agents that talk, compared on the same conversations: what they reach, and what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vecenv.learn.domain import AgentRecord, domain_of
+from vecenv.learn.evaluation import Evaluation
+from vecenv.text.agents import RANDOM, RandomAnswers, converse
+from vecenv.text.dialogue import TextRules
+from vecenv.text.interaction import Episode, Interaction, Turn
+from vecenv.text.transcripts import ConversationRecord, RecordedDialogue
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COMPARED = TextRules(grade=0.0, steps=1.0)
+"""Rules of comparisons: rewards as the world gives them, grades apart."""
+
+
+def world_failed(turns: Sequence[Turn]) -> bool:
+    """Whether the world of an episode failed, given what its answers came to."""
+    return not turns or turns[-1].failed
+
+
+@dataclass(frozen=True)
+class ConversationEvaluation(Evaluation):
+    """Records of agents that talked in the same episodes; ``failed`` counts those whose world failed, left out.
+
+    Attributes:
+        conversations: what was said in each episode, by agent.
+        draw: draws the pictures of the conversations, `vecenv.Domain.talk_pictures`.
+    """
+
+    failed: int = 0
+    conversations: Mapping[str, Sequence[ConversationRecord]] = field(default_factory=dict)
+    draw: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
+
+    def figures_json(self) -> dict[str, Any]:
+        return {"failed": self.failed}
+
+    def notes(self) -> list[str]:
+        return [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
+
+    def pictures(self, agent: str, beside: Sequence[str]) -> tuple[dict[str, Any], dict[str, Figure]]:
+        told, pictures = super().pictures(agent, beside)
+        return told, pictures | ({} if self.draw is None else dict(self.draw(self.conversations)))
+
+
+def evaluate_conversations(
+    world: Interaction, agents: Mapping[str, Any], episodes: Sequence[Episode], rules: TextRules = COMPARED
+) -> ConversationEvaluation:
+    """Play the same episodes, one a row, with every agent, and after them with `RANDOM` if none has its name.
+
+    Agents are `vecenv.text.agents.ConversationAgent`s or language models (`vecenv.language.agent.LanguageAgent`).
+    Differences are to the reference of the task's domain or, if it does not play, to `RANDOM`.
+
+    Raises:
+        ValueError: the world failed in every episode, or an agent fails.
+    """
+    # One dialogue, since connections of a slow world live as long as its loop.
+    dialogue, seed = RecordedDialogue(world, rules), episodes[0].seed
+    played: dict[str, list[list[Turn]]] = {}
+    said: dict[str, list[ConversationRecord | None]] = {}
+    for name, agent in ({RANDOM: RandomAnswers(seed)} | dict(agents)).items():
+        talk = getattr(agent, "talk", None)
+        played[name] = converse(dialogue, agent, episodes, name) if talk is None else talk(dialogue, episodes)
+        said[name] = list(dialogue.records)
+    kept = [row for row in range(len(episodes)) if not any(world_failed(turns[row]) for turns in played.values())]
+    if not kept:
+        raise ValueError(f"the world failed in all {len(episodes):,} episodes")
+    names = dict.fromkeys((*agents, RANDOM))
+    domain = domain_of(world)
+    return ConversationEvaluation(
+        metadata=world.metadata(),
+        seed=seed,
+        num_episodes=len(kept),
+        records={name: _record([played[name][row] for row in kept], world) for name in names},
+        reference=domain.reference if domain.reference in played else RANDOM,
+        hindsight=domain.hindsight,
+        units=world.outcomes,
+        blocks=torch.arange(len(kept)),
+        scale=domain.scale,
+        failed=len(episodes) - len(kept),
+        conversations={name: [record for row in kept if (record := said[name][row])] for name in names},
+        draw=domain.talk_pictures,
+    )
+
+
+def _record(played: Sequence[Sequence[Turn]], world: Interaction) -> AgentRecord:
+    """Return the results of the turns of each episode."""
+    last = [turns[-1] for turns in played]
+
+    def column(values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    return AgentRecord(
+        grades={"grade": column([turn.grade or 0.0 for turn in last])},
+        outcomes={name: column([(turn.outcomes or {})[name] for turn in last]) for name in world.outcomes},
+        reward=column([sum(turn.reward for turn in turns) for turns in played]),
+        length=torch.tensor([len(turns) for turns in played]),
+    )
