@@ -20,6 +20,7 @@ from vecenv.programs.expressions import Feature, Program, Strategies, Vocabulary
 from vecenv.programs.units import BARS, MONEY, NONE, PRICE, RETURN, SHARES, WEALTH
 from vecenv.tasks.stock_trading.agents import config_of_env
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.law import StockState
 
 OUTPUTS = {"weights": {"weight": WEALTH}, "tilt": {"tilt": NONE}, "shares": {"order": SHARES}}
 """What a program gives for each symbol by kind of action: a weight, the tilt of a weight, or an order."""
@@ -61,6 +62,35 @@ def market_features(tape: MarketTape, names: Sequence[str]) -> dict[str, Tensor]
     return {name: found[name] for name in names}
 
 
+def refuse_other_rules(programs: Sequence[Program], vocabulary: Vocabulary) -> None:
+    """Raise ValueError if a program was read with another vocabulary."""
+    if any(program.vocabulary != vocabulary for program in programs):
+        raise ValueError("the programs were read for other rules than the environment's")
+
+
+def account_features(state: StockState, close: Tensor, tick_size: float) -> dict[str, Tensor]:
+    """Return the features of accounts by name, float32. Shapes: (N,) states and (N, K) closes -> (N, K) or (N, 1)."""
+    value = (state.portfolio_value.double() * tick_size).unsqueeze(-1)
+    cash = (state.cash.double() * tick_size).unsqueeze(-1)
+    found = {
+        "cash": cash,
+        "value": value,
+        "holdings": state.holdings.double(),
+        "held": state.holdings.double() * close.double() / value.clamp(min=1e-12),
+        "cash_share": cash / value.clamp(min=1e-12),
+        "gain": (state.portfolio_value.double() / state.start_value.double().clamp(min=1.0) - 1.0).unsqueeze(-1),
+        "bars_left": (state.end_day - state.day).double().unsqueeze(-1),
+    }
+    return {name: values.float() for name, values in found.items()}
+
+
+def action_of(config: StockTradingConfig, output: Tensor, hmax: Tensor) -> Tensor:
+    """Return the action that outputs name. Shapes: (N, K), and hmax () or (N, 1) -> (N, K), with tilts (N, K + 1)."""
+    if config.action == "shares":
+        return (output.double() / hmax).float().clamp(-1.0, 1.0)
+    return torch.cat([output, torch.zeros_like(output[:, :1])], -1) if config.action == "tilt" else output
+
+
 class ProgramAgent:
     """Plays P programs: of N rows the first N / P the first, and so on.
 
@@ -78,35 +108,20 @@ class ProgramAgent:
         evaluator, count = self._prepared(env), len(self.programs)
         state, tape, config = env.state, tape_of(env), config_of_env(env)
         # Lanes are rows of one program and symbols: (N / P, K).
-        paths, days = (part.view(count, -1) for part in (state.path, state.day))
-        if count > 1 and bool((paths != paths[:1]).any() | (days != days[:1]).any()):
+        paths, starts, days = (part.view(count, -1) for part in (state.path, state.start_day, state.day))
+        if count > 1 and bool((paths != paths[:1]).any() | (starts != starts[:1]).any()):
             raise ValueError("programs that play together must play the same episodes: give rows equal env_ids")
-        rows = self._ahead[:, paths[0], days[0]]
-        close = tape.ohlcv[..., CLOSE][state.path, state.day].double()
-        value = (state.portfolio_value.double() * tape.tick_size).unsqueeze(-1)
-        cash = (state.cash.double() * tape.tick_size).unsqueeze(-1)
-        account = {
-            "cash": cash,
-            "value": value,
-            "holdings": state.holdings.double(),
-            "held": state.holdings.double() * close / value.clamp(min=1e-12),
-            "cash_share": cash / value.clamp(min=1e-12),
-            "gain": (state.portfolio_value.double() / state.start_value.double().clamp(min=1.0) - 1.0).unsqueeze(-1),
-            "bars_left": (state.end_day - state.day).double().unsqueeze(-1),
-        }
-        own = {name: account[name].float().unflatten(0, (count, -1)) for name in evaluator.account_features}
-        action = evaluator.step(rows, own)[:, 0].flatten(0, 1)
-        if config.action == "shares":
-            hmax = env.scenario.params["hmax"].reshape(-1, 1)
-            return (action.double() / hmax).float().clamp(-1.0, 1.0)
-        return torch.cat([action, torch.zeros_like(action[:, :1])], -1) if config.action == "tilt" else action
+        # Accounts that are worth nothing ended on an earlier day.
+        rows = self._ahead[:, paths[0], days.amax(0)]
+        account = account_features(state, tape.ohlcv[..., CLOSE][state.path, state.day], tape.tick_size)
+        own = {name: account[name].unflatten(0, (count, -1)) for name in evaluator.account_features}
+        output = evaluator.step(rows, own)[:, 0].flatten(0, 1)
+        return action_of(config, output, env.scenario.params["hmax"].reshape(-1, 1))
 
     def _prepared(self, env: VecEnv) -> Evaluator:
         """Return the evaluator, with what can be known ahead of the environment's market."""
         if self._scenario is not env.scenario or self._evaluator is None:
-            vocabulary = vocabulary_of(config_of_env(env))
-            if any(program.vocabulary != vocabulary for program in self.programs):
-                raise ValueError("the programs were read for other rules than the environment's")
+            refuse_other_rules(self.programs, vocabulary_of(config_of_env(env)))
             if env.num_envs % len(self.programs):
                 raise ValueError(f"{env.num_envs} rows are not a multiple of {len(self.programs)} programs")
             self._evaluator = Evaluator(self.programs, own_accounts=True, device=env.device)

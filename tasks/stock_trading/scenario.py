@@ -125,8 +125,7 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> StockState:
-        config, tape, money = self.config, self.tape, self.money
-        last_day = tape.num_days - 1
+        config, tape = self.config, self.tape
         day_bits, path_bits, length_bits, _ = random_bits(key, EpisodeStream.RESET)
         length = params["episode_length"]
         if self._uses("min_episode_length"):
@@ -135,11 +134,16 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
             length = shortest + ((length_bits * (length - shortest + 1)) >> 32)
         if config.random_start:
             path = (path_bits * tape.num_paths) >> 32
-            starts = (last_day - length - tape.first_day + 1).clamp(min=1)
+            starts = (tape.num_days - 1 - length - tape.first_day + 1).clamp(min=1)
             day = tape.first_day + ((day_bits * starts) >> 32)
         else:
             path = key.env_id % tape.num_paths
             day = torch.full_like(path, tape.first_day)
+        return self.opened(path, day, length, params, shared)
+
+    def opened(self, path: Tensor, day: Tensor, length: Tensor, params: Tensors, shared: Tensors) -> StockState:
+        """Return the account at the start of an episode of some days from a day of a path. Shape of each: ()."""
+        config, tape, money = self.config, self.tape, self.money
         cash = params["initial_cash"].double() / tape.tick_size
         cash = torch.floor(cash).to(money.money_dtype)
         holdings = params["initial_holdings"]
@@ -159,7 +163,7 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
             path=path,
             day=day,
             start_day=day,
-            end_day=torch.clamp(day + length, max=last_day),
+            end_day=torch.clamp(day + length, max=tape.num_days - 1),
             average_price=torch.where(holdings > 0, close, 0.0).to(money.single)
             if self._uses("stop_loss")
             else holdings[:0],

@@ -1,0 +1,1 @@
+"""Write a rule for stock trading, graded on hundreds of common paths."""

@@ -1,0 +1,144 @@
+"""Grades of programs are those of the same rules played in environments, on any paths, with their standard errors."""
+
+import math
+
+import pytest
+import torch
+
+import vecenv
+from vecenv.finance.metrics import episode_metrics
+from vecenv.learn.evaluation import evaluate
+from vecenv.market.bars import CLOSE
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
+from vecenv.programs.parsing import parsed
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
+from vecenv.tasks.strategy.grading import Grader, Grades
+
+TAPE = MarketTape.from_bars(synthetic_bars(4, 90, ("A", "B", "C"), seed=3))
+DAYS = 6
+TREND = "weight = 0.1 if close > mean(close, bars=3) and gain > -0.01 else held / 2"
+
+
+def read(config, *texts):
+    return [parsed(text, vocabulary_of(config)) for text in texts]
+
+
+class Trend:
+    """The rule `TREND` by hand."""
+
+    def act(self, env):
+        state, tape = env.state, env.scenario.tape
+        close = [tape.ohlcv[..., CLOSE][state.path, state.day - ago] for ago in (2, 1, 0)]
+        mean = (sum(day.double() for day in close) / 3).float()
+        gain = (state.portfolio_value.double() / state.start_value.double() - 1).float().unsqueeze(-1)
+        value = (state.portfolio_value.double() * tape.tick_size).unsqueeze(-1)
+        worth = state.holdings.double() * close[-1].double() / value
+        return torch.where((close[-1] > mean) & (gain > -0.01), 0.1, worth.float() / 2)
+
+
+def check_equal(grades, record):
+    """Check what programs made against the record of an agent that played them all, a program's paths together."""
+    metrics, shape = episode_metrics(record.curves), grades.grade.shape
+    assert torch.equal(grades.grade, record.grades["grade"].view(shape))
+    assert torch.equal(grades.total_return, record.outcomes["total_return"].view(shape))
+    assert torch.allclose(grades.drawdown, metrics["max_drawdown"].view(shape), rtol=0, atol=1e-12)
+    assert torch.allclose(grades.turnover, metrics["turnover"].view(shape), rtol=1e-9)
+
+
+def test_a_program_is_graded_as_an_agent_by_hand_that_is_evaluated():
+    config = StockTradingConfig(action="weights", episode_length=DAYS, random_start=False)
+    env = vecenv.make("stock_trading", TAPE.num_paths, market=TAPE, config=config, compile=False)
+    grades = Grader(config, TAPE).grades(read(config, TREND))
+    check_equal(grades, evaluate(env, {"trend": Trend()}).records["trend"])
+    assert len(grades.grade.unique()) == TAPE.num_paths and grades.turnover.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "texts"),
+    [
+        ({"action": "weights", "fill": "next_open", "slippage": 0.002}, (TREND, "weight = 0.5", "weight = 0 * held")),
+        ({"action": "weights", "whole_shares": False, "dead_zone": 0.01}, (TREND, "weight = 1 / plain(bars_left)")),
+        ({"action": "tilt", "benchmark": "buy_and_hold"}, ("tilt = macd / close * 30", "tilt = plain(gain)")),
+        ({"action": "shares", "initial_holdings": 5.0, "stop_loss": 0.001}, ("order = holdings - 20", "order = 90")),
+        (
+            {"action": "shares", "shorting": True, "borrow_rate": 0.1},
+            ("most = param(-70, 'shares')\norder = most * rank(close)",),
+        ),
+        ({"action": "shares", "hmax": 5e4, "shorting": True, "ruin_fraction": 0.999}, ("order = -2e4", "order = 9e4")),
+        (
+            {"action": "shares", "rationing": "by_size", "initial_cash": 2e3},
+            ("one = param(1, 'shares')\norder = one * plain(close) / 2",),
+        ),
+    ],
+)
+def test_many_programs_are_graded_as_they_play_in_an_environment(rules, texts):
+    config = StockTradingConfig(episode_length=DAYS, random_start=False, **rules)
+    programs = read(config, *texts)
+    env = vecenv.make("stock_trading", 4 * len(texts), market=TAPE, config=config, compile=False)
+    record = evaluate(env, {"programs": ProgramAgent(programs)}).records["programs"]
+    grader = Grader(config, TAPE)
+    grades = grader.grades(programs)
+    check_equal(grades, record)
+    if "ruin_fraction" in rules:
+        assert record.length.min() == 1 and record.length.max() > 4
+    alone = grader.grades(programs[-1:], torch.tensor([2, 0]))
+    assert torch.equal(alone.grade, grades.grade[-1:, [2, 0]])
+    assert torch.equal(alone.turnover, grades.turnover[-1:, [2, 0]])
+
+
+def test_episodes_start_on_any_day_and_know_what_came_before():
+    config = StockTradingConfig(action="weights", episode_length=DAYS)
+    program, days = read(config, "weight = 0.5 if close > mean(close, bars=30) else 0"), torch.tensor([80, 79, 83, 80])
+    grades = Grader(config, TAPE).grades(program, torch.tensor([1, 1, 3, 0]), days)
+    later = Grader(config, TAPE.days(10, 90)).grades(program, torch.tensor([1, 1, 3, 0]), days - 10)
+    assert torch.equal(grades.grade, later.grade) and torch.equal(grades.turnover, later.turnover)
+    assert len(grades.grade.unique()) > 2
+
+
+def test_refusals_are_entries_without_a_number_and_days_without_cash():
+    config = StockTradingConfig(action="shares", episode_length=DAYS, initial_cash=1e3)
+    texts = ("order = mean(volume, bars=88)", "order = 90", "order = -10")
+    grades = Grader(config, TAPE).grades(read(config, *texts))
+    nan, poor, idle = grades.refusals.tolist()
+    assert set(nan) == {3 * DAYS} and set(poor) == {DAYS} and set(idle) == {0}
+
+
+def test_the_standard_error_counts_paths_and_not_episodes():
+    grade = torch.rand(3, 40, generator=torch.Generator().manual_seed(0))
+    other = torch.zeros(3, 40, dtype=torch.float64)
+
+    def of(grade, groups):
+        return Grades(grade, other, other, other, other.long(), groups)
+
+    once = of(grade, torch.arange(40))
+    assert torch.allclose(once.mean, grade.double().mean(1))
+    assert torch.allclose(once.standard_error, grade.double().std(1) / math.sqrt(40))
+    twice = of(grade.repeat(1, 2), torch.arange(40).repeat(2))
+    assert torch.allclose(twice.standard_error, once.standard_error)
+    assert of(grade, torch.zeros(40, dtype=torch.int64)).standard_error.isnan().all()
+
+
+def test_what_is_not_on_the_tape_is_refused():
+    config = StockTradingConfig(action="weights", episode_length=DAYS)
+    grader, program = Grader(config, TAPE), read(config, TREND)
+    with pytest.raises(ValueError, match="there must be a program to grade"):
+        grader.grades([])
+    with pytest.raises(ValueError, match="read for other rules"):
+        grader.grades(read(StockTradingConfig(action="tilt"), "tilt = 0"))
+    with pytest.raises(ValueError, match=r"paths must be in \[0, 3\], got 1 to 4"):
+        grader.grades(program, torch.tensor([1, 4]))
+    with pytest.raises(ValueError, match=r"days must be in \[\d+, 83\], got 84 to 84"):
+        grader.grades(program, torch.tensor([1]), torch.tensor([84]))
+    with pytest.raises(ValueError, match="days must be a vector of int64, one for each path"):
+        grader.grades(program, torch.tensor([1, 2]), torch.tensor([80]))
+
+
+@pytest.mark.assembly
+def test_compiled_days_make_the_same_grades():
+    config = StockTradingConfig(action="weights", episode_length=DAYS)
+    programs = read(config, TREND, "weight = 0.3")
+    eager, compiled = (Grader(config, TAPE, compiled=compiled).grades(programs) for compiled in (False, True))
+    for name in ("grade", "total_return", "drawdown", "turnover", "refusals"):
+        assert torch.equal(getattr(eager, name), getattr(compiled, name)), name
