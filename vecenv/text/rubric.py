@@ -1,0 +1,361 @@
+"""Rubrics: a grade made of named criteria, whose weights a schedule or a language model moves within bounds.
+
+`graded_by` wraps any conversation: the grade of an episode becomes the weighted mean of the scores of its `Criterion`
+list, under the `Weights` that held when the episode began. Every update of the weights and every grade is a line of a
+log, from which `Weights` goes on, and `replayed_log` computes all weights and grades again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any, NamedTuple
+
+from vecenv.system.settings import Share, check_fields, refuse_unknown
+from vecenv.text.dress import without_marks
+from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
+from vecenv.text.reasoning import without_reasoning
+
+LONGEST_MESSAGE = 10_000
+"""Characters of a message about weights; a longer one is refused unread."""
+
+Score = Callable[[Turn, str], float]
+"""Of the last turn of an episode and the message that it answers, in [0, 1]; NaN, for unknown, earns nothing."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A part of a grade.
+
+    Attributes:
+        name: as agents, logs and outcomes (``score_NAME``) have it.
+        score: of an episode.
+        weight: at the start.
+        low: least weight.
+        high: greatest weight.
+        needs: another criterion, by whose score this one's is multiplied: a short program earns as far as it is right.
+    """
+
+    name: str
+    score: Score
+    weight: Share = 1.0
+    low: Share = 0.0
+    high: Share = 1.0
+    needs: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.low <= self.weight <= self.high:
+            raise ValueError(f"the weight of {self.name}, {self.weight:g}, is not in [{self.low:g}, {self.high:g}]")
+
+
+def grade(turn: Turn, message: str) -> float:
+    """Score an episode by the world's own grade."""
+    return math.nan if turn.grade is None else turn.grade
+
+
+def outcome(name: str, none: float = 0.0, full: float = 1.0) -> Score:
+    """Return the score that rises linearly from an outcome ``none`` to an outcome ``full``, which may be the lower."""
+
+    def score(turn: Turn, message: str) -> float:
+        return _between((turn.outcomes or {}).get(name, math.nan), none, full)
+
+    return score
+
+
+def lines(none: int, full: int) -> Score:
+    """Return the score of a message's number of lines that are not empty, as `outcome` has it of an outcome."""
+    return lambda turn, message: _between(sum(bool(line.strip()) for line in message.splitlines()), none, full)
+
+
+def _between(value: float, none: float, full: float) -> float:
+    return min(1.0, max(0.0, (value - none) / (full - none))) if math.isfinite(value) else math.nan
+
+
+class Weights:
+    """Weights of criteria: they move within their bounds, and by no more than a step at an update.
+
+    Args:
+        criteria: in the order in which they are told.
+        step: most that an update changes a weight.
+        log: file of lines to append to; if it exists, its updates are made again first.
+
+    Attributes:
+        values: by name.
+        version: number of updates so far, refused ones included.
+
+    Raises:
+        ValueError: the criteria are none, not distinct or all of weight 0, one needs what there is not, or the log is
+            of other criteria, damaged, or tells of other weights than its updates come to.
+    """
+
+    def __init__(self, criteria: Sequence[Criterion], step: float = 0.1, log: Path | str | None = None) -> None:
+        self.criteria, self.step, self.log, self.version = tuple(criteria), step, log and Path(log), 0
+        self.values = {one.name: one.weight for one in criteria}
+        if len(self.values) < len(self.criteria) or not any(self.values.values()):
+            raise ValueError("criteria must have different names, and weights that are not all 0")
+        if not (0 < step <= 1):
+            raise ValueError(f"step must be in (0, 1], got {step!r}")
+        for one in criteria:
+            if one.needs:
+                refuse_unknown(f"criteria that {one.name} needs:", [one.needs], list(self.values))
+                if next(other for other in criteria if other.name == one.needs).needs:
+                    raise ValueError(f"{one.name} needs {one.needs}, which needs another criterion itself")
+        bounds = {one.name: [one.weight, one.low, one.high] for one in criteria}
+        self._head = {"rubric": bounds, "step": step, "needs": {one.name: one.needs for one in criteria if one.needs}}
+        if self.log is not None and self.log.exists():
+            self._go_on()
+        elif self.log is not None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self._write(self._head)
+
+    def _go_on(self) -> None:
+        text = self.log.read_text()  # type: ignore[union-attr]
+        # The last line of a run that was killed may not be whole.
+        if whole := text[: text.rfind("\n") + 1]:
+            replayed = replayed_log(whole, str(self.log))
+            if replayed.head != self._head:
+                raise ValueError(f"{self.log}: the log of another rubric: {json.dumps(replayed.head)}")
+            self.values, self.version = dict(replayed.weights[-1]), len(replayed.weights) - 1
+        self.log.write_text(whole or json.dumps(self._head) + "\n")  # type: ignore[union-attr]
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def update(self, wanted: Mapping[str, float], source: str = "schedule") -> None:
+        """Move towards some wanted weights.
+
+        Raises:
+            ValueError: a criterion is unknown, a weight is no finite number, or all would be 0; nothing is changed.
+        """
+        moved = moved_weights(self.values, self._head, wanted)
+        if isinstance(moved, str):
+            raise ValueError(moved)
+        self._moved(moved, {"source": source, "wanted": dict(wanted)})
+
+    def hear(self, message: str, source: str = "model") -> str:
+        """Move towards the weights of a message, one JSON object of numbers by name, alone but for reasoning.
+
+        Returns:
+            Why it was refused and changed nothing, as the rest of a sentence; empty if it was not.
+        """
+        moved = moved_weights(self.values, self._head, _wanted(message))
+        self._moved(moved, {"source": source, "said": message[: LONGEST_MESSAGE + 1]})
+        return moved if isinstance(moved, str) else ""
+
+    def _moved(self, moved: Mapping[str, float] | str, told: Mapping[str, Any]) -> None:
+        fault = moved if isinstance(moved, str) else ""
+        self.values, self.version = self.values if fault else dict(moved), self.version + 1
+        self._write({"update": self.version, **told, "fault": fault, "weights": self.values})
+
+    def scores(self, turn: Turn, message: str) -> dict[str, float]:
+        """Return the scores of an episode that ended with a turn; ValueError of one that is not in [0, 1]."""
+        own = {one.name: one.score(turn, message) for one in self.criteria}
+        for name, value in own.items():
+            if not (math.isnan(value) or 0 <= value <= 1):
+                raise ValueError(f"the score of criterion {name} is {value!r}, not in [0, 1]")
+            own[name] = 0.0 if math.isnan(value) else float(value)
+        return {one.name: own[one.name] * own.get(one.needs, 1.0) for one in self.criteria}
+
+    def paid(self, episode: Episode, version: int, weights: Mapping[str, float], scores: Mapping[str, float]) -> float:
+        """Return the grade of an episode that began under some weights, and log it."""
+        result = weighted_mean(weights, scores)
+        self._write({"episode": list(episode), "version": version, "scores": dict(scores), "grade": result})
+        return result
+
+
+def weighted_mean(weights: Mapping[str, float], scores: Mapping[str, float]) -> float:
+    """Return the mean of scores under weights that are not all 0."""
+    return math.fsum(weights[name] * scores[name] for name in weights) / math.fsum(weights.values())
+
+
+def moved_weights(
+    values: Mapping[str, float], head: Mapping[str, Any], wanted: Mapping[str, float] | str
+) -> dict[str, float] | str:
+    """Return weights after an update under the bounds and the step of a log's head, or why it is refused."""
+    if isinstance(wanted, str):
+        return wanted
+    try:
+        refuse_unknown("criteria", wanted, list(values))
+    except ValueError as error:
+        return str(error)
+    moved = dict(values)
+    for name, weight in wanted.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+            return f"the weight of {name} must be a finite number, got {short(weight)}"
+        (_, low, high), now, step = head["rubric"][name], values[name], head["step"]
+        # Clamped last: a sum of steps may pass a bound by a rounding.
+        moved[name] = min(max(min(max(float(weight), now - step), now + step), low), high)
+    return moved if any(moved.values()) else "all weights would be 0"
+
+
+def _wanted(message: str) -> dict[str, float] | str:
+    """Return the numbers by name that a message has, or why it has none."""
+    if len(message) > LONGEST_MESSAGE:
+        return f"it has more than {LONGEST_MESSAGE:,} characters"
+    try:
+        # Whole numbers of any length are read as floats, infinite if they are too large.
+        given = json.loads(
+            without_reasoning(without_marks(message)), parse_int=float, object_pairs_hook=_distinct, parse_constant=_no
+        )
+    except (ValueError, RecursionError) as error:
+        return f"it is no JSON object of numbers by name: {error or 'too deep'}"
+    return given if isinstance(given, dict) and given else "it is no JSON object of numbers by name"
+
+
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ValueError("a name stands twice")
+    return given
+
+
+def _no(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def scheduled(points: Mapping[int, Mapping[str, float]], update: int) -> dict[str, float]:
+    """Return the weights of a schedule at a number of updates: linear between its points, constant outside of them.
+
+    Raises:
+        ValueError: there are no points, or they name different criteria.
+    """
+    names = [set(weights) for weights in points.values()]
+    if not names or any(one != names[0] for one in names):
+        raise ValueError("the points of a schedule must all name the same criteria")
+    before, after = (
+        max((at for at in points if at <= update), default=min(points)),
+        min((at for at in points if at >= update), default=max(points)),
+    )
+    share = (update - before) / (after - before) if after > before else 0.0
+    return {name: weight + share * (points[after][name] - weight) for name, weight in points[before].items()}
+
+
+class ReplayedLog(NamedTuple):
+    """What a log comes to: its first line, the weights by version, and the grades of episodes in their order."""
+
+    head: dict[str, Any]
+    weights: list[dict[str, float]]
+    grades: list[float]
+
+
+def replayed_log(text: str, name: str = "log") -> ReplayedLog:
+    """Make all updates and grades of a log's text again, from its first line and what was wanted and scored alone.
+
+    Raises:
+        ValueError: naming the first line that is none of a log, or tells of other weights or another grade.
+    """
+    grades: list[float] = []
+    weights: list[dict[str, float]] = []
+    head: dict[str, Any] = {}
+    for number, row in enumerate(text.splitlines(), 1):
+        try:
+            line = json.loads(row)
+            if number == 1:
+                head, weights = line, [{criterion: bounds[0] for criterion, bounds in line["rubric"].items()}]
+                continue
+            if "update" in line:
+                wanted = _wanted(line["said"]) if "said" in line else line["wanted"]
+                moved = moved_weights(weights[-1], head, wanted)
+                fault = moved if isinstance(moved, str) else ""
+                weights.append(weights[-1] if isinstance(moved, str) else moved)
+                again, told = [len(weights) - 1, weights[-1], fault], [line["update"], line["weights"], line["fault"]]
+            else:
+                grades.append(weighted_mean(weights[line["version"]], line["scores"]))
+                again, told = [grades[-1]], [line["grade"]]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, ZeroDivisionError) as error:
+            raise ValueError(f"{name}: line {number} is none of a rubric's log: {error!r}") from error
+        if again != told:
+            raise ValueError(f"{name}: line {number} tells {told}, but comes to {again}")
+    if not head:
+        raise ValueError(f"{name}: there is no rubric in it")
+    return ReplayedLog(head, weights, grades)
+
+
+class Rubric(Interaction):
+    """A conversation whose grade is that of a rubric; see `graded_by`."""
+
+    def __init__(self, world: Interaction, weights: Weights) -> None:
+        self.world, self.weights = world, weights
+        self.num_rows, self.longest, self.currency = world.num_rows, world.longest, world.currency
+        self.description = world.description
+        self.outcomes = {**world.outcomes, **{f"score_{name}": "share" for name in weights.values}}
+        self._begun: list[tuple[Episode, int, dict[str, float]]] = [(Episode(0, 0), 0, dict(weights.values))]
+        self._begun *= world.num_rows
+        for name in ("heard", "faults", "examples", "random_answer", "tools", "call"):
+            setattr(self, name, getattr(world, name))
+
+    def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> Sequence[Turn]:
+        begun: Sequence[Turn] = self.world.begin(ids, episodes)  # type: ignore[assignment]
+        return [self._first(*each) for each in zip(ids, episodes, begun, strict=True)]
+
+    def answer(self, ids: Sequence[int], messages: Sequence[str]) -> Sequence[Turn]:
+        turns: Sequence[Turn] = self.world.answer(ids, messages)  # type: ignore[assignment]
+        return [self._paid(*each) for each in zip(ids, messages, turns, strict=True)]
+
+    def _first(self, row: int, episode: Episode, turn: Turn) -> Turn:
+        self._begun[row] = (episode, self.weights.version, dict(self.weights.values))
+        return self._paid(row, "", turn)
+
+    def _paid(self, row: int, message: str, turn: Turn) -> Turn:
+        """Return a turn of the world with the scores, unknown before the end, and the rubric's grade."""
+        scores = dict.fromkeys(self.weights.values, math.nan)
+        if turn.done and not turn.failed:
+            scores = self.weights.scores(turn, message)
+            turn = turn._replace(grade=self.weights.paid(*self._begun[row], scores))
+        told = {f"score_{name}": score for name, score in scores.items()}
+        return turn if turn.outcomes is None else turn._replace(outcomes={**turn.outcomes, **told})
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        return [
+            f"{text}\n{self._told(row)}".lstrip() for row, text in zip(ids, self.world.instructions(ids), strict=True)
+        ]
+
+    def grammar(self, ids: Sequence[int]) -> list[str]:
+        return [f"{text}\n{self._told(row)}".lstrip() for row, text in zip(ids, self.world.grammar(ids), strict=True)]
+
+    def _told(self, row: int) -> str:
+        weights = self._begun[row][2]
+        parts = [
+            f"{one.name} {weights[one.name]:.3g}" + (f" (as far as {one.needs})" if one.needs else "")
+            for one in self.weights.criteria
+        ]
+        return f"The grade is the mean of these scores in [0, 1], weighted: {', '.join(parts)}."
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what identifies the world, with the weights of now in the config: a record is replayed under them."""
+        about = super().metadata()
+        return {**about, "config": {**about["config"], "weights": list(self.weights.values.values())}}
+
+
+class AsyncRubric(Rubric, AsyncInteraction):
+    """`Rubric` of a world that takes its time; deadline and clock are the world's."""
+
+    world: AsyncInteraction
+    begin, answer = AsyncInteraction.begin, AsyncInteraction.answer  # type: ignore[assignment]
+
+    def __init__(self, world: AsyncInteraction, weights: Weights) -> None:
+        super().__init__(world, weights)
+        self.deadline, self.sleep = world.deadline, world.sleep
+
+    async def begin_row(self, row: int, episode: Episode) -> Turn:
+        return self._first(row, episode, await self.world.begin_row(row, episode))
+
+    async def answer_row(self, row: int, message: str) -> Turn:
+        return self._paid(row, message, await self.world.answer_row(row, message))
+
+
+def graded_by(weights: Weights, world: Interaction) -> Interaction:
+    """Return a conversation with another grade: the mean of the scores of criteria, under the weights at its beginning.
+
+    Rewards of turns stay the world's; its own grade is the score `grade`. Outcomes have each score, once the episode is
+    over. An episode that the loop ends for its length has the grade 0, as everywhere.
+    """
+    kind: Any = AsyncRubric if isinstance(world, AsyncInteraction) else Rubric
+    return kind(world, weights)  # type: ignore[no-any-return]
