@@ -1,0 +1,1 @@
+"""Programs that agents write, verified by a ladder of hidden tests in a sandbox."""
