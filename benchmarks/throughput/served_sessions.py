@@ -42,8 +42,9 @@ def _served(config: CaseConfig, sessions: int) -> Sequence[Workload]:
         "vecenv": ["-m", "vecenv.tasks.commands.cli", "serve", *task],
     }
     workloads = []
-    for name, words in servers.items():
-        play = _players(started_server(words), sessions)
+    # All start before sessions open: a server closes those that answer no ping for 40 s, as here between their turns.
+    for name, url in {name: started_server(words) for name, words in servers.items()}.items():
+        play = _players(url, sessions)
         beside = None if name == "does nothing" else "does nothing"
         workloads.append(Workload(name, play, sessions * DAYS, beside=beside, told={"cores": os.cpu_count()}))
     return workloads
