@@ -72,13 +72,14 @@ def test_values_are_kept_as_python_has_them():
     assert [type(own) for own in (settings.positive, settings.sizes[0], settings.flag)] == [float, int, bool]
 
 
+TENSORS = [name for name in task_names() if task_named(name).scenario is not None]
 ODD = ("x", "", NAN, INFINITY, -INFINITY, -1, -1.5, 0, 1e300, -1e300, 1e-300, 1e12, 10**18, 2**31, 1_000_003, ())
 ODD += ((NAN,), (0, INFINITY), (0.5, -1), None, True, False, {"x": NAN}, 0.5, 1)
 CHEAP = {"crypto_lob": {"synthetic_hours": 2.0, "episode_steps": 20}}
 CHEAP |= {name: {"episode_length": 20} for name in ("stock_trading", "signals")}
 GROWS = {"clearing", "max_ticks", "warm_up_ticks", "candle_ticks", "tick_seconds", "num_noise", "num_levels"}
 """Settings whose large values take seconds."""
-NAMES, UNBOUNDED = {"book", "forecasts", "symbol", "currency"}, {("gate_threshold", INFINITY)}
+NAMES, UNBOUNDED = {"book", "forecasts", "symbol", "currency", "market"}, {("gate_threshold", INFINITY)}
 """All settings that take any word, and all infinities that mean something; no other is played under some other rule."""
 
 
@@ -121,15 +122,20 @@ def check_played(name, setting, value, config, drawn=()):
         assert numbers.isfinite().all(), (setting, value, what)
 
 
-@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize("name", TENSORS)
 def test_any_value_of_a_setting_is_refused_by_its_name_or_gives_finite_numbers(name):
     taken = [case for case in odd_configs(name) if case[0] not in GROWS and case[2] != cheap(name)]
     for case in Random(name).sample(taken, 2):
         check_played(name, *case)
 
 
+@pytest.mark.parametrize("name", sorted({*task_names()} - {*TENSORS}))
+def test_any_value_of_a_setting_of_a_conversation_is_taken_or_refused_by_its_name(name):
+    assert odd_configs(name)
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize("name", TENSORS)
 def test_every_value_of_every_setting_under_any_choices(name):
     random, config = Random(name), cheap(name)
     hints = get_type_hints(type(config))

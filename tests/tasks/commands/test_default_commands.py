@@ -16,7 +16,7 @@ from tests.tasks.commands.small_runs import bars
 from vecenv.language.models import save_model
 from vecenv.learn.policies import why_not_by_reference
 from vecenv.market import load
-from vecenv.registry import task_names
+from vecenv.registry import task_named, task_names
 from vecenv.system.preset_files import read_values, shipped_presets
 from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment.markets import GeneratedMarket
@@ -31,7 +31,7 @@ FILES |= dict.fromkeys([name for name in TRAIN if name.startswith("nifty")], ("2
 RULES_OF = {"planted": "single_stock --market planted", "contest2024": "crypto_lob"}
 RULES_OF |= dict.fromkeys(("finrl", "finrl_turbulence"), "stock_trading")
 # A preset by the name of a task is that task's default.
-WHOLE = [f"--task {task}" for task in task_names()]
+WHOLE = [f"--task {task}" for task in task_names() if task_named(task).scenario is not None]
 WHOLE += [f"--preset {name}" for name in TRAIN if name not in (*task_names(), "default")]
 SMALL = [*WHOLE, *(f"--task {RULES_OF.get(name, 'agent_market')} --task-preset {name}" for name in RULES)]
 LENGTHS = {"episode_length": 4, "days": 3, "episode_steps": 8, "max_ticks": 10, "synthetic_hours": 0.2, "embargo": 30}

@@ -1,0 +1,122 @@
+"""Baselines of the task: written rules, random programs and searches, and the best rule of the planted market."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+
+from vecenv.programs.expressions import Program
+from vecenv.programs.printing import printed
+from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.scene import StrategyWriting
+from vecenv.tasks.strategy.search import Worth, best_of, drawn_programs, genetic
+
+NUM_RANDOM = 4096
+"""Programs of which `best_of_random` answers the best."""
+
+RSI = (
+    "up = mean(max(delta(close, bars=1), 0), bars=14)\n"
+    "down = mean(max(-delta(close, bars=1), 0), bars=14)\n"
+    "rsi = 100 * up / (up + down)\n"
+    "wanted = {part} if rsi < 30 else 0 if rsi > 70 else held\n"
+)
+CROSSOVER = "wanted = {part} if mean(close, bars=10) > mean(close, bars=30) else 0\n"
+BUY_AND_HOLD = "wanted = {part} if cash_share > 0.5 else held\n"
+
+BEST = {
+    "momentum": "wanted = 1 if mean(close / lag(close, bars=1) - 1, bars=10) > 0 else 0\n",
+    "reversal": "wanted = 1 if close < lag(close, bars=1) else 0\n",
+    "cross_section": "wanted = 1 if rank(close / lag(close, bars=1)) > {half} else 0\n",
+    "signal": "wanted = 1 if signal > 0 else 0\n",
+}
+"""The best rules of planted markets, long only and without costs, of which equal parts are held."""
+
+_ENDINGS = {
+    "weights": "weight = wanted\n",
+    "tilt": "tilt = plain(wanted) * {symbols} - 1\n",
+    "shares": "order = plain(wanted) * value / close - holdings\n",
+}
+
+
+def written(world: StrategyWriting, rule: str) -> str:
+    """Return a program from a rule that says which share of the account it wants of each symbol."""
+    symbols = len(world.symbols)
+    half = (symbols - symbols // 2 + 0.5) / symbols
+    text = rule + _ENDINGS[world.config.action]
+    return text.format(part=f"{1 / symbols:.6g}", symbols=symbols, half=f"{half:.6g}")
+
+
+class Author:
+    """Answers with a program for each episode, and ends it there."""
+
+    def __init__(self, program: Callable[[StrategyWriting, int], str]) -> None:
+        self.program = program
+
+    def answer(self, world: StrategyWriting, ids: Sequence[int], shown: Sequence[str]) -> list[str]:
+        final = world.config.tries > 1
+        texts = [self.program(world, row) for row in ids]
+        return [f"<final_code>\n{text}</final_code>" if final else text for text in texts]
+
+
+def _rule(rule: str) -> Author:
+    return Author(lambda world, row: written(world, rule))
+
+
+class RandomPrograms:
+    """Answers with another random program at each try: what a model imitates to learn the language."""
+
+    def answer(self, world: StrategyWriting, ids: Sequence[int], shown: Sequence[str]) -> list[str]:
+        states = [world.rows[row] for row in ids]
+        return [world.random_answer(Random(f"{state.episode} {state.tries}")) for state in states]
+
+
+Search = Callable[[StrategyWriting, Worth, int], Program]
+"""Given the world, what programs are worth on an episode's shown paths, and a seed of the episode."""
+
+
+def searching(search: Search) -> Author:
+    """Return an author of what a search finds on an episode's shown paths, less the price of lines."""
+
+    def found(world: StrategyWriting, row: int) -> str:
+        episode, price = world.rows[row].episode, world.config.price_per_line
+
+        def worth(programs: Sequence[Program], most: int) -> list[float]:
+            grades = world.grades(episode, programs, most).mean.tolist()
+            return [grade - price * len(program.lines) for grade, program in zip(grades, programs, strict=True)]
+
+        return printed(search(world, worth, Random(str(episode)).randrange(2**31)))
+
+    return Author(found)
+
+
+def best_of_random(world: StrategyWriting, worth: Worth, seed: int) -> Program:
+    """Return the best of `NUM_RANDOM` random programs."""
+    programs = drawn_programs(world.vocabulary, NUM_RANDOM, seed, world.config.most_lines)
+    return best_of(programs, worth, world.config.paths)
+
+
+def by_generations(world: StrategyWriting, worth: Worth, seed: int) -> Program:
+    """Return the best program of a genetic search."""
+    return genetic(world.vocabulary, worth, world.config.paths, seed)
+
+
+def best_rule(world: StrategyWriting) -> Author | None:
+    """Return the author of the planted market's best rule; None where none is known: with costs, or by tilts."""
+    config: StrategyConfig = world.config
+    known = BEST.get(config.planted_kind) if config.market == "planted" else None
+    free = config.commission == config.slippage == 0 and config.action != "tilt"
+    if known is None or not free or (config.planted_kind == "signal" and "signal" not in config.features):
+        return None
+    return Author(lambda world, row: written(world, known))
+
+
+AGENTS: dict[str, Callable[[], Author | RandomPrograms]] = {
+    "buy_and_hold": partial(_rule, BUY_AND_HOLD),
+    "rsi": partial(_rule, RSI),
+    "crossover": partial(_rule, CROSSOVER),
+    "random_programs": RandomPrograms,
+    "best_of_random": partial(searching, best_of_random),
+    "genetic": partial(searching, by_generations),
+}
+"""Baselines by name; the best rule is that of the domain."""

@@ -1,0 +1,107 @@
+"""Settings of the task of writing strategies, and the market that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import torch
+
+from vecenv.market.load import GENERATORS, MarketOptions, generator_of, load_market
+from vecenv.market.planted_law import Kind
+from vecenv.market.tape import MarketTape
+from vecenv.programs.parsing import MOST_LINES
+from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings, When, Within
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+OWN_SYMBOLS = 5
+"""Symbols of a generator that takes any, without names."""
+
+Part = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class StrategyConfig(Settings):
+    """Rules of the task; see ``tasks/strategy/rules.md`` for their exact meaning."""
+
+    market: str = "planted"
+    """File of bars or name of a generator."""
+    planted_kind: Annotated[Kind, When("market", "planted")] = "momentum"
+    """What the planted market hides: signal, momentum, reversal, cross_section or volatility."""
+    symbols: tuple[str, ...] = ()
+    """Symbols, by default all of data or of a generator that has its own, else five."""
+    num_paths: Count = 1024
+    """Histories of a generator; a quarter is shown, and one each is held out in training, validation and test."""
+    num_days: Count | None = 504
+    """Days of a generator; None takes its default."""
+    market_seed: Seed = 0
+    """Seed of a generator."""
+    features: tuple[str, ...] = ("daily_change", "momentum_10", "volatility_20", "rsi_14")
+    """Indicators or numeric columns of the data that programs may read, beside bars and account."""
+    action: Literal["weights", "tilt", "shares"] = "weights"
+    """What a program gives for each symbol: a weight, the tilt of an equal weight, or an order in shares."""
+    hmax: Annotated[Positive, When("action", "shares")] = 10_000.0
+    """Largest order in shares per symbol and day."""
+    days: Count = 63
+    """Days of an account."""
+    paths: Annotated[int, Within(1, 2**16)] = 256
+    """Common paths, M, on which all programs of an episode are graded; as many are held out."""
+    tries: Annotated[int, Within(1, 100)] = 3
+    """Programs of an episode, each of which is reported."""
+    price_per_line: NotNegative = 0.0
+    """Reward that each line of the last program costs."""
+    most_lines: Annotated[int, Within(1, MOST_LINES)] = MOST_LINES
+    """Lines of a program at most."""
+    initial_cash: Positive = 1_000_000.0
+    """Cash at the start of each account, in the currency of the prices."""
+    commission: Fraction = 0.0
+    """Share of the traded value."""
+    slippage: Fraction = 0.0
+    """Share of the price lost to the market on each trade."""
+    whole_shares: bool = False
+    """Trade whole shares, with exact integer accounts; otherwise fractions."""
+    embargo: CountFromZero = 20
+    """Unused days between the shown and the held-out years."""
+    part: Part = "train"
+    """Whose held-out paths and years give the final grade."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rules()
+
+    def rules(self) -> StockTradingConfig:
+        """Return the rules of the accounts."""
+        return StockTradingConfig(
+            features=self.features,
+            action=self.action,
+            whole_shares=self.whole_shares,
+            initial_cash=self.initial_cash,
+            hmax=self.hmax,
+            commission=self.commission,
+            slippage=self.slippage,
+            random_start=False,
+            episode_length=self.days,
+        )
+
+    def tape(self) -> MarketTape:
+        """Return the market, with all paths and years.
+
+        Raises:
+            ValueError: the data are invalid, or a generator does not take a setting.
+        """
+        options: dict[str, Any] = {"symbols": self.symbols or None, "features": self.features}
+        if generator_of(self.market) is not None:
+            options["symbols"] = self.symbols or (OWN_SYMBOLS if self.market in GENERATORS else None)
+            options |= {"num_paths": self.num_paths, "num_days": self.num_days, "seed": self.market_seed}
+        if self.market == "planted":
+            options["generator"] = (("kind", self.planted_kind),)
+        return _loaded(self.market, tuple(options.items()))
+
+
+@lru_cache(maxsize=4)
+def _loaded(market: str, options: tuple[tuple[str, Any], ...]) -> MarketTape:
+    given = dict(options)
+    if "generator" in given:
+        given["generator"] = dict(given["generator"])
+    return load_market(market, MarketOptions(**given), torch.device("cpu"))

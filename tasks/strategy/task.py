@@ -1,0 +1,37 @@
+"""Registration record of the task of writing strategies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vecenv.learn.domain import Domain
+from vecenv.registry import Task
+from vecenv.tasks.stock_trading.task import ACCOUNTS
+from vecenv.tasks.strategy.agents import AGENTS, best_rule
+from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.figures import figures, talk_figures
+from vecenv.tasks.strategy.scene import PARTS, StrategyWriting
+
+
+def part(config: StrategyConfig, split: str) -> StrategyConfig:
+    """Return the config of the episodes of a split; all of them are those of the test."""
+    (chosen,) = [name for name in PARTS if name == ("test" if split == "all" else split)]
+    return replace(config, part=chosen)
+
+
+STRATEGY = Task(
+    name="strategy",
+    version="1",
+    interaction=StrategyWriting,
+    config=StrategyConfig,
+    agents=AGENTS,
+    domain=Domain(
+        reference="buy_and_hold",
+        scale=ACCOUNTS.scale,
+        part=part,
+        best=best_rule,
+        teachers=("random_programs", "crossover"),
+        pictures=figures,
+        talk_pictures=talk_figures,
+    ),
+)

@@ -1,0 +1,140 @@
+"""What authors of strategies are told: the language with the task's names, the report of each try; what they answer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vecenv.programs.expressions import LONGEST_WINDOW, Vocabulary
+from vecenv.programs.parsing import DEEPEST
+from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.grading import Grades
+
+EXAMPLES = {
+    "weights": (
+        "weight = 0.2",
+        "trend = close / mean(close, bars=20)\nweight = 0.5 if trend > 1 and rank(trend) > 0.5 else 0",
+        "weight = 0.2 if gain > -0.05 else held / 2",
+    ),
+    "tilt": (
+        "tilt = 0",
+        "tilt = 1 if close > mean(close, bars=20) else -1",
+        "tilt = rank(close / lag(close, bars=5)) - 0.5",
+    ),
+    "shares": (
+        "order = 0",
+        "order = 50 if close > mean(close, bars=20) else -holdings",
+        "cheap = close < mean(close, bars=10)\norder = cash / close / 10 if cheap else -holdings / 10",
+    ),
+}
+"""Programs that are valid whatever a config's features are."""
+
+_MEANINGS = {
+    "weights": "weight: the share of the account's value to hold of the symbol; below 0 counts as 0, a sum above 1 is "
+    "scaled down to 1, the rest is cash",
+    "tilt": "tilt: in [-1, 1], of the weight of the symbol in an equal-weight portfolio; 0 keeps it",
+    "shares": "order: shares of the symbol to buy, or below 0 to sell",
+}
+
+_ACCOUNT = "what depends on your account"
+
+
+class Result(NamedTuple):
+    """What a program made on M paths: the mean grade with its standard error, and means over the paths."""
+
+    grade: float
+    error: float
+    total_return: float
+    drawdown: float
+    turnover: float
+    refusals: float
+
+    @classmethod
+    def of(cls, grades: Grades, place: int) -> Result:
+        told = (grades.total_return, grades.drawdown, grades.turnover, grades.refusals)
+        means = [float(values[place].double().mean()) for values in told]
+        return cls(float(grades.mean[place]), float(grades.standard_error[place]), *means)
+
+
+_FINAL = re.compile(r"<final_code>(.*?)(?:</final_code>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def program_text(message: str) -> tuple[str, bool]:
+    """Return the program of a message, and whether it is the final one.
+
+    It is what stands in the last ``<final_code>`` block, else in the last fenced block, else the whole message.
+    """
+    final = _FINAL.findall(message)
+    text = final[-1] if final else message
+    fenced = _FENCED.findall(text)
+    return (fenced[-1] if fenced else text).strip("\r\n"), bool(final)
+
+
+def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequence[str], currency: str | None) -> str:
+    """Return the task and the language, with the names that programs may read and their units."""
+    tries = f"You have {config.tries} tries. " if config.tries > 1 else "You have one try. "
+    final = " To stop early, put it between <final_code> and </final_code>." if config.tries > 1 else ""
+    price = f" Each line costs {config.price_per_line:g} of the reward." if config.price_per_line else ""
+    lines = f", at most {config.most_lines} of them"
+    costs = config.commission + config.slippage
+    money = f"{config.initial_cash:,.0f}{'' if currency is None else ' ' + currency}"
+    return "\n".join(
+        [
+            f"Write a program that trades {len(symbols)} stocks for {config.days} days, deciding at each close. It is "
+            f"played with an account of {money} on each of {config.paths} price paths and graded by its mean: 0.5 for "
+            "what equal parts bought and held earn, 0.73 for ten points of log-return more. "
+            f"{'Trading is free' if not costs else f'Trading costs {100 * costs:g}% of the value traded'}. {tries}"
+            f"The last valid program is graded again on paths and years that you never see.{price}",
+            f"Answer with the program alone, or in a fenced block.{final}",
+            f"A program has lines `new_name = expression`{lines}, in Python's syntax, computed for each stock and day. "
+            f"Its last line is `{next(iter(vocabulary.outputs))} = ...`.",
+            _MEANINGS[config.action] + ".",
+            "Operators: + - * / < <= > >= == != and or not, `a if condition else b`; x / 0 is 0.",
+            "Functions: min(a, b), max(a, b), abs(a), sign(a), clip(a, low, high), rank(a) among the stocks in (0, 1].",
+            f"Of past bars, n from 1 to {LONGEST_WINDOW}: mean(a, bars=n), std(a, bars=n), max(a, bars=n), "
+            f"min(a, bars=n), lag(a, bars=n), delta(a, bars=n); not of {_ACCOUNT}.",
+            "Units must fit: numbers of different units are not added or compared; plain(a) drops the unit. "
+            f"At most {DEEPEST} operations within each other.",
+            *_names(vocabulary),
+            "Example:",
+            EXAMPLES[config.action][1],
+        ]
+    )
+
+
+def _names(vocabulary: Vocabulary) -> list[str]:
+    """Return a line for each unit with the names that have it, those of the account apart."""
+    units: dict[tuple[bool, str], list[str]] = defaultdict(list)
+    for name, feature in vocabulary.features.items():
+        units[feature.account, str(feature.unit)].append(name)
+    told = []
+    for account in (False, True):
+        own = [f"{', '.join(names)} ({unit})" for (of_account, unit), names in units.items() if of_account == account]
+        told.append(f"{'Account' if account else 'Names'}: {'; '.join(own)}.")
+    return told
+
+
+def report(
+    config: StrategyConfig, tries: int, result: Result | None, ended: bool, held_out: Result | None, valid: bool
+) -> str:
+    """Return what is told after a try, whose ``result`` is None if it was invalid; ``valid`` if any was valid."""
+    told = [f"Try {tries} of {config.tries}:" + (" invalid." if result is None else f" {_made(result, config.paths)}")]
+    if not ended:
+        left = config.tries - tries
+        told.append(f"{left} {'try' if left == 1 else 'tries'} left; the last valid program counts.")
+    elif held_out is not None:
+        told.append(f"On paths and years never shown: {_made(held_out, config.paths)}")
+    elif not valid:
+        told.append("No valid program was written: the grade is 0.")
+    return "\n".join(told)
+
+
+def _made(result: Result, paths: int) -> str:
+    return (
+        f"grade {result.grade:.4f}, standard error {result.error:.4f} on {paths} paths; "
+        f"return {100 * result.total_return:.2f}%, drawdown {100 * result.drawdown:.2f}%, "
+        f"turnover {result.turnover:.1f} a year, {result.refusals:.1f} orders cut or refused."
+    )
