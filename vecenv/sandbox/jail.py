@@ -155,6 +155,7 @@ class Jail:
         }
         start = f"import sys; sys.path[:0] = {path}; from vecenv.sandbox.inside.worker import main; main()"
         variables = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        variables["LD_BIND_NOW"] = "1"
         if namespaces:
             variables["LD_LIBRARY_PATH"] = f"{PYTHON}/lib"
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -199,7 +200,7 @@ class Jail:
         self.input.flush()
         told, (stdout, stderr) = self._reply(time.monotonic() + limits.wall + GRACE)
         if "failure" in told:
-            return Result(Status.SANDBOX_FAILURE, message=told["failure"], engine=self.name)
+            raise OSError(told["failure"])
         status = Status(told["verdict"]) if told["verdict"] else Status.ERROR if told["exit_code"] else Status.OK
         if status is Status.ERROR and any(mark in stderr[-400:] for mark in OUT_OF_MEMORY):
             status = Status.MEMORY
@@ -270,7 +271,7 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
             if not any(place.is_relative_to(folder) for folder in (*SYSTEM, *LINKS)):
                 words += shown(place, place)
                 readable.append(str(place))
-    words += ["--dir", "/box", "--remount-ro", "/", "--chdir", "/", str(python)]
+    words += ["--dir", "/box", "--dir", "/box/job", "--remount-ro", "/", "--chdir", "/", str(python)]
     return words, readable, [INSIDE, PACKAGES]
 
 

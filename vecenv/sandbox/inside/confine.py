@@ -54,7 +54,17 @@ CLONE, FORK, VFORK = 56, 57, 58
 MMAP, FCNTL = 9, 72
 SHARED, NOTIFY = 1, 1026
 X86_64 = 0xC000003E
-EPERM, EAGAIN, ENOSYS = 1, 11, 38
+EPERM, EAGAIN, EINVAL, ENOSYS = 1, 11, 22, 38
+MNT_DETACH = 2
+CAPABILITIES = struct.pack("Ii", 0x20080522, 0)
+NEEDLESS = {"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0, "RTPRIO": 0, "SIGPENDING": 128}
+"""Limits of what nothing needs."""
+HARD = {
+    name.removeprefix("RLIMIT_"): (getattr(resource, name), resource.getrlimit(getattr(resource, name))[1])
+    for name in dir(resource)
+    if name.startswith("RLIMIT_")
+}
+"""Limits by name: their kinds, and how high they can be set."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -85,9 +95,9 @@ def has_seccomp() -> bool:
 
 
 def wait(child: int, end: bytearray) -> None:
-    """Wait until a child has ended; fill `end` with its wait status and, from byte 8, its struct rusage."""
-    status = (ctypes.c_char * len(end)).from_buffer(end)
-    _call("wait4", child, status, 0, ctypes.byref(status, 8))
+    """Wait until a child has ended; fill `end` from byte 4 with its wait status and from byte 8 with its rusage."""
+    place = (ctypes.c_char * len(end)).from_buffer(end)
+    _call("wait4", child, ctypes.byref(place, 4), 0, ctypes.byref(place, 8))
 
 
 def new_pid_namespace(own: int) -> None:
@@ -97,11 +107,21 @@ def new_pid_namespace(own: int) -> None:
     _call("unshare", CLONE_NEWPID)
 
 
-def private_folder(path: str, size: int, user: int, ipc: bool) -> None:
-    """Mount an empty file system in memory of `size` bytes, which only this process and its children see."""
-    _call("unshare", CLONE_NEWNS | (CLONE_NEWIPC if ipc else 0))
+def mount_folder(path: str, size: int, user: int) -> None:
+    """Mount an empty file system in memory of `size` bytes, for this process and those of its namespace."""
     options = f"size={size},nr_inodes=1024,mode=0700,uid={user},gid={user}"
     _call("mount", b"box", path.encode(), b"tmpfs", NOSUID | NODEV, options.encode())
+
+
+def unmount_folder(path: str) -> None:
+    """Take away what `mount_folder` mounted, if it did."""
+    if _libc.umount2(path.encode(), MNT_DETACH) and ctypes.get_errno() != EINVAL:
+        raise OSError(ctypes.get_errno(), f"{path}: {os.strerror(ctypes.get_errno())}")
+
+
+def new_ipc_namespace() -> None:
+    """Leave the queues and the shared memory of System V to others."""
+    _call("unshare", CLONE_NEWIPC)
 
 
 def hide(path: str) -> None:
@@ -117,28 +137,35 @@ def keep(path: str) -> None:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set limits of the process, such as ``{"CPU": 2}``, and those that nothing needs to 0."""
-    for name, value in {**limits, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0, "RTPRIO": 0, "SIGPENDING": 128}.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(kind)[1]
+    """Set limits of the process, such as ``{"CPU": 2}``; what was lower stays."""
+    for name, value in limits.items():
+        kind, hard = HARD[name]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
 
 
-def become_nobody(user: int | None) -> None:
-    """Become a user that owns nothing, unless None, and lose every privilege for good."""
+def give_up(user: int | None) -> None:
+    """Give up what no job may have and making jails does not need, for this process and its children."""
+    limit(NEEDLESS)
     if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
     _call("prctl", *CLEAR_AMBIENT, 0, 0, 0)
-    header = struct.pack("Ii", 0x20080522, 0)
-    _system_call(CAPSET, header, bytes(24))
     _call("prctl", NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def landlock(readable: list[str], writable: str) -> None:
-    """Allow files below some folders to be read and run, those below one to be changed, and no others; no ports."""
+def become_nobody(user: int | None) -> None:
+    """Become a user that owns nothing, unless None, and lose every privilege for good, after `give_up`."""
+    if user is not None:
+        os.setresuid(user, user, user)
+    _system_call(CAPSET, CAPABILITIES, bytes(24))
+
+
+def landlock_rules(readable: list[str], writable: str) -> int:
+    """Return a descriptor of rules: files below some folders may be read and run, those below one changed; no ports.
+
+    What is mounted below a folder is below it, but a folder that is mounted upon has no rule of its own.
+    """
     version = landlock_version()
     every = (1 << RIGHTS[min(version, 5)]) - 1
     files = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
@@ -156,8 +183,12 @@ def landlock(readable: list[str], writable: str) -> None:
         rights &= every if os.path.isdir(path) else every & files
         _system_call(ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), ctypes.c_uint(0))
         os.close(place)
+    return rules
+
+
+def landlock(rules: int) -> None:
+    """Keep to rules, which allow nothing that they do not name."""
     _system_call(RESTRICT_SELF, rules, ctypes.c_uint(0))
-    os.close(rules)
 
 
 def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -169,9 +200,6 @@ def _filter(processes: bool, shared: bool) -> bytes:
     load, equal, at_least, any_bit, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, fail, kill = 0x7FFF0000, 0x00050000, 0x80000000
 
-    def when(number: int, verdict: int) -> list[bytes]:
-        return [_instruction(equal, number, 0, 1), _instruction(end, verdict)]
-
     def when_given(number: int, argument: int, test: int, value: int) -> list[bytes]:
         given = [
             _instruction(load, 16 + 8 * argument),
@@ -180,27 +208,46 @@ def _filter(processes: bool, shared: bool) -> bytes:
         ]
         return [_instruction(equal, number, 0, 4), *given, _instruction(load, 0)]
 
-    newer = [part for number in NEWER_ALLOWED for part in when(number, allow)] + [_instruction(end, fail | ENOSYS)]
-    program = [_instruction(load, 4), _instruction(equal, X86_64, 1, 0), _instruction(end, kill)]
-    program += [_instruction(load, 0), _instruction(at_least, FIRST_NEW, 0, len(newer)), *newer]
-    program += [part for number in DENIED.values() for part in when(number, fail | EPERM)]
+    program = [_instruction(load, 4), _instruction(equal, X86_64, 1, 0), _instruction(end, kill), _instruction(load, 0)]
     # Signals about what others do in a folder.
     program += when_given(FCNTL, 1, equal, NOTIFY)
     if not shared:
         program += when_given(MMAP, 3, any_bit, SHARED)
     if processes:
         program += when_given(CLONE, 0, any_bit, NEW_NAMESPACE)
-    else:
-        program += [part for number in (CLONE, FORK, VFORK) for part in when(number, fail | EAGAIN)]
-    return b"".join([*program, _instruction(end, allow)])
+    verdicts = {number: fail | EPERM for number in DENIED.values()}
+    if not processes:
+        verdicts |= dict.fromkeys((CLONE, FORK, VFORK), fail | EAGAIN)
+    verdicts |= dict.fromkeys(NEWER_ALLOWED, allow)
+    ranges = [(0, allow)]
+    for number in range(1, max(NEWER_ALLOWED) + 2):
+        verdict = verdicts.get(number, allow if number < FIRST_NEW else fail | ENOSYS)
+        if verdict != ranges[-1][1]:
+            ranges.append((number, verdict))
+    # The kernel tries every call when it takes a filter: a search by halves is cheaper than one after another.
+    ends = sorted({verdict for _, verdict in ranges})
+
+    def search(low: int, high: int) -> list[tuple[int, int, int, int, int]]:
+        """Return comparisons that find a number in ranges: with what, how many follow below and above, verdicts."""
+        if high - low == 1:
+            return []
+        middle = (low + high) // 2
+        below, above = search(low, middle), search(middle, high)
+        return [(ranges[middle][0], len(below), len(above), ranges[low][1], ranges[middle][1]), *below, *above]
+
+    nodes = search(0, len(ranges))
+    for left, (number, below, above, lower, upper) in zip(reversed(range(len(nodes))), nodes, strict=True):
+        yes = below if above else left + ends.index(upper)
+        no = 0 if below else left + ends.index(lower)
+        program.append(_instruction(at_least, number, yes, no))
+    return b"".join([*program, *(_instruction(end, verdict) for verdict in ends)])
 
 
-_FILTERS = {each: _filter(*each) for each in product((False, True), repeat=2)}
+_FILTERS = {each: ctypes.create_string_buffer(_filter(*each)) for each in product((False, True), repeat=2)}
+# A struct sock_fprog: a number of instructions and their address.
+_PROGRAMS = {each: struct.pack("@HP", len(words) // 8, ctypes.addressof(words)) for each, words in _FILTERS.items()}
 
 
 def seccomp(processes: bool, shared: bool) -> None:
     """Deny `DENIED` and newer calls, and unless they are allowed, further processes and threads, and shared memory."""
-    program = ctypes.create_string_buffer(_FILTERS[processes, shared])
-    # A struct sock_fprog: a number of instructions and their address.
-    head = struct.pack("@HP", len(_FILTERS[processes, shared]) // 8, ctypes.addressof(program))
-    _call("prctl", SET_SECCOMP, 2, ctypes.c_char_p(head))
+    _call("prctl", SET_SECCOMP, 2, _PROGRAMS[processes, shared])

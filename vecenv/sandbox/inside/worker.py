@@ -7,16 +7,14 @@ copy, tells nothing of other jobs. The supervisor sees them, and no job has a co
 import contextlib
 import fcntl
 import gc
-import importlib
 import json
+import marshal
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
 from functools import partial
 from typing import Any
@@ -25,12 +23,13 @@ from vecenv.sandbox.inside import confine
 from vecenv.sandbox.inside import job as inside_job
 from vecenv.sandbox.inside.frames import packed, taken, unpacked
 
-STARTED = struct.Struct("i")
-ENDED = struct.Struct("i4x4q")
-"""A wait status and the beginning of a struct rusage: user and system time, each in seconds and microseconds."""
+STARTED = struct.Struct("c3xi")
+"""A mark and the number of a job's process."""
+ENDED = struct.Struct("c3xi4q")
+"""A mark, a wait status and the beginning of a struct rusage: user and system time, in seconds and microseconds."""
 ADD_SEALS, EVERY_SEAL = 1033, 15
-LEAST_WAIT = 0.001
-"""Seconds."""
+LEAST_WAIT, SHORT = 0.001, 0.005
+"""Seconds: between two looks at a job, and until one that goes on is listened to."""
 PROCESSORS = os.cpu_count() or 1
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -38,8 +37,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def main() -> None:
     """Serve jobs from standard input until it ends; argument: the plan, in JSON."""
     plan = json.loads(sys.argv[1])
-    for name in plan["warm"]:
-        importlib.import_module(name)
+    # For the start of this process alone: a job would look up each function of the libraries anew.
+    os.environ.pop("LD_BIND_NOW", None)
+    inside_job.warm_up(plan["warm"])
     with open("/proc/self/statm") as file:
         plan["base"] = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     processes = os.open("/proc", os.O_RDONLY)
@@ -62,37 +62,45 @@ def main() -> None:
         except EOFError:
             return
         supervisor = _Supervisor(plan, ours, processes, own, header)
-        told, outputs = supervisor.run(packed(header, parts[:-1]), parts[-1])
+        told, outputs = supervisor.run(header, parts)
         reply = memoryview(packed(told, outputs))
         while reply:
             reply = reply[os.write(1, reply) :]
 
 
 def _warm(channel: socket.socket, plan: dict[str, Any]) -> None:
-    """Fork a job for each message with its files, and tell its number and its end."""
+    """Fork a job for each message, and tell its number and its end."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(null, descriptor)
     own = os.pidfd_open(os.getpid())
+    namespaces = "namespaces" in plan["layers"]
+    # Without namespaces the folder of each job is another.
+    here = namespaces and "landlock" in plan["layers"]
+    plan["rules"] = confine.landlock_rules(plan["readable"], inside_job.PLACE) if here else None
+    confine.give_up(plan["user"])
+    inside_job.rehearse()
+    # Room for a whole struct rusage.
     end = bytearray(ENDED.size + 112)
     gc.collect()
     gc.freeze()
+    # The C library sorts what was freed when it is asked for much: once here, not in every job.
+    bytearray(1 << 17)
     while True:
-        said, descriptors, _, _ = socket.recv_fds(channel, 64, 5)
-        if not said:
+        # The job itself takes the message.
+        if not channel.recv(1, socket.MSG_PEEK):
             os._exit(0)
-        if "namespaces" in plan["layers"]:
+        if namespaces:
             confine.new_pid_namespace(own)
-        else:
-            plan["box"] = said.decode()
         child = os.fork()
         if not child:
-            inside_job.run(plan, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        channel.send(STARTED.pack(child))
+            inside_job.run(plan, channel)
+        channel.send(STARTED.pack(b"S", child))
         # Not by os.wait4, whose numbers would stay in the memory that the next job has a copy of.
         confine.wait(child, end)
+        if namespaces:
+            confine.unmount_folder(inside_job.BOX)
+        end[:1] = b"E"
         channel.send(memoryview(end)[: ENDED.size])
         end[:] = bytes(len(end))
 
@@ -100,10 +108,11 @@ def _warm(channel: socket.socket, plan: dict[str, Any]) -> None:
 def _in_memory(content: bytes, seal: bool = False) -> int:
     """Return a descriptor of a file with some content, at its beginning."""
     descriptor = os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    if content:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
     if seal:
         fcntl.fcntl(descriptor, ADD_SEALS, EVERY_SEAL)
     return descriptor
@@ -120,25 +129,27 @@ class _Supervisor:
         self.outputs: dict[int, bytearray] = {}
         self.verdict = ""
 
-    def run(self, job: bytes, stdin: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    def run(self, header: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Run the job of a frame; return what is told of it, and what it wrote to standard output and error."""
+        stdin = parts.pop()
         out, out_end = os.pipe2(os.O_CLOEXEC)
         error, error_end = os.pipe2(os.O_CLOEXEC)
-        status, status_end = os.pipe2(os.O_CLOEXEC)
         for descriptor in (out, error):
             # After the job there may be no end of what it wrote: it can leave its descriptors in a message.
             os.set_blocking(descriptor, False)
-        given = [_in_memory(job), _in_memory(stdin, seal=True), out_end, error_end, status_end]
-        self.outputs = {out: bytearray(), error: bytearray()}
         box = "" if "namespaces" in self.plan["layers"] else self._plain_box()
+        job = marshal.dumps(({**header, "box": box}, parts))
+        given = [_in_memory(job), _in_memory(stdin, seal=True), out_end, error_end]
+        self.outputs = {out: bytearray(), error: bytearray()}
         try:
-            socket.send_fds(self.warm, [box.encode() or b"."], given)
+            socket.send_fds(self.warm, [b"."], given)
             for descriptor in given:
                 os.close(descriptor)
-            self.pid = STARTED.unpack(self._heard(STARTED))[0]
-            told = os.read(status, 1024)
+            told = self._told()
+            if not told.startswith(inside_job.READY):
+                return {"failure": told[1:].decode(errors="replace") or "the job was not started"}, [b"", b""]
             # The limits are those of the program, without the making of its jail.
-            self.made = float(told[1:]) if told.startswith(inside_job.READY) else 0.0
+            self.made = int(told[1:]) / 1e9
             started = time.monotonic()
             code, used = self._watched(started)
             wall = time.monotonic() - started
@@ -146,12 +157,12 @@ class _Supervisor:
                 while self._read(descriptor):
                     pass
         finally:
-            for descriptor in (out, error, status):
+            for descriptor in (out, error):
                 os.close(descriptor)
             if box:
+                import shutil  # The jobs have no use for what it imports.
+
                 shutil.rmtree(box, ignore_errors=True)
-        if not told.startswith(inside_job.READY):
-            return {"failure": told[1:].decode(errors="replace") or "the job was not started"}, [b"", b""]
         cpu = max(0.0, used - self.made)
         code = os.waitstatus_to_exitcode(code)
         if not self.verdict and code < 0 and cpu >= self.limits["cpu"]:
@@ -162,13 +173,25 @@ class _Supervisor:
         kept = [bytes(each[: self.limits["output"]]) for each in self.outputs.values()]
         return {"verdict": self.verdict, "exit_code": code, "cpu": cpu, "wall": wall}, kept
 
-    def _heard(self, what: struct.Struct) -> bytes:
-        said = self.warm.recv(what.size)
-        if len(said) != what.size:
-            raise EOFError("the warm interpreter died")
-        return said
+    def _told(self) -> bytes:
+        """Wait until the job is ready or has ended; return what it said of itself, empty if nothing."""
+        said = told = b""
+        while not (told.startswith(inside_job.READY) and self.pid) and not said.startswith(b"E"):
+            said = self._heard()
+            if said.startswith(b"S"):
+                self.pid = STARTED.unpack(said)[1]
+            elif not said.startswith(b"E"):
+                told = said
+        return told
+
+    def _heard(self) -> bytes:
+        if said := self.warm.recv(1024):
+            return said
+        raise EOFError("the warm interpreter died")
 
     def _plain_box(self) -> str:
+        import tempfile
+
         box = tempfile.mkdtemp(prefix="vecenv-box-")
         if self.plan["user"] is not None:
             os.chown(box, self.plan["user"], self.plan["user"])
@@ -177,11 +200,10 @@ class _Supervisor:
     def _watched(self, started: float) -> tuple[int, float]:
         """Keep the job within its limits until it has ended; return its wait status and CPU seconds."""
         poll = select.poll()
-        for descriptor in (*self.outputs, self.warm.fileno()):
-            poll.register(descriptor, select.POLLIN)
+        poll.register(self.warm.fileno(), select.POLLIN)
         # If the outside is gone, so is the job.
         poll.register(0, 0)
-        seen = 0.0
+        seen, listens = 0.0, False
         while True:
             left = self.limits["wall"] - (time.monotonic() - started)
             seen = max(seen, self._used())
@@ -191,10 +213,10 @@ class _Supervisor:
             if self.verdict:
                 self._kill()
             share = budget / min(PROCESSORS, self.limits["processes"])
-            wait = 1.0 if self.verdict else min(left, max(share, LEAST_WAIT))
+            wait = 1.0 if self.verdict else min(left, max(share, LEAST_WAIT), 60.0 if listens else SHORT)
             for descriptor, _ in poll.poll(max(1, int(1000 * wait + 1))):
                 if descriptor == self.warm.fileno():
-                    code, *used = ENDED.unpack(self._heard(ENDED))
+                    _, code, *used = ENDED.unpack(self._heard())
                     # Of processes that it did not wait for, only what was seen of them counts.
                     return code, max(seen, used[0] + used[2] + (used[1] + used[3]) / 1e6)
                 if descriptor == 0:
@@ -202,17 +224,22 @@ class _Supervisor:
                     sys.exit(0)
                 if not self._read(descriptor):
                     poll.unregister(descriptor)
-                if sum(map(len, self.outputs.values())) > self.limits["output"]:
-                    self.verdict = self.verdict or "output"
+            if not listens:
+                # Most jobs have ended by now, and their output is read once.
+                listens = True
+                for descriptor in self.outputs:
+                    poll.register(descriptor, select.POLLIN)
 
     def _read(self, descriptor: int) -> bytes:
-        """Take in some output, empty if there is none; what is over the limit is dropped."""
+        """Take in some output, empty if there is none; what is over the limit is dropped, and a verdict."""
         try:
             part = os.read(descriptor, 1 << 16)
         except BlockingIOError:
             return b""
         if sum(map(len, self.outputs.values())) <= self.limits["output"]:
             self.outputs[descriptor] += part
+        if sum(map(len, self.outputs.values())) > self.limits["output"]:
+            self.verdict = self.verdict or "output"
         return part
 
     def _kill(self) -> None:
