@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import random
 from dataclasses import dataclass, replace
 
@@ -93,6 +94,8 @@ def test_a_world_that_fails_has_no_grade():
     talk = RecordedDialogue(make_interaction(rubric_task(Lost)))
     talk.begin([0], [Episode(1, 1)])
     assert talk.answer([0], ["7"])[0].failed and talk.records[0].turns[-1].grade is None
+    # Agents and pictures of a world read what it has of its own, also of a copy.
+    assert pickle.loads(pickle.dumps(graded_by(Weights(CRITERIA), GuessNumber(2, None)))).numbers == [0, 0]
 
 
 REFUSED = {

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple
@@ -60,16 +61,20 @@ def grade(turn: Turn, message: str) -> float:
 
 def outcome(name: str, none: float = 0.0, full: float = 1.0) -> Score:
     """Return the score that rises linearly from an outcome ``none`` to an outcome ``full``, which may be the lower."""
+    return partial(_of_outcome, name, none, full)
 
-    def score(turn: Turn, message: str) -> float:
-        return _between((turn.outcomes or {}).get(name, math.nan), none, full)
 
-    return score
+def _of_outcome(name: str, none: float, full: float, turn: Turn, message: str) -> float:
+    return _between((turn.outcomes or {}).get(name, math.nan), none, full)
 
 
 def lines(none: int, full: int) -> Score:
     """Return the score of a message's number of lines that are not empty, as `outcome` has it of an outcome."""
-    return lambda turn, message: _between(sum(bool(line.strip()) for line in message.splitlines()), none, full)
+    return partial(_of_lines, none, full)
+
+
+def _of_lines(none: int, full: int, turn: Turn, message: str) -> float:
+    return _between(sum(bool(line.strip()) for line in message.splitlines()), none, full)
 
 
 def _between(value: float, none: float, full: float) -> float:
@@ -290,6 +295,12 @@ class Rubric(Interaction):
         self._begun *= world.num_rows
         for name in ("heard", "faults", "examples", "random_answer", "tools", "call"):
             setattr(self, name, getattr(world, name))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Return what the world has beside an `Interaction`, which its agents and pictures read."""
+        if name == "world":
+            raise AttributeError(name)
+        return getattr(self.world, name)
 
     def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> Sequence[Turn]:
         begun: Sequence[Turn] = self.world.begin(ids, episodes)  # type: ignore[assignment]
