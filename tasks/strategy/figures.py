@@ -34,17 +34,19 @@ def talk_figures(records: Mapping[str, Sequence[ConversationRecord]]) -> dict[st
 def grade_by_try(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
     """Plot the mean grade on the shown paths by try, with 95% intervals over episodes."""
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    met: list[list[int]] = []
     for number, (name, own) in enumerate(records.items()):
         tries = max((len(record.turns) for record in own), default=1) - 1
         known = [_shown(own, place) for place in range(1, tries + 1)]
         places = [place for place, values in enumerate(known, 1) if values]
+        met.append(places)
         means = [_interval(values) for values in known if values]
         spread = [[one.mean - one.low for one in means], [one.high - one.mean for one in means]]
         shifted = [place + 0.04 * (number - len(records) / 2) for place in places]
         colour = COLOURS[number % len(COLOURS)]
         axis.errorbar(shifted, [one.mean for one in means], yerr=spread, fmt="o-", capsize=3, color=colour, label=name)
     axis.axhline(0.5, color="black", linewidth=0.8)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_xticks(range(1, 1 + max((place for places in met for place in places), default=1)))
     axis.set(xlabel="Try", ylabel="Grade on the shown paths")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.suptitle("Grade by try, mean of the test episodes with valid programs, 95% intervals")
@@ -57,13 +59,14 @@ def overfit_gap(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
     met = [0.5]
     for number, (name, own) in enumerate(records.items()):
         outcomes = [record.turns[-1].outcomes or {} for record in own]
-        pairs = [(one["shown"], one["held_out"]) for one in outcomes if one.get("overfit_gap") is not None]
-        known = [(float(shown), float(held_out)) for shown, held_out in pairs if None not in (shown, held_out)]
+        pairs = [(one.get("shown"), one.get("held_out")) for one in outcomes]
+        known = [(shown, held_out) for shown, held_out in pairs if shown is not None and held_out is not None]
         if not known:
             continue
         gap = _interval([shown - held_out for shown, held_out in known])
         label = f"{name}: gap {gap.mean:+.4f} ({gap.low:+.4f} … {gap.high:+.4f})"
-        axis.scatter(*zip(*known, strict=True), s=24, alpha=0.7, color=COLOURS[number % len(COLOURS)], label=label)
+        across, upwards = zip(*known, strict=True)
+        axis.scatter(across, upwards, s=24, alpha=0.7, color=COLOURS[number % len(COLOURS)], label=label)
         met += [value for pair in known for value in pair]
     axis.plot([min(met), max(met)], [min(met), max(met)], color="black", linewidth=0.8)
     axis.set(xlabel="Grade on the shown paths", ylabel="Grade on paths and years never shown")
@@ -118,7 +121,8 @@ def error_figure(errors: Mapping[str, tuple[list[int], list[float], list[float]]
         axis.plot(counts, told, color=colour, label=f"{name}: as told")
         points = [pair for pair in zip(counts, apart, strict=True) if 0 < pair[1] < math.inf]
         if points:
-            axis.scatter(*zip(*points, strict=True), s=24, color=colour, label=f"{name}: of {REPEATS} fresh sets")
+            across, upwards = zip(*points, strict=True)
+            axis.scatter(across, upwards, s=24, color=colour, label=f"{name}: of {REPEATS} fresh sets")
     axis.axvline(paths, color="black", linewidth=0.8)
     axis.set(xscale="log", yscale="log", xlabel="Common paths", ylabel="Standard error of the mean grade")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

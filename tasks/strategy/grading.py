@@ -143,7 +143,11 @@ class Grader:
         """Return the fields of `Grades` but the groups. Shape of each: (P, M)."""
         tape, length, shape = self.tape, self.config.episode_length, (len(programs), len(paths))
         evaluator = Evaluator(programs, own_accounts=True, device=tape.device)
-        ahead = evaluator.ahead(market_features(tape, [*evaluator.features, "close"]))
+        # Of the paths that are played alone, and of the days that programs read there.
+        played, place = paths.unique(return_inverse=True)
+        early, late = max(0, int(days.min()) - evaluator.graph.history()), int(days.max()) + length
+        features = market_features(tape, [*evaluator.features, "close"])
+        ahead = evaluator.ahead({name: values[played, early:late] for name, values in features.items()})
         count = len(programs) * len(paths)
         # Compiled code has always as many rows: the first ones again.
         row = torch.arange(ROWS if self.compiled else count, device=tape.device) % count % len(paths)
@@ -156,7 +160,7 @@ class Grader:
         for elapsed in range(length):
             account = dict(zip(shown, now[len(start) :], strict=True))
             own = {name: account[name][:count].unflatten(0, shape) for name in evaluator.account_features}
-            output[:count] = evaluator.step(ahead[:, paths, days + elapsed], own)[:, 0].flatten(0, 1)
+            output[:count] = evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
             given = [*self._engine.inputs, self._closes, *leaves(fixed), output, *now[: len(start)]]
             self._following(given, after)
             now, after = after, now

@@ -160,7 +160,7 @@ class StrategyWriting(Interaction):
     def _results(self, years: Years, rows: Sequence[int]) -> dict[int, Result]:
         """Return what the programs of some rows make; those of one episode are graded together, equal ones once."""
         members: dict[Episode, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        found = {}
+        found: dict[int, Result] = {}
         for row in rows:
             state = self.rows[row]
             assert state.program is not None
