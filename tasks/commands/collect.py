@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,21 +14,25 @@ from rich.table import Table
 from tyro import conf
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.conversations import recorded_conversations
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import Count, NotNegative, Seed, Settings
-from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents, compared_rules
+from vecenv.system.settings import Count, NotNegative, Seed
+from vecenv.tasks.experiment.comparison import ALL, baseline_agents, chosen_agents, compared_rules
+from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
-from vecenv.tasks.experiment.splits import splits_of
+from vecenv.tasks.experiment.splits import FIRST, splits_of
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode, Interaction
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
+from vecenv.text.transcripts import ConversationRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectSettings(Settings):
+class CollectSettings(TaskSettings):
     """Settings of ``vecenv collect``. The episodes are drawn from the training days."""
 
     task: str = "single_stock"
@@ -49,7 +53,7 @@ class CollectSettings(Settings):
     """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
     min_grade: NotNegative = 0.0
     """Lowest grade of the episodes that are kept."""
-    device: str = "auto"
+    device: Annotated[str, OF_TENSORS] = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
     env: Any
     """Rules of the task."""
@@ -58,7 +62,8 @@ class CollectSettings(Settings):
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
         given = chosen_options(TaskOptions, args)
         record = task_named(given.get("task", cls.task))
-        agents = tuple(name for name in cls.agents if name in record.agents) or (record.domain.reference,)
+        known = record.domain.teachers or tuple(name for name in cls.agents if name in record.agents)
+        agents = known or (record.domain.reference or ALL,)
         env = with_preset(compared_rules(record, of_text=True), "task", given.get("task_preset"))
         settings = cls(task=record.name, source=market_for(record, env, given), agents=agents, env=env)
         refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
@@ -66,9 +71,11 @@ class CollectSettings(Settings):
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
-    """Write observations and answers of baselines as conversations for supervised training."""
+    """Write what baselines were shown and answered as conversations for supervised training."""
     _check(settings)
     names = chosen_agents(settings.task, settings.agents)
+    if not names:
+        raise ValueError(f"task {settings.task!r} has no agents")
     with WriteLock.beside(settings.out):
         if settings.out.exists():
             raise ValueError(f"{settings.out} exists already")
@@ -76,23 +83,19 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 
 def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
-    console, recording = wide_console(), task_named(settings.task).check_recording()
-    env = _training_episodes(settings, console)
+    console = wide_console()
+    world = _training_episodes(settings, console)
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
-    with partial.open("w") as file:
-        for name, agent in baseline_agents(env, names).items():
-            with working(console, f"{name} plays …"):
-                records = recording.record(env, agent, range(env.num_envs), settings.seed)
-            told = zip(records, TextDoor(env).instructions(range(env.num_envs)), strict=True)
-            kept = [(record, system) for record, system in told if _grade(record) >= settings.min_grade]
-            lines = [
-                line for episode in kept for line in conversations(recording, *episode, name, settings.conversation)
-            ]
+    with working(console, f"{', '.join(names)} play …"), partial.open("w") as file:
+        for name, episodes in _played(settings, world, baseline_agents(world, names)):
+            kept = [lines for grade, lines in episodes if grade >= settings.min_grade]
+            lines = [line for own in kept for line in own]
             file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-            counts[name] = Counter(episodes=len(records), kept=len(kept), conversations=len(lines))
-            counts[name]["answers"] = sum(len(record.steps) for record, _ in kept)
-            counts[name]["characters"] = sum(len(said["content"]) for line in lines for said in line["messages"])
+            said = [one for line in lines for one in line["messages"]]
+            counts[name] = Counter(episodes=settings.episodes, kept=len(kept), conversations=len(lines))
+            counts[name]["answers"] = sum(one["role"] == "assistant" for one in said)
+            counts[name]["characters"] = sum(len(one["content"]) for one in said)
     if not any(count["kept"] for count in counts.values()):
         partial.unlink()
         raise ValueError(f"no episode has a grade of {settings.min_grade} or more")
@@ -102,13 +105,47 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     return {"file": str(settings.out), "agents": {name: dict(count) for name, count in counts.items()}}
 
 
-def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
+def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv | Interaction:
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
     splits = splits_of(record, settings.source, config, settings.device, console)
     env, _ = splits.episodes("train", settings.episodes, config)
     splits.show(console, {"train": env}, settings.seed)
     return env
+
+
+def _played(
+    settings: CollectSettings, world: VecEnv | Interaction, agents: Mapping[str, Any]
+) -> Iterator[tuple[str, list[tuple[float, list[dict[str, Any]]]]]]:
+    """Return by agent the grade and the lines of each episode; those whose world failed are left out."""
+    form = settings.conversation
+    if isinstance(world, Interaction):
+        episodes = [Episode(settings.seed, FIRST["train"] + row) for row in range(world.num_rows)]
+        for name, said in recorded_conversations(world, agents, episodes):
+            yield name, [(talk.turns[-1].grade or 0.0, list(talk_lines(talk, name, form))) for talk in said]
+        return
+    recording, rows = task_named(settings.task).check_recording(), range(world.num_envs)
+    for name, agent in agents.items():
+        records = recording.record(world, agent, rows, settings.seed)
+        told = zip(records, TextDoor(world).instructions(rows), strict=True)
+        yield (
+            name,
+            [(_grade(record), list(conversations(recording, record, system, name, form))) for record, system in told],
+        )
+
+
+def talk_lines(
+    record: ConversationRecord, agent: str, conversation: Literal["episode", "day"]
+) -> Iterator[dict[str, Any]]:
+    """Return the lines of an episode of a conversation, whose days are its turns."""
+    system, *said = record.messages()
+    grade = record.turns[-1].grade
+    origin = {"task": record.task, "agent": agent, "grade": grade, "seed": record.seed, "index": record.index}
+    if conversation == "episode":
+        yield {"messages": [system, *said], **origin}
+        return
+    for place in range(0, len(said), 2):
+        yield {"messages": [system, *said[place : place + 2]], **origin, "turn": place // 2 + 1}
 
 
 def conversations(
@@ -141,8 +178,9 @@ def _grade(record: EpisodeRecord) -> float:
 
 
 def _check(settings: CollectSettings) -> None:
-    task_named(settings.task).check_text()
-    task_named(settings.task).check_recording()
+    if not settings.without_tensors:
+        task_named(settings.task).check_text()
+        task_named(settings.task).check_recording()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
 

@@ -22,7 +22,7 @@ from vecenv.learn.report import evaluation_table, parts_table, write_run_folder,
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import option_names, read_values, with_values
-from vecenv.system.settings import Count, Seed, Settings, with_earlier
+from vecenv.system.settings import Count, Seed, Settings, When, with_earlier
 from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path, read_checkpoint, trained_config
 from vecenv.tasks.experiment.comparison import (
     ALL,
@@ -38,7 +38,7 @@ from vecenv.tasks.experiment.comparison import (
     trained_agents,
     write_conversations,
 )
-from vecenv.tasks.experiment.kinds import Combining
+from vecenv.tasks.experiment.kinds import OF_TENSORS, Combining, TaskSettings
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
@@ -105,7 +105,7 @@ class EvaluateOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(Settings):
+class EvaluateSettings(TaskSettings):
     """Settings of ``vecenv evaluate``. The episodes are drawn from the test days, or from all that no policy knows."""
 
     checkpoint: tuple[Path, ...] = ()
@@ -130,7 +130,7 @@ class EvaluateSettings(Settings):
     """Seed of the episodes."""
     episodes: Count = 256
     """Episodes of each agent."""
-    device: str = "auto"
+    device: Annotated[str, OF_TENSORS, When("model", told="--model")] = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
@@ -207,7 +207,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     names = chosen_agents(settings.task, settings.agents)
     if settings.model is not None:
         check_language(settings.task, settings.model)
-    elif settings.checkpoint and task_named(settings.task).interaction is not None:
+    elif settings.checkpoint and settings.without_tensors:
         raise ValueError(f"task {settings.task!r} is a conversation, which a language model plays: give --model")
     _refuse_bad_record(settings)
     with nullcontext() if settings.folder is None else WriteLock(settings.folder):

@@ -12,7 +12,8 @@ from rich.table import Table
 from tyro import conf
 
 from vecenv.registry import Task, make_interaction, task_named, task_names
-from vecenv.system.settings import Seed, Settings
+from vecenv.system.settings import Seed
+from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console
@@ -30,7 +31,7 @@ HELP_LINE = "? shows this, quit ends the episode."
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaySettings(Settings):
+class PlaySettings(TaskSettings):
     """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
 
     task: str = "single_stock"
@@ -41,7 +42,7 @@ class PlaySettings(Settings):
     """Where the episodes come from."""
     seed: Seed = 0
     """Seed of the episode."""
-    device: str = "auto"
+    device: Annotated[str, OF_TENSORS] = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
     record: Path | None = None
     """JSONL file for the record of the episode."""
@@ -69,11 +70,8 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     """Trade an episode yourself, in the terminal, from the text that language models read."""
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
-    record, console = task_named(settings.task), wide_console()
-    if record.interaction is not None:
-        played, told = _conversation(settings, console)
-    else:
-        played, told = _episode(settings, record, console)
+    console = wide_console()
+    played, told = (_conversation if settings.without_tensors else _episode)(settings, console)
     if settings.record is not None:
         write_jsonl(settings.record, [played])
         console.print(f"Recorded in {settings.record}", soft_wrap=True)
@@ -91,8 +89,9 @@ def _conversation(settings: PlaySettings, console: Console) -> tuple[Record, dic
     return played, played.result()
 
 
-def _episode(settings: PlaySettings, record: Task, console: Console) -> tuple[Record, dict[str, Any]]:
+def _episode(settings: PlaySettings, console: Console) -> tuple[Record, dict[str, Any]]:
     """Return the record of an episode of a task of tensors, and what it came to, beside its references."""
+    record = task_named(settings.task)
     recording = record.check_recording()
     config = record.spoken(settings.source.fitted(record, settings.env))
     splits = splits_of(record, settings.source, config, settings.device, console)

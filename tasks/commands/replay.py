@@ -34,7 +34,7 @@ class ReplaySettings(Settings):
     report: Path | None = None
     """HTML file for a report of the episode."""
     device: str = "cpu"
-    """Device; another device than the recording's may round rewards differently."""
+    """Device of tasks of tensors; another device than the recording's may round rewards differently."""
 
 
 def main(settings: ReplaySettings) -> dict[str, Any]:

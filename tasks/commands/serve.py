@@ -15,6 +15,7 @@ from vecenv.adapters.guard import Limits
 from vecenv.registry import Split, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
+from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
@@ -55,7 +56,7 @@ class ValidationSplit(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(Settings):
+class ServeSettings(TaskSettings):
     """Settings of ``vecenv serve``."""
 
     task: str = "single_stock"
@@ -76,7 +77,7 @@ class ServeSettings(Settings):
     """Tasks per split; an index identifies an episode."""
     seed: Seed = 0
     """Default seed of the episodes."""
-    compile: bool = True
+    compile: Annotated[bool, OF_TENSORS] = True
     """Compile the step of each split before serving."""
     web: bool = False
     """Offer OpenEnv's web interface at /web."""
@@ -84,7 +85,7 @@ class ServeSettings(Settings):
     """Limits of clients."""
     text: TextRules = field(default_factory=TextRules)
     """Reward and tool settings."""
-    device: str = "auto"
+    device: Annotated[str, OF_TENSORS] = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
     env: Any
     """Rules of the task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,15 +14,12 @@ import tyro
 from vecenv.core.checks import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
-from vecenv.language.tiny_config import TINY_RATE, TinyConfig
-from vecenv.system.files import WriteLock, why_unwritten
+from vecenv.language.tiny_config import TinyConfig
+from vecenv.system.files import WriteLock
 from vecenv.system.settings import CountFromZero, Seed, Settings, When
-from vecenv.tasks.experiment.language_training import NEEDED, model_place
+from vecenv.tasks.experiment.imitation import TINY, imitate
 from vecenv.tasks.experiment.options import early_options
-from vecenv.tasks.experiment.progress import StepBar, wide_console, working
-
-TINY = "tiny"
-"""Name of the model that is built without downloads."""
+from vecenv.tasks.experiment.progress import wide_console
 
 
 @dataclass(frozen=True)
@@ -77,59 +74,13 @@ def main(settings: SftSettings) -> dict[str, Any]:
 
 
 def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
-    device = device_named(settings.device)
-    conversations = read_conversations(settings.data)
-    try:
-        from vecenv.language.models import chat_format, load_model, longest_context, save_model
-        from vecenv.language.supervised_training import fine_tune, segments_of
-        from vecenv.language.tiny_model import tiny_model
-    except ImportError as error:
-        raise ImportError(NEEDED) from error
-    console, training = wide_console(), settings.training
-    if settings.model == TINY:
-        if training.learning_rate is None:
-            training = replace(training, learning_rate=TINY_RATE)
-        with working(console, "Building the tiny model …"):
-            texts = (said["content"] for one in conversations for said in one)
-            model, tokenizer = tiny_model(texts, settings.tiny, settings.seed, device)
-    else:
-        with working(console, f"Loading {settings.model} …"):
-            model, tokenizer = load_model(model_place(settings.model), device, settings.lora_rank)
-    longest = longest_context(model)
-    if longest is not None and settings.language.context_tokens > longest:
-        raise ValueError(f"context_tokens {settings.language.context_tokens} are more than the model's {longest}")
-    chat = chat_format(model, tokenizer, settings.language.thinking)
-    with working(console, "Reading the conversations …"):
-        segments = segments_of(conversations, chat, settings.language)
-    contexts = [segment for own in segments for segment in own]
-    size = sum(parameter.numel() for parameter in model.parameters())
-    told = {
-        "conversations": len(conversations),
-        "contexts": len(contexts),
-        "answers": sum(len(set(segment.turn)) for segment in contexts),
-        "tokens": sum(len(segment.tokens) for segment in contexts),
-        "longest_context": max(len(segment.tokens) for segment in contexts),
-        "parameters": size,
-    }
-    console.print(
-        f"Data      {told['conversations']:,} conversations, {told['answers']:,} answers, {told['tokens']:,} tokens in "
-        f"{told['contexts']:,} contexts, the longest of {told['longest_context']:,}",
-        soft_wrap=True,
-    )
-    console.print(f"Model     {settings.model}, {size:,} parameters, {len(tokenizer):,} tokens", soft_wrap=True)
-    with StepBar(console, "loss") as bar:
-        losses = fine_tune(model, segments, chat.pad, training, settings.seed, bar.show)
-    try:
-        save_model(model, tokenizer, folder)
-    except OSError as error:
-        raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
-    (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
-    console.print(
-        f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['test_loss']:.3f} on "
-        f"conversations of the test"
-    )
+    console, device = wide_console(), device_named(settings.device)
+    told = imitate(
+        read_conversations(settings.data), folder, console, settings.training, settings.language, settings.tiny,
+        settings.seed, device, settings.model, settings.lora_rank,
+    )  # fmt: skip
     console.print(f"Written to {folder}", soft_wrap=True)
-    return {"folder": str(folder), **told, **losses}
+    return {"folder": str(folder), **told}
 
 
 def read_conversations(files: Sequence[Path]) -> list[Messages]:

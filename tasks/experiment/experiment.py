@@ -185,6 +185,7 @@ class Experiment:
                 if every is not None:
                     assert isinstance(splits, TapeSplits)
                     fresh = FreshPaths(splits, self.trainer.training_rules, env, every)
+                self.trainer.prepare(run, splits, self.console)
                 self.learner = self.trainer.learner(env, run, self.runs[0].folder)
                 trained = self.trainer.validated(self.learner, splits, settings.seed)
                 seconds = self._train(run, trained, fresh, lock)

@@ -8,11 +8,29 @@ from typing import Annotated, ClassVar
 
 from tyro import conf
 
+from vecenv.language.supervised import SupervisedConfig
+from vecenv.language.tiny_config import TinyConfig
 from vecenv.learn.ensemble import Combination, Kind
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_named
 from vecenv.system.settings import Count, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS
+
+
+class TaskSettings(Settings):
+    """Base of the settings of commands that play a task, whose name they have."""
+
+    task: str
+
+    @property
+    def without_tensors(self) -> bool:
+        """Whether the task is a conversation."""
+        return task_named(self.task).interaction is not None
+
+
+OF_TENSORS = When("without_tensors", False, told="a task of tensors")
+"""Of settings of `TaskSettings` that a conversation does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +114,7 @@ class Combining(Settings):
 class ModelRun(Settings):
     """The training of a language model: one, from its own start."""
 
-    owner: ClassVar[str] = "a training of --model"
+    owner: ClassVar[str] = "the training of a language model"
 
     seeds: ClassVar[int] = 1
     number: ClassVar[int] = 1
@@ -106,10 +124,33 @@ class ModelRun(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoStart(Settings):
+    """The learner's own start, or a model that is given."""
+
+    owner: ClassVar[str] = "a training without a start of its own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitatedStart(Settings):
+    """A tiny language model that is made on the spot, and imitates the task's teachers before it learns."""
+
+    owner: ClassVar[str] = "the training of a conversation without --model"
+
+    teachers: tuple[str, ...] = ()
+    """Agents of the task that are imitated, by default its teachers; or all."""
+    start_episodes: Count = 256
+    """Training episodes that each teacher plays."""
+    imitation: SupervisedConfig = field(default_factory=lambda: SupervisedConfig(epochs=10))
+    """Settings of the imitation."""
+    tiny: TinyConfig = field(default_factory=TinyConfig)
+    """Sizes of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PolicyRuns(Settings):
     """The trainings of policies: of how many seeds, from where, and beside what they are shown."""
 
-    owner: ClassVar[str] = "a training without --model"
+    owner: ClassVar[str] = "the training of a policy"
 
     seeds: Count = 1
     """Number of runs, of the seeds seed, seed + 1, …, one after the other. They are on the same market, each in its own
@@ -206,7 +247,7 @@ class DrawnPaths(Settings):
 
 
 KINDS = (
-    *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, ModelRun, PolicyRuns, StackableRuns,
-    AllSymbols, Subsets, KeptPaths, DrawnPaths,
+    *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, NoStart, ImitatedStart, ModelRun, PolicyRuns,
+    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths,
 )  # fmt: skip
 """What the parts of the settings can be."""

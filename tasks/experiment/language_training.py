@@ -26,21 +26,22 @@ MODEL = "model"
 NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
 
-def check_language(task: str, model: str) -> None:
-    """Reject tasks and models that cannot be trained, before any work."""
+def check_language(task: str, model: str | None) -> None:
+    """Reject tasks and models that cannot be trained, before any work; a model that is made on the spot is None."""
     task_named(task).check_talks()
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model is untrained: make it with vecenv sft, and name its folder")
     # Names on the hub are NAME or OWNER/NAME; other strings are paths.
-    if not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
+    if model is not None and not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
         raise ValueError(f"{model}: there is no folder of a model")
     try:
         import transformers  # noqa: F401
     except ImportError as error:
         raise ImportError(NEEDED) from error
-    from vecenv.language.hub import found_model
+    if model is not None:
+        from vecenv.language.hub import found_model
 
-    found_model(model)
+        found_model(model)
 
 
 def model_place(place: str) -> str:

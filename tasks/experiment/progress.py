@@ -97,6 +97,8 @@ class TrainingBar(_Bar):
     def show(self, metrics: dict[str, float]) -> None:
         if not math.isnan(metrics.get("return_percent", math.nan)):
             self._outcome = f" · training return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
+        elif not math.isnan(metrics.get("grade", math.nan)):
+            self._outcome = f" · training grade {metrics['grade']:.2f}"
         if math.isfinite(excess := metrics.get("validation_excess_percent", math.nan)):
             self._validation = f" · validation excess {excess:+.2f}%"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._validation

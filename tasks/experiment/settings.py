@@ -14,20 +14,24 @@ from vecenv.learn import Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.runs import RunSeed
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
-from vecenv.system.settings import Count, Fraction, Settings, When
+from vecenv.system.settings import Count, Fraction, When
 from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.kinds import (
     KINDS,
+    OF_TENSORS,
     AllSymbols,
     DrawnPaths,
     Groups,
+    ImitatedStart,
     KeptPaths,
     ModelRun,
+    NoStart,
     NoValidation,
     PolicyRuns,
     Rows,
     StackableRuns,
     Subsets,
+    TaskSettings,
     Validated,
 )
 from vecenv.tasks.experiment.markets import BarMarket, FileMarket, GeneratedMarket, market_for
@@ -52,6 +56,15 @@ SHORTENED = "short_form"
 LENGTH = "total_frames"
 """Setting of every learner that says how long it learns."""
 
+OF_LANGUAGE = "grpo"
+"""Learner of language models, and so of conversations, if none is named."""
+
+TALKING: dict[str, Any] = {"num_groups": 8, "group_size": 8}
+"""Default sizes of the batch of a conversation, whose rows are generated token by token."""
+
+TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
+"""Defaults of a learner that starts from a tiny model made on the spot."""
+
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
@@ -70,7 +83,7 @@ class TrainOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(Settings):
+class TrainSettings(TaskSettings):
     """Settings of ``vecenv train``: `train_settings` makes those of a task, a market and a learner."""
 
     preset: Annotated[str | None, NEW_RUN] = None
@@ -88,7 +101,10 @@ class TrainSettings(Settings):
     and need no critic; exact, the gradient through an account of fractional shares; or one that is installed or
     imported."""
     model: str | None = None
-    """Language model that --algorithm grpo trains, not a policy. A folder, or a name on the Hugging Face hub."""
+    """Language model that --algorithm grpo trains, not a policy. A folder, or a name on the Hugging Face hub. For a
+    conversation without tensors a tiny one is made by default."""
+    start: Annotated[Any, conf.arg(name="")] = field(default_factory=NoStart)
+    """What the training starts from."""
     source: Annotated[Any, conf.arg(name="")] = field(default_factory=GeneratedMarket)
     """Where the episodes come from."""
     paths: Annotated[Any, conf.arg(name="")] = field(default_factory=KeptPaths)
@@ -107,7 +123,7 @@ class TrainSettings(Settings):
     """Test episodes of the comparison."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
-    compile: bool = True
+    compile: Annotated[bool, OF_TENSORS] = True
     """Compile the step and the update."""
     folder: Annotated[Path | None, NEW_RUN] = None
     """Folder of the run, runs/TASK-TIME by default."""
@@ -119,6 +135,11 @@ class TrainSettings(Settings):
     @property
     def record(self) -> Task:
         return task_named(self.task)
+
+    @property
+    def of_language(self) -> bool:
+        """Whether a language model is trained, not a policy."""
+        return self.model is not None or self.without_tensors
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -172,8 +193,9 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
         raise ValueError(f"{resume} is a run of the task {known.get('task', DEFAULT_TASK)!r}, not of {task!r}")
     chosen = known | given
     model, record = chosen.get("model"), task_named(task)
-    algorithm = algorithm_named(chosen.get("algorithm", TrainSettings.algorithm))
-    env = record.config() if model is None else record.default_text_config()
+    talks = record.interaction is not None
+    algorithm = algorithm_named(chosen.get("algorithm", OF_LANGUAGE if talks else TrainSettings.algorithm))
+    env = record.default_text_config() if talks or model is not None else record.config()
     for place, values in files.items():
         env = with_values(env, block_of(values, "env", env, place), f"{place}: env")
     if resume is None:
@@ -237,22 +259,27 @@ def _of_kinds(
     chosen: Mapping[str, Any],
 ) -> TrainSettings:
     """Return the defaults of a task, a learner, and what else was chosen."""
-    if model is not None and not algorithm.groups:
-        raise ValueError("a language model learns by --algorithm grpo")
+    talks = record.interaction is not None
+    of_policy = model is None and not talks
+    if not of_policy and not algorithm.groups:
+        told = f"task {record.name!r} is a conversation, and " if talks else ""
+        raise ValueError(f"{told}a language model learns by --algorithm {OF_LANGUAGE}")
     source = market_for(record, env, chosen)
-    of_policy = model is None
+    starts = talks and model is None
+    learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
     return TrainSettings(
         task=record.name,
         algorithm=algorithm.name,
         model=model,
+        start=ImitatedStart(teachers=record.domain.teachers) if starts else NoStart(),
         source=source,
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
         subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
-        batch=Groups() if algorithm.groups else Rows(),
+        batch=Groups(**TALKING if talks else {}) if algorithm.groups else Rows(),
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),
         env=env,
-        learner=algorithm.config() if of_policy else LanguageConfig(),
+        learner=algorithm.config() if of_policy else learner,
     )
 
 
@@ -267,11 +294,11 @@ def _fitting(
     the name of each learner, and the settings of all kinds.
     """
     own_names = (algorithm.extends, algorithm.name)
-    blocks = ["language"] if settings.model is not None else [name for name in own_names if name is not None]
+    blocks = ["language"] if settings.of_language else [name for name in own_names if name is not None]
     if values.get("algorithm", TrainSettings.algorithm) in own_names:
         blocks.append("learner")
     learner: dict[str, Any] = {}
-    if values.get(SHORTENED) and settings.model is None:
+    if values.get(SHORTENED) and not settings.of_language:
         block = block_of(values, "learner", settings.learner, place)
         learner = {name: value for name, value in block.items() if name == LENGTH}
     for name in blocks:

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from rich.console import Console
 
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
@@ -33,10 +34,12 @@ from vecenv.tasks.experiment.comparison import (
     trained_agent,
     trained_agents,
 )
-from vecenv.tasks.experiment.kinds import Groups
+from vecenv.tasks.experiment.imitation import check_start, imitated_start
+from vecenv.tasks.experiment.kinds import Groups, ImitatedStart
 from vecenv.tasks.experiment.language_training import (
     check_language,
     language_learner,
+    loaded_model,
     trained_model,
     with_seed,
     write_model,
@@ -55,6 +58,10 @@ from vecenv.tasks.experiment.splits import Splits
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
+    from vecenv.text.interaction import Interaction
+
+START = "start"
+"""Folder, in that of a run, of the model that the run has made to start from."""
 
 KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
@@ -84,6 +91,9 @@ class Trainer(ABC):
     def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
         """Return the seeds and numbers of the sub-environments of a run, by name."""
         return {"seed": settings.seed}
+
+    def prepare(self, run: SeedRun, splits: Splits, console: Console) -> None:  # noqa: B027
+        """Make what a run starts from, if that is made on the spot."""
 
     @abstractmethod
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Any:  # noqa: ANN401
@@ -136,9 +146,6 @@ class PolicyTrainer(Trainer):
     def _check_actions(self) -> None:
         """Reject an algorithm that does not learn the task's actions or rewards."""
         settings, task, algorithm = self.settings, self.settings.record, self.algorithm
-        if task.interaction is not None:
-            told = "a conversation, which a language model learns: give --algorithm grpo and --model"
-            raise ValueError(f"task {task.name!r} is {told}")
         if algorithm.smooth and task.domain.smooth is None:
             raise ValueError(f"task {task.name!r} has no smooth form, which --algorithm {algorithm.name} needs")
         if not algorithm.learns(task.actions(settings.env)):
@@ -263,36 +270,54 @@ class PolicyTrainer(Trainer):
 
 @dataclass(frozen=True)
 class ModelTrainer(Trainer):
-    """Trains a language model on texts."""
-
-    @property
-    def model(self) -> str:
-        assert self.settings.model is not None
-        return self.settings.model
+    """Trains a language model on texts: one that is given, or a tiny one that is made on the spot, in `START`."""
 
     def check(self) -> None:
         settings = self.settings
         check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
-        check_language(settings.task, self.model)
+        check_language(settings.task, settings.model)
+        if isinstance(settings.start, ImitatedStart):
+            check_start(settings.task, settings.start)
+
+    def prepare(self, run: SeedRun, splits: Splits, console: Console) -> None:
+        settings, folder = run.settings, run.folder / START
+        if not isinstance(settings.start, ImitatedStart):
+            return
+        if settings.resume is not None:
+            if not (folder / "config.json").is_file():
+                raise ValueError(f"{folder}: the model that the run started from is missing")
+            return
+        world, _ = splits.episodes("train", settings.start.start_episodes, self.rules)
+        imitated_start(
+            cast("Interaction", world), settings.start, folder, console, settings.learner, settings.seed,
+            device_named(settings.device),
+        )  # fmt: skip
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> LanguageGRPO:
         settings = run.settings
         config = with_seed(settings.learner, settings.seed)
         device = device_named(settings.device)
-        return language_learner(env, self.model, config, settings.batch.group_size, device, settings.seed)
+        return language_learner(env, self._model(run), config, settings.batch.group_size, device, settings.seed)
 
-    def agents(self, learner: LanguageGRPO, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Agent]:
+    def agents(self, learner: LanguageGRPO, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Any]:
         # Here, with the comparison, after which nothing of the run may fail.
-        own = runs[-1].folder
-        with telling_what_is_kept(checkpoint_path(own), KEPT):
-            write_model(learner, own)
-        return {TRAINED: trained_model(learner)}
+        own = runs[-1]
+        with telling_what_is_kept(checkpoint_path(own.folder), KEPT):
+            write_model(learner, own.folder)
+        agents = {TRAINED: trained_model(learner)}
+        if self.settings.model is None:
+            agents[UNTRAINED] = loaded_model(self._model(own), device_named(self.settings.device), learner.config)
+        return agents
+
+    def _model(self, run: SeedRun) -> str:
+        """Return the place of the model that a run starts from."""
+        return run.settings.model or str(run.folder / START)
 
 
 def trainer_of(settings: TrainSettings) -> Trainer:
     """Return what trains under the settings, by the symbols of their market; `Trainer.check` says whether it can."""
     rules = settings.source.fitted(settings.record, settings.env)
-    if settings.model is not None:
+    if settings.of_language:
         return ModelTrainer(settings, compared_rules(settings.record, rules, of_text=True))
     return PolicyTrainer(settings, rules, algorithm_named(settings.algorithm))
 

@@ -5,13 +5,10 @@ import io
 import json
 import math
 import random
-import re
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 from rich.console import Console
 
 import vecenv
@@ -20,10 +17,7 @@ from tests.reach_zero import REACH_ZERO
 from vecenv import AsyncInteraction, Dialogue, Episode, Turn, make_interaction, registry
 from vecenv.registry import NoConfig, Task
 from vecenv.testing import ConformanceFault, check_interaction
-from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.dialogue import TextRules
-from vecenv.text.records import write_jsonl
-from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 
 CALL = '{"name": "is_odd", "arguments": {}}'
 SAID = [str(number) for number in range(1, 21)]
@@ -173,208 +167,6 @@ def test_gem_and_trl_play_it():
         assert (reward, terminated, truncated) == (0.0, False, failed) and ("failed" in info["metrics"]) == failed
         env.dialogue.interaction.lost = ()
         env.reset()
-
-
-@pytest.mark.assembly
-def test_a_language_model_learns_by_it(capsys, monkeypatch, tmp_path):
-    from tests.language.tiny import ALONE, SMALL
-    from vecenv.language.grpo import LanguageGRPO
-    from vecenv.language.models import chat_format, save_model
-    from vecenv.language.supervised import SupervisedConfig
-    from vecenv.language.supervised_training import fine_tune, segments_of
-    from vecenv.language.tiny_model import tiny_model
-    from vecenv.learn.group_episodes import EpisodeReward
-    from vecenv.learn.runs import read_metrics
-    from vecenv.tasks.commands import cli
-
-    worth = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
-    config = replace(ALONE, minibatches=2, learning_rate=1e-2, reward=worth, total_frames=10**6, tools=("all",))
-
-    def learner(task: Task = GUESS_NUMBER) -> LanguageGRPO:
-        model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower."], SMALL, 0)
-        chat = chat_format(model, tokenizer)
-        roles, first = ("user", "assistant"), "Guess a number from 1 to 20."
-        told = [
-            [{"role": role, "content": text} for role, text in zip(roles, (first, said), strict=True)] for said in SAID
-        ]
-        training = SupervisedConfig(epochs=20, batch_size=10, learning_rate=1e-2, test_fraction=0.0)
-        fine_tune(model, segments_of(told, chat, config), chat.pad, training)
-        return LanguageGRPO(make_interaction(task, 8), model, chat, replace(config, kl_coef=0.1), 4)
-
-    one = learner()
-    before = [parameter.detach().clone() for parameter in one.parameters]
-    episodes = one.collect()
-    numbers = one.env.scenario.numbers
-    assert numbers[:4] == [numbers[0]] * 4 and episodes.mask.shape == (6, 8) and episodes.exposure is None
-    assert torch.allclose(episodes.reward.sum(0), sum(episodes.parts.values()))
-    assert torch.equal(episodes.parts["steps"], 0.5 * (episodes.parts["grade"] > 0))
-    # Of each row it learns as many answers as the world has heard.
-    for row, segments in enumerate(episodes.said):
-        assert {day for segment in segments for day in segment.day} == set(range(int(episodes.mask[:, row].sum())))
-    metrics = one.update()
-    assert metrics["frames"] == 48 and 0 <= metrics["grade"] <= 1 and metrics["invalid"] > 0 and "tool_calls" in metrics
-    assert one.rollouts == 2 and not all(map(torch.equal, before, one.parameters))
-    other = learner()
-    other.load_state_dict(one.state_dict())
-    first, second = one.update(), other.update()
-    assert all(first[name] == second[name] for name in ("policy_loss", "grade", "episode_reward"))
-    # Rows whose world fails are no samples: the others learn what they would without them.
-    other = learner(Task(name="failing", version="1", interaction=Failing))
-    failing = other.env.scenario
-    failing.lost, failing.dropped = (0,), (5,)
-    episodes = other.collect()
-    alone = [one for row, one in enumerate(episodes.said) if row not in (0, 5)]
-    assert episodes.failed.tolist() == [row in (0, 5) for row in range(8)] and all(alone) and not episodes.said[0]
-    assert not episodes.mask[:, [0, 5]].any() and episodes.mask[0].sum() == 6
-    metrics = other.update()
-    assert metrics["failed"] == 0.25 and not all(map(torch.equal, before, other.parameters))
-    failing.lost = range(8)
-    kept = [parameter.detach().clone() for parameter in other.parameters]
-    metrics = other.update()
-    assert metrics["failed"] == 1.0 and metrics["grade"] != metrics["grade"]
-    assert all(map(torch.equal, kept, other.parameters))
-    save_model(one.model, one.chat.tokenizer, tmp_path / "start")
-    file, told = tmp_path / "my_guesses.py", "vecenv.Task(name='my_guesses', version='1', interaction=GuessNumber)"
-    file.write_text(f"import vecenv\nfrom tests.guess_number import GuessNumber\nvecenv.register({told})\n")
-    monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    words = f"train --import {file} --task my_guesses --num-groups 2 --group-size 4 --episodes 8 --seed 5"
-    words += " --learner.minibatches 2 --learner.context-tokens 700 --learner.answer-tokens 6 --learner.history-days 0"
-    run, given = tmp_path / "run", [*words.split(), "--folder", str(tmp_path / "run"), "--learner.total-frames", "96"]
-    assert cli.main(["train", "--task", "guess_number"]) == cli.BAD_INPUT
-    assert "'guess_number' is a conversation, which a language model learns: give --algorithm grpo" in (
-        capsys.readouterr().err
-    )
-    assert cli.main([*given, "--algorithm", "grpo", "--model", str(tmp_path / "start")]) == 0
-    told = json.loads((run / "metrics.json").read_text())["evaluation"]
-    assert told["num_episodes"] == 8 and told["failed"] == 0 and told["agents"].keys() == {"trained", "random"}
-    assert {"reward", "tries", "minus_random"} <= told["agents"]["trained"].keys()
-    left = {path.name for path in run.iterdir()}
-    assert {"settings.yaml", "metrics.csv", "checkpoint.pt", "model", "learning_curve.png", "rewards.png"} <= left
-    assert [row["failed"] for row in read_metrics(run / "metrics.csv")] == [0.0, 0.0]
-    # The test has numbers of its own.
-    lines = [json.loads(line) for line in (run / "conversations.jsonl").read_text().splitlines()]
-    assert [(line["seed"], line["index"]) for line in lines] == [(5, 2**31 + row) for row in range(8)]
-    assert cli.main(["replay", str(run / "conversations.jsonl")]) == 0
-    again = [
-        "evaluate",
-        "--model",
-        str(run),
-        "--episodes",
-        "8",
-        "--seed",
-        "5",
-        "--record",
-        str(tmp_path / "said.jsonl"),
-    ]
-    assert cli.main(again) == 0 and cli.main([*again[:-1], str(tmp_path / "said.parquet")]) == cli.BAD_INPUT
-    assert (tmp_path / "said.jsonl").read_text() == (run / "conversations.jsonl").read_text()
-    assert cli.main(["evaluate", "--checkpoint", str(run)]) == cli.BAD_INPUT
-    assert "my_guesses' is a conversation, which a language model plays: give --model" in capsys.readouterr().err
-    assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144"]) == 0
-    assert len(read_metrics(run / "metrics.csv")) == 3
-    world = make_interaction(GUESS_NUMBER, 8)
-    world.longest = None
-    with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):
-        LanguageGRPO(world, one.model, one.chat, config, 4)
-
-
-@pytest.fixture
-def recorded(tmp_path):
-    """Return the file and the values of a conversation with reasoning, a tool call and what is no text."""
-    dialogue = RecordedDialogue(make_interaction(GUESS_NUMBER, 2), TextRules(tools=("all",), format_penalty=-0.5))
-    dialogue.begin([0, 1], [Episode(3, 4), Episode(3, 5)])
-    number = dialogue.interaction.numbers[1]
-    for said in (f"<think>hm</think>{CALL}", "east", AnswerFault("an answer may have 9 characters"), f"it\n{number}"):
-        dialogue.answer([0, 1], ["20" if dialogue.interaction.numbers[0] != 20 else "1", said])
-    dialogue.answer([1], [f"<think>so</think> {number}"])
-    write_jsonl(tmp_path / "said.jsonl", dialogue.records)
-    return tmp_path / "said.jsonl", [record.to_json() for record in dialogue.records]
-
-
-def test_a_conversation_is_recorded_replayed_and_shown(recorded, monkeypatch, capsys, tmp_path):
-    from vecenv.tasks.commands import cli
-
-    file, (left, played) = recorded
-    asked, east, long, wrong, right = played["turns"][1:]
-    assert (asked["call"], asked["outcomes"], east["reward"]) == ("is_odd", None, -0.5) and not left["finished"]
-    assert (east["heard"], east["fault"], long["said"]) == ("east", "it is no number from 1 to 20", "")
-    assert long["fault"] == long["refused"] == "an answer may have 9 characters" and wrong["fault"]
-    assert played["finished"] and right["grade"] == 1 - 4 / 10 and right["heard"] in SAID
-    assert cli.main(["replay", str(file), "--episode", "2", "--report", str(tmp_path / "said.html")]) == 0
-    assert "guess_number, seed 3, episode 5, 5 turns: ok" in capsys.readouterr().out
-    page = (tmp_path / "said.html").read_text()
-    assert "Guess a number from 1 to 20." in page and "is_odd" in page and "it is no number" in page
-    assert cli.main(["replay", str(file), "--market", "planted"]) == cli.BAD_INPUT
-    assert "guess_number is a conversation, so --market planted cannot be used" in capsys.readouterr().err
-    # The failure of a world is taken as it was.
-    for name in ("lost", "dropped"):
-        failing = Failing(1, NoConfig())
-        setattr(failing, name, (0,))
-        failed = RecordedDialogue(failing)
-        failed.begin([0], [Episode(3, 4)])
-        while not failed.records[0].finished:
-            failed.answer([0], ["0"])
-        assert replayed_conversation(failed.records[0], Failing(1, NoConfig())) == failed.records[0]
-        assert len(failed.records[0].turns) == (1 if name == "lost" else 3)
-    monkeypatch.setattr("sys.stdin", io.StringIO("7\neast\nquit\n"))
-    begin = GuessNumber.begin
-    unknown = lambda *given: [turn._replace(outcomes={"tries": math.nan}) for turn in begin(*given)]  # noqa: E731
-    monkeypatch.setattr(GuessNumber, "begin", unknown)
-    mine = tmp_path / "mine.jsonl"
-    assert cli.main(["play", "--task", "guess_number", "--seed", "9", "--record", str(mine)]) == 0
-    assert json.loads(mine.read_text())["turns"][0]["outcomes"] == {"tries": None}
-    assert cli.main(["replay", str(mine)]) == 0
-    assert "guess_number, seed 9, episode 0, 2 turns, left before the end: ok" in capsys.readouterr().out
-
-
-def altered(path: str, value: object):
-    """Return what alters the second record: a place in it, and its new value; None takes it away."""
-
-    def alter(values) -> None:
-        *way, last = path.split(".")
-        for name in way:
-            values = values[int(name) if name.isdecimal() else name]
-        if value is None:
-            del values[int(last) if last.isdecimal() else last]
-        else:
-            values[int(last) if last.isdecimal() else last] = value
-
-    return alter
-
-
-@pytest.mark.parametrize(
-    ("alter", "told"),
-    [
-        (altered("turns.2.reward", 0.5), "turn 3: reward: recorded 0.5, replayed -0.5"),
-        (altered("turns.2.shown", "Right."), "turn 3: shown: recorded 'Right.', replayed 'Guess again.'"),
-        (altered("turns.2.outcomes.tries", 7.0), "turn 3: outcomes.tries: recorded 7.0, replayed 1.0"),
-        (altered("turns.1.call", "moon"), "turn 2: call: recorded 'moon', replayed 'is_odd'"),
-        (altered("turns.5.heard", "5"), "turn 6: heard: recorded '5', replayed"),
-        (altered("turns.5", None), "finished: recorded True, replayed False"),
-        (altered("turns.5.grade", 0.9), "turn 6: grade: recorded 0.9, replayed 0.6"),
-        (altered("seed", 8), "turn"),
-        (altered("versions.task", "2"), "versions.task: recorded '2', replayed '1'"),
-        (altered("instructions", "Win."), "instructions: recorded 'Win.', replayed 'Answer with a whole number."),
-        (altered("turns.2.reward", "much"), "line 2: not the record of an episode: turns 3: reward must be a number"),
-        (altered("turns.2.fault", None), "line 2: not the record of an episode: turns 3: fault must be there"),
-        (altered("turns.2.mood", "good"), "turns 3: unknown fields mood"),
-        (altered("rules.turns", 0), "line 2: rules: turns must be at least 1"),
-        (altered("config.days", 3), "line 2: config: unknown rules days"),
-        (altered("turns", []), "line 2: not the record of an episode: turns must have at least 1"),
-    ],
-)
-def test_an_altered_record_of_a_conversation_is_named(recorded, alter, told):
-    from vecenv.tasks.commands import replay
-
-    file, values = recorded
-    alter(values[1])
-    file.write_text("".join(json.dumps(record) + "\n" for record in values))
-    with pytest.raises(ValueError, match=f"said.jsonl: .*{re.escape(told)}"):
-        replay.main(replay.ReplaySettings(file))
-    file.write_text(json.dumps(values[0])[:-9])
-    with pytest.raises(ValueError, match=r"said\.jsonl: line 1: "):
-        replay.main(replay.ReplaySettings(file))
 
 
 class Slow(AsyncInteraction):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from vecenv.learn.domain import AgentRecord, domain_of
-from vecenv.learn.evaluation import Evaluation
-from vecenv.text.agents import RANDOM, RandomAnswers, converse
+from vecenv.learn.evaluation import Evaluation, interval_json
+from vecenv.learn.intervals import Interval, interval_text
+from vecenv.learn.report import means_figure
+from vecenv.text.agents import RANDOM, ConversationAgent, RandomAnswers, converse
 from vecenv.text.dialogue import TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.transcripts import ConversationRecord, RecordedDialogue
@@ -47,9 +50,31 @@ class ConversationEvaluation(Evaluation):
     def notes(self) -> list[str]:
         return [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
 
+    @cached_property
+    def grade_differences(self) -> dict[str, Interval]:
+        """Mean grade minus the reference's on the same episodes, with bootstrap intervals, by agent."""
+        reference = self.records[self.reference].grades["grade"]
+        others = {name: record for name, record in self.records.items() if name != self.reference}
+        return {name: self.interval(record.grades["grade"] - reference) for name, record in others.items()}
+
+    def agent_json(self, name: str) -> dict[str, Any]:
+        entry = super().agent_json(name)
+        if name in self.grade_differences:
+            entry[f"minus_{self.reference}"]["grade"] = interval_json(self.grade_differences[name])
+        return entry
+
+    def headers(self) -> list[str]:
+        return [f"Grade above\n{self.reference}", *super().headers()]
+
+    def cells(self, name: str) -> list[str]:
+        above = self.grade_differences.get(name)
+        return ["" if above is None else interval_text(above, 1.0, 2), *super().cells(name)]
+
     def pictures(self, agent: str, beside: Sequence[str]) -> tuple[dict[str, Any], dict[str, Figure]]:
         told, pictures = super().pictures(agent, beside)
-        return told, pictures | ({} if self.draw is None else dict(self.draw(self.conversations)))
+        grades = {name: record.grades["grade"] for name, record in self.records.items()}
+        own = {} if self.draw is None else self.draw(self.conversations)
+        return told, pictures | {"grades": means_figure(self, "grade", grades)} | dict(own)
 
 
 def evaluate_conversations(
@@ -90,6 +115,20 @@ def evaluate_conversations(
         conversations={name: [record for row in kept if (record := said[name][row])] for name in names},
         draw=domain.talk_pictures,
     )
+
+
+def recorded_conversations(
+    world: Interaction,
+    agents: Mapping[str, ConversationAgent],
+    episodes: Sequence[Episode],
+    rules: TextRules = COMPARED,
+) -> Iterator[tuple[str, list[ConversationRecord]]]:
+    """Play the same episodes, one a row, with every agent; return by agent what was said where no world failed."""
+    dialogue = RecordedDialogue(world, rules)
+    for name, agent in agents.items():
+        played = converse(dialogue, agent, episodes, name)
+        pairs = zip(dialogue.records, played, strict=True)
+        yield name, [record for record, turns in pairs if record is not None and not world_failed(turns)]
 
 
 def _record(played: Sequence[Sequence[Turn]], world: Interaction) -> AgentRecord:

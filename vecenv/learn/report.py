@@ -176,20 +176,25 @@ def colour_of(evaluation: Evaluation, agent: str) -> str:
 
 def rewards_figure(evaluation: Evaluation) -> Figure:
     """Plot the mean reward of an episode by agent, with 95% intervals."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.4 * len(evaluation.records)), "x")
-    for place, (name, record) in enumerate(evaluation.records.items()):
-        interval = evaluation.interval(record.reward)
+    return means_figure(evaluation, "reward", {name: record.reward for name, record in evaluation.records.items()})
+
+
+def means_figure(evaluation: Evaluation, measure: str, values: Mapping[str, Tensor]) -> Figure:
+    """Plot the means over episodes of a measure by agent, with 95% intervals. Shape of each of the values: (N,)."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.4 * len(values)), "x")
+    for place, (name, one) in enumerate(values.items()):
+        interval = evaluation.interval(one)
         spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
         axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=colour_of(evaluation, name), capsize=3)
-    axis.set_yticks(range(len(evaluation.records)), list(evaluation.records))
+    axis.set_yticks(range(len(values)), list(values))
     axis.invert_yaxis()
-    sizes = sorted(abs(float(record.reward.mean())) for record in evaluation.records.values())
+    sizes = sorted(abs(float(one.mean())) for one in values.values())
     usual = sizes[len(sizes) // 2]
     if sizes[-1] > OUTLYING * usual > 0:
         axis.set_xscale("symlog", linthresh=usual)
-    axis.set_xlabel("Reward of an episode: mean and 95% interval")
+    axis.set_xlabel(f"{measure.capitalize()} of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"Rewards\n{evaluation.title()}, {evaluation.episodes()}")
+    figure.suptitle(f"{measure.capitalize()}s\n{evaluation.title()}, {evaluation.episodes()}")
     return figure
 
 

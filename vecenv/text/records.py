@@ -51,7 +51,14 @@ class Record:
         return getattr(self, self.steps_field)
 
     def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self), allow_nan=False))  # type: ignore[call-overload]
+        """Return JSON values; ValueError if a number is not finite."""
+        values = asdict(self)  # type: ignore[call-overload]
+        try:
+            return json.loads(json.dumps(values, allow_nan=False))
+        except ValueError:
+            # What reads it names the number.
+            self.from_json(values)
+            raise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +152,7 @@ def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: s
     if place in unchecked:
         return None
     # Settings that are younger than a record are as they were before them, see `recorded_config`.
-    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):
+    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum", "rules"):
         replayed = {name: value for name, value in replayed.items() if name in recorded}
     if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
         names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)

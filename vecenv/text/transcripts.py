@@ -6,7 +6,6 @@ Tasks of tensors have records of their own (`vecenv.text.recording`), read and w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.recording import recorded_config
 from vecenv.text.records import Record, first_difference
-
-UNCHECKED = ("versions.vecenv",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +97,7 @@ class ConversationRecord(Record):
 
     def difference(self, replayed: ConversationRecord) -> str | None:
         """Return the first difference to a replay, by turn and then in the rest, or None; all is compared exactly."""
-        return first_difference(self, replayed, "turn", UNCHECKED)
+        return first_difference(self, replayed, "turn", ("versions.vecenv",))
 
     @property
     def title(self) -> str:
@@ -128,8 +125,8 @@ class RecordedDialogue(Dialogue):
             self.records[row] = ConversationRecord(
                 versions=versions,
                 task=about["task"],
-                config=json.loads(json.dumps(about["config"])),
-                rules=json.loads(json.dumps(asdict(self.rules))),
+                config=about["config"],
+                rules=asdict(self.rules),
                 seed=name.seed,
                 index=name.index,
                 instructions=told,

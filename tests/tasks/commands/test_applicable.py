@@ -76,9 +76,9 @@ def test_an_option_of_another_kind_is_refused_by_name_with_its_owner():
                 f"{words.split()[0]} belongs to {owner}",
             )
             for words, owner in (
-                ("--seeds 2", "a training without --model"),
-                ("--initial a", "a training without --model"),
-                ("--beside a", "a training without --model"),
+                ("--seeds 2", "the training of a policy"),
+                ("--initial a", "the training of a policy"),
+                ("--beside a", "the training of a policy"),
                 ("--symbols-per-path 2", "a policy's training on a market of bars"),
                 ("--patience 2", "a validation_fraction above 0"),
             )
