@@ -29,7 +29,7 @@ _RETURNS = ("daily_change", "momentum_10", "volatility_20", "gap")
 
 _BARS = dict.fromkeys(OHLCV[:-1], Feature(PRICE)) | {"volume": Feature(SHARES)}
 
-_ACCOUNT = {
+ACCOUNT = {
     "cash": Feature(MONEY, account=True),
     "value": Feature(MONEY, account=True),  # cash and holdings at the close
     "holdings": Feature(SHARES, account=True),  # shares held of the symbol
@@ -38,6 +38,7 @@ _ACCOUNT = {
     "gain": Feature(RETURN, account=True),  # return of the account since the start
     "bars_left": Feature(BARS, account=True),  # bars to the end of the episode
 }
+"""Features of the account, in the order of `account_features`."""
 
 
 def vocabulary_of(config: StockTradingConfig) -> Vocabulary:
@@ -51,7 +52,7 @@ def vocabulary_of(config: StockTradingConfig) -> Vocabulary:
         if name.isidentifier() and not keyword.iskeyword(name):
             price = name in INDICATORS and INDICATORS[name].price_unit
             shown[name] = Feature(PRICE if price else RETURN if name in _RETURNS else NONE)
-    return Vocabulary(features=shown | _BARS | _ACCOUNT, outputs=OUTPUTS[config.action])
+    return Vocabulary(features=shown | _BARS | ACCOUNT, outputs=OUTPUTS[config.action])
 
 
 def market_features(tape: MarketTape, names: Sequence[str]) -> dict[str, Tensor]:

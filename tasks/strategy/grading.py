@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.checks import form
-from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.engine import Engine
-from vecenv.core.rows import leaf_names, leaves, owned, select_rows, with_leaves
+from vecenv.core.rows import owned, select_rows
 from vecenv.finance.metrics import drawdowns, independent_groups
 from vecenv.market.bars import CLOSE
 from vecenv.market.tape import MarketTape
@@ -28,12 +27,10 @@ from vecenv.tasks.stock_trading.programs import (
     vocabulary_of,
 )
 from vecenv.tasks.stock_trading.scenario import StockTrading
+from vecenv.tasks.strategy.accounts import Played, in_native_form, played_natively
 
-ROWS = 4096
-"""Accounts that are stepped at a time."""
-
-_CHANGED = ("cash", "holdings", "portfolio_value", "average_price", "day", "traded")
-"""What a day changes of an account that grades or the next day depend on."""
+ACCOUNTS = 16384
+"""Accounts that are played at a time."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +81,18 @@ class Grader:
     Args:
         config: rules of the account; reward and random starts have no effect.
         tape: market with the features and series of the config.
-        compiled: compile the day of `ROWS` accounts when it is first needed; no program is ever compiled.
+        native: play in C++ where there is a compiler, on a CPU, by rules that `in_native_form` names.
 
     Raises:
         ValueError: market and rules do not fit each other.
     """
 
-    def __init__(self, config: StockTradingConfig, tape: MarketTape, compiled: bool = False) -> None:
+    def __init__(self, config: StockTradingConfig, tape: MarketTape, native: bool = True) -> None:
         self.config = replace(config, reward="delta_value", random_start=False, min_episode_length=0)
-        self.tape, self.compiled = tape, compiled
-        self.scenario = StockTrading(tape, self.config)
+        self.tape, self.scenario = tape, StockTrading(tape, self.config)
         self.vocabulary = vocabulary_of(self.config)
-        self._engine = Engine(self.scenario, ROWS)
-        self._closes = tape.ohlcv[..., CLOSE].flatten(0, 1).contiguous()
-        self._form = self._opened(*torch.zeros(2, 1, dtype=torch.int64, device=tape.device))
-        self._names = leaf_names(self._form)
-        self._following = FirstCallCompiled(self._day, lambda: compiled, **self.scenario.compile_options)
+        self.native = native and in_native_form(self.scenario)
+        self._bound = Engine(self.scenario, 1).bound()
 
     def grades(self, programs: Sequence[Program], paths: Tensor | None = None, days: Tensor | None = None) -> Grades:
         """Return what programs make on some paths of the tape, by default on each, from its first day.
@@ -122,12 +115,12 @@ class Grader:
         self._check("days", days, len(paths), tape.first_day, tape.num_days - 1 - self.config.episode_length)
         distinct = len(paths.unique()) == len(paths)
         groups = torch.arange(len(paths)) if distinct else independent_groups(paths, days, 1)[0]
-        most = max(1, ROWS // len(paths))
+        most = max(1, ACCOUNTS // len(paths))
         found = []
         for first in range(0, len(programs), most):
             some = programs[first : first + most]
-            parts = zip(paths.split(ROWS), days.split(ROWS), strict=True)
-            columns = [self._played(some, *part) for part in parts]
+            parts = zip(paths.split(ACCOUNTS), days.split(ACCOUNTS), strict=True)
+            columns = [self._part(some, *part) for part in parts]
             found.append([torch.cat(values, 1) for values in zip(*columns, strict=True)])
         return Grades(*(torch.cat(part) for part in zip(*found, strict=True)), groups)
 
@@ -138,69 +131,63 @@ class Grader:
         if int(values.min()) < low or int(values.max()) > high:
             raise ValueError(f"{name} must be in [{low}, {high}], got {int(values.min())} to {int(values.max())}")
 
-    @torch.no_grad()
-    def _played(self, programs: Sequence[Program], paths: Tensor, days: Tensor) -> list[Tensor]:
+    def _part(self, programs: Sequence[Program], paths: Tensor, days: Tensor) -> list[Tensor]:
         """Return the fields of `Grades` but the groups. Shape of each: (P, M)."""
-        tape, length, shape = self.tape, self.config.episode_length, (len(programs), len(paths))
-        evaluator = Evaluator(programs, own_accounts=True, device=tape.device)
-        # Of the paths that are played alone, and of the days that programs read there.
-        played, place = paths.unique(return_inverse=True)
-        early, late = max(0, int(days.min()) - evaluator.graph.history()), int(days.max()) + length
-        features = market_features(tape, [*evaluator.features, "close"])
-        ahead = evaluator.ahead({name: values[played, early:late] for name, values in features.items()})
-        count = len(programs) * len(paths)
-        # Compiled code has always as many rows: the first ones again.
-        row = torch.arange(ROWS if self.compiled else count, device=tape.device) % count % len(paths)
-        fixed = self._opened(paths[row], days[row])
-        shown = self._shown(fixed, self._closes)
-        start = [*(getattr(fixed, name) for name in _CHANGED), torch.zeros_like(row), torch.zeros_like(row)]
-        now = [values.clone() for values in (*start, *shown.values())]
-        after, output = [torch.empty_like(values) for values in now], torch.zeros_like(shown["held"])
-        worth, traded = [fixed.portfolio_value[:count]], []
-        for elapsed in range(length):
-            account = dict(zip(shown, now[len(start) :], strict=True))
-            own = {name: account[name][:count].unflatten(0, shape) for name in evaluator.account_features}
-            output[:count] = evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
-            given = [*self._engine.inputs, self._closes, *leaves(fixed), output, *now[: len(start)]]
-            self._following(given, after)
-            now, after = after, now
-            worth.append(now[_CHANGED.index("portfolio_value")][:count].clone())
-            traded.append(now[_CHANGED.index("traded")][:count].clone())
-        state = fixed.replace(**dict(zip(_CHANGED, now, strict=False)))
-        grade = self._engine.bound().mapped(self.scenario.grade, state)[:count]
-        money, moved = (torch.stack(column).double() * tape.tick_size for column in (worth, traded))
-        lived = torch.arange(length, device=tape.device)[:, None] < (state.day - state.start_day)[:count]
-        invested = torch.where(lived, money[:-1], 0.0).sum(0)
-        turnover = moved.sum(0) / invested.clamp(min=1e-12) * tape.periods_per_year
-        refusals = now[len(_CHANGED)][:count]
-        found = [grade, money[-1] / money[0] - 1.0, drawdowns(money).max(0).values, turnover, refusals]
-        return [values.unflatten(0, shape) for values in found]
+        shape, state = (len(programs), len(paths)), self._opened(paths, days)
+        play = played_natively if self.native else played_by_law
+        value, traded, refusals, lived = play(self.scenario, programs, paths, days, state)
+        last = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
+        worth = value[-1].flatten().to(state.portfolio_value.dtype)
+        last = last.replace(portfolio_value=worth, day=last.start_day + lived.flatten())
+        grade = self._bound.mapped(self.scenario.grade, last)
+        running = torch.arange(len(traded), device=paths.device)[:, None, None] < lived
+        invested = torch.where(running, value[:-1], 0.0).sum(0)
+        turnover = traded.sum(0) / invested.clamp(min=1e-12) * self.tape.periods_per_year
+        money = value * self.tape.tick_size
+        total = money[-1] / money[0] - 1.0
+        return [grade.view(shape), total, drawdowns(money).max(0).values, turnover, refusals]
 
     def _opened(self, paths: Tensor, days: Tensor) -> StockState:
+        """Return the accounts at the start of some episodes. Batch: (M,)."""
+
         def one(path: Tensor, day: Tensor, params: Tensors, shared: Tensors) -> StockState:
             return self.scenario.opened(path, day, params["episode_length"], params, shared)
 
-        return owned(self._engine.bound().mapped(one, paths, days))
+        return owned(self._bound.mapped(one, paths, days))
 
-    def _shown(self, state: StockState, closes: Tensor) -> dict[str, Tensor]:
-        return account_features(state, closes[state.path * self.tape.num_days + state.day], self.tape.tick_size)
 
-    def _day(self, *tensors: Tensor) -> list[Tensor]:
-        """Return accounts and their features after a day, from those before and what the programs said."""
-        first, last = len(self._engine.inputs), len(self._names)
-        bound, closes = self._engine.bind(list(tensors[:first])), tensors[first]
-        fixed, (output, *changing) = tensors[first + 1 : first + 1 + last], tensors[first + 1 + last :]
-        *changed, refusals, over = changing
-        now = dict(zip(self._names, fixed, strict=True)) | dict(zip(_CHANGED, changed, strict=True))
-        state = with_leaves(self._form, [now[name] for name in self._names], output.shape[:1])
+@torch.no_grad()
+def played_by_law(
+    scenario: StockTrading, programs: Sequence[Program], paths: Tensor, days: Tensor, state: StockState
+) -> Played:
+    """Play programs as `played_natively` does, by the scenario's own functions: the reference, of any rules."""
+    tape, shape, bound = scenario.tape, (len(programs), len(paths)), Engine(scenario, 1).bound()
+    evaluator = Evaluator(programs, own_accounts=True, device=tape.device)
+    # Of the paths that are played alone, and of the days that programs read there.
+    played, place = paths.unique(return_inverse=True)
+    early = max(0, int(days.min()) + 1 - evaluator.graph.history())
+    late = int(days.max()) + scenario.config.episode_length
+    features = market_features(tape, [*evaluator.features, "close"])
+    ahead = evaluator.ahead({name: values[played, early:late] for name, values in features.items()})
+    closes, hmax = tape.ohlcv[..., CLOSE], scenario.params["hmax"]
 
-        def one(state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> tuple[StockState, Tensor]:
-            after = self.scenario.step(state, action, params, shared)
-            return after, self.scenario.terminated(after, params, shared).to(torch.int64)
+    def one(state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> tuple[StockState, Tensor]:
+        after = scenario.step(state, action, params, shared)
+        return after, scenario.terminated(after, params, shared)
 
-        after, ended = bound.mapped(one, state, action_of(self.config, output, bound.params["hmax"]))
-        refused = after.invalid_actions + (after.buy_ratio < 1.0)
+    state = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
+    ended, refusals = torch.zeros_like(state.day, dtype=torch.bool), torch.zeros_like(state.day)
+    value, traded = [state.portfolio_value], []
+    for elapsed in range(scenario.config.episode_length):
+        account = account_features(state, closes[state.path, state.day], tape.tick_size)
+        own = {name: account[name].unflatten(0, shape) for name in evaluator.account_features}
+        output = evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
+        after, over = bound.mapped(one, state, action_of(scenario.config, output, hmax))
+        refused = after.invalid_actions - state.invalid_actions + (after.buy_ratio < 1.0)
+        refusals += torch.where(ended, 0, refused)
+        traded.append(torch.where(ended, 0.0, after.traded.double()))
         # An account that is worth nothing stays as it is.
-        after = select_rows(over > 0, state.replace(traded=torch.zeros_like(state.traded)), after)
-        counted = [refusals + torch.where(over > 0, 0, refused), torch.maximum(over, ended)]
-        return [*(getattr(after, name) for name in _CHANGED), *counted, *self._shown(after, closes).values()]
+        state, ended = select_rows(ended, state, after), ended | over
+        value.append(state.portfolio_value.double())
+    columns = (torch.stack(column).unflatten(1, shape) for column in (value, traded))
+    return Played(*columns, refusals.view(shape), (state.day - state.start_day).view(shape))

@@ -71,6 +71,12 @@ def benchmark_units(portfolio: Tensor) -> Tensor:
     return torch.floor(portfolio / torch.where(largest > 0, largest, 1.0) * scale)
 
 
+def reserved_price(money: Money, fill: Tensor, surcharge: Tensor) -> Tensor:
+    """Return what a target weight counts on to pay for a share; float64 with whole shares. Shape: (K,)."""
+    precision = torch.float64 if money.whole_shares else money.dtype
+    return money.rounded_up(fill.to(precision) * surcharge.to(precision))
+
+
 def orders_to_weights(
     money: Money,
     weights: Tensor,
@@ -91,10 +97,8 @@ def orders_to_weights(
         surcharge: 1 + commission + slippage, float64. Shape: () or (K,).
         dead_zone: orders worth at most this share of the value are dropped; None for none. Shape: ().
     """
-    precision = torch.float64 if money.whole_shares else money.dtype
-    price = prices.fill.to(precision) * surcharge.to(precision)
-    if money.whole_shares:
-        price = torch.ceil(price)
+    price = reserved_price(money, prices.fill, surcharge)
+    precision = price.dtype
     budget = weights.to(precision) * value.to(precision)
     budget = torch.floor(budget) if money.whole_shares else budget
     target = torch.where(price > 0, budget / torch.where(price > 0, price, 1.0), 0.0)

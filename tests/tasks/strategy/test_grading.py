@@ -1,6 +1,7 @@
 """Grades of programs are those of the same rules played in environments, on any paths, with their standard errors."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.market.bars import CLOSE
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.programs.drawing import random_programs
+from vecenv.programs.native import machine
 from vecenv.programs.parsing import parsed
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
@@ -88,6 +91,46 @@ def test_many_programs_are_graded_as_they_play_in_an_environment(rules, texts):
     assert torch.equal(alone.turnover, grades.turnover[-1:, [2, 0]])
 
 
+def gappy(num_paths, symbols, seed=5):
+    """Return a market in which symbols are suspended now and then, and one is worth nothing from some day on."""
+    tape = MarketTape.from_bars(synthetic_bars(num_paths, 84, symbols, seed=seed))
+    draw = torch.Generator().manual_seed(seed)
+    tradable = tape.tradable & (torch.rand(tape.tradable.shape, generator=draw) > 0.1)
+    ohlcv = tape.ohlcv.clone()
+    ohlcv[::3, 78:, 0, :4] = 0.0
+    return replace(tape, tradable=tradable, ohlcv=ohlcv)
+
+
+@pytest.mark.parametrize(
+    ("rules", "hostile"),
+    [
+        ({}, "weight = close / (close - lag(close, bars=1)) - 0.2"),
+        ({"fill": "next_open", "slippage": 0.003, "dead_zone": 0.02}, "weight = 1e38 * plain(volume)"),
+        ({"commission": (0.0, 0.01, 0.3), "initial_cash": 700.0}, "weight = lag(rsi_30, bars=70)"),
+        ({"initial_holdings": (0.0, 3e4, 2e6), "ruin_fraction": 0.99, "commission": 0.4}, "weight = 1 / held"),
+        (
+            {"action": "shares", "hmax": 250.0, "dead_zone": 0.1, "slippage": 0.01},
+            "order = volume * 1e38 * plain(close - lag(close, bars=1))",
+        ),
+        ({"action": "shares", "fill": "next_open", "initial_cash": 5e3}, "order = holdings * plain(gain) * 1e5"),
+        ({"action": "shares", "initial_holdings": 4.0, "ruin_fraction": 0.999}, "order = lag(volume, bars=72)"),
+    ],
+)
+def test_accounts_in_cpp_are_those_of_the_law(rules, hostile):
+    if machine() is None:
+        pytest.skip("no C++ compiler")
+    config = StockTradingConfig(**{"action": "weights", "episode_length": DAYS, **rules})
+    tape, vocabulary = gappy(67, ("A", "B", "C")), vocabulary_of(config)
+    programs = [*random_programs(vocabulary, 20, seed=len(hostile)), parsed(hostile, vocabulary)]
+    days = torch.randint(60, 84 - 1 - DAYS, (67,), generator=torch.Generator().manual_seed(1))
+    native, law = (Grader(config, tape, native) for native in (True, False))
+    assert native.native and not law.native
+    ours, theirs = (grader.grades(programs, torch.arange(67).flip(0), days) for grader in (native, law))
+    for name in ("grade", "total_return", "drawdown", "turnover", "refusals"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    assert ours.refusals.unique().numel() > 2 and len(ours.grade.unique()) > 67
+
+
 def test_episodes_start_on_any_day_and_know_what_came_before():
     config = StockTradingConfig(action="weights", episode_length=DAYS)
     program, days = read(config, "weight = 0.5 if close > mean(close, bars=30) else 0"), torch.tensor([80, 79, 83, 80])
@@ -133,12 +176,3 @@ def test_what_is_not_on_the_tape_is_refused():
         grader.grades(program, torch.tensor([1]), torch.tensor([84]))
     with pytest.raises(ValueError, match="days must be a vector of int64, one for each path"):
         grader.grades(program, torch.tensor([1, 2]), torch.tensor([80]))
-
-
-@pytest.mark.assembly
-def test_compiled_days_make_the_same_grades():
-    config = StockTradingConfig(action="weights", episode_length=DAYS)
-    programs = read(config, TREND, "weight = 0.3")
-    eager, compiled = (Grader(config, TAPE, compiled=compiled).grades(programs) for compiled in (False, True))
-    for name in ("grade", "total_return", "drawdown", "turnover", "refusals"):
-        assert torch.equal(getattr(eager, name), getattr(compiled, name)), name
