@@ -25,9 +25,9 @@ from vecenv.text.records import EpisodeRecord, Record, write_jsonl
 from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.transcripts import RecordedDialogue
 
-HELP, QUIT = "?", ("quit", "exit", "q")
+HELP, QUIT, FENCE = "?", ("quit", "exit", "q"), "```"
 
-HELP_LINE = "? shows this, quit ends the episode."
+HELP_LINE = "? shows this, quit ends the episode; an answer of several lines stands between two lines of ```."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +130,9 @@ def talk(
     """
     (turn,) = dialogue.begin([0], episodes)
     help_text = f"{dialogue.interaction.grammar([0])[0]}\n{HELP_LINE}"
+    if episodes is not None:
+        # Of tensors the first text says what there is to see; here nobody could know what is asked.
+        _show(console, help_text, "dim")
     while not turn.done:
         console.rule(style="dim")
         _show(console, turn.message)
@@ -151,6 +154,9 @@ def _answer(world: Interaction, console: Console, help_text: str) -> str | None:
     while True:
         try:
             text = console.input("[bold]> [/]").strip()
+            if text.startswith(FENCE):
+                lines = iter(lambda: console.input("[bold]. [/]").rstrip(), FENCE)
+                text = "\n".join([text, *lines, FENCE])
         except EOFError:
             console.print()
             return None

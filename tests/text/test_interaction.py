@@ -84,11 +84,11 @@ def test_it_is_played_by_hand_and_served():
     from vecenv.adapters.openenv.session import TextSession
     from vecenv.tasks.commands import play, serve
 
-    console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "7"])
+    console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "```", "7", "``` "])
     console.input = lambda prompt: next(typed, "quit")
     played = play.talk(Dialogue(make_interaction(GUESS_NUMBER)), console, [Episode(3, 0)])
     shown = console.file.getvalue()
-    assert "Answer with a whole number." in shown and "it is no number from 1 to 20." in shown
+    assert shown.count("Answer with a whole number.") == 2 and "it is no number from 1 to 20." in shown
     assert played.outcomes == {"tries": 2.0}
     settings = replace(serve.ServeSettings.defaults(("--task", "guess_number")), splits=("train", "test"))
     pools = serve.row_pools(settings, console)
