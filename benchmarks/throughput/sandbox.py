@@ -19,7 +19,7 @@ from vecenv.sandbox import Job, Sandbox
 from vecenv.sandbox.jail import INTERPRETER, bubblewrap, shown
 from vecenv.sandbox.monty import Monty
 
-SOURCE, SUM = "print(sum(range({})))", "{}\n"
+SOURCE = "print(sum(range({})))"
 
 
 def points_of_sandbox(config: CaseConfig) -> Sequence[Point]:
@@ -36,13 +36,13 @@ def _programs(config: CaseConfig) -> Sequence[Workload]:
     def processes(words: Sequence[str]) -> None:
         def one(number: int) -> str:
             # The interpreter that the jail forks, started as quickly as it can be.
-            asked = [*words, str(INTERPRETER), "-I", "-S", "-c", SOURCE.format(number)]
+            asked = [*words, str(INTERPRETER), "-I", "-S", "-c", SOURCE.format(number % 100)]
             return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
         _check(list(threads.map(one, range(each))))
 
     def queued(sandbox: Sandbox, count: int) -> None:
-        _check([result.text for result in sandbox.run(Job(SOURCE.format(number)) for number in range(count))])
+        _check([result.text for result in sandbox.run(Job(SOURCE.format(number % 100)) for number in range(count))])
 
     told = {"workers": jail.workers}
     found = [
@@ -60,5 +60,5 @@ def _programs(config: CaseConfig) -> Sequence[Workload]:
 
 
 def _check(outputs: Sequence[str]) -> None:
-    if list(outputs) != [SUM.format(n * (n - 1) // 2) for n in range(len(outputs))]:
+    if list(outputs) != [f"{sum(range(number % 100))}\n" for number in range(len(outputs))]:
         raise RuntimeError("a program gave another output than it must")

@@ -31,6 +31,8 @@ SIMPLE = [
     "s = 'Hällo'\nprint(s[::-1], s.upper(), s.find('l'), s[1:3], 'x'.join(['1', '2']), len(s), ord('ä'), chr(228))",
     "def deep(n):\n    return 0 if n == 0 else 1 + deep(n - 1)\nprint(deep(500))",
     "print(round(25, -1), min(3, 1), max([2, 5]), divmod(-7, 2), sum([1] * 10), abs(-3))",
+    "d = {}\nfor i in range(9):\n    if i % 2 == 0 and not i > 6:\n        d[i] = d.get(i - 1, 0) if i > 3 else i\n"
+    "print(sorted(d, reverse=True))",
     "print('a\\tb\\\\', ['it\\'s', \"q\\\"\"], {'k': (1,)}, (), [None], 'z' * 3)",
 ]
 
@@ -87,6 +89,8 @@ OTHERS = [
     "print(1313549891316394.25)",
     "print(5 / 2, 2 ** -1)",
     "x = 2\nx **= -1\nprint(x)",
+    "print({1: 'a', True: 'b'})",
+    "d = {1: 2}\nfor k in [3 > 2]:\n    d[k] = 5\nprint(d)",
     "import sys\nprint('x', file=sys.stderr)",
     "(",
 ]

@@ -13,7 +13,9 @@ import shlex
 import stat
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from vecenv.sandbox.jail import bubblewrap, shown
 from vecenv.sandbox.job import Job, Result, Status
@@ -22,7 +24,6 @@ EXPRESSIONS = (
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Name, ast.Attribute),
     *(ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Subscript, ast.Slice, ast.List, ast.Tuple, ast.Dict),
     *(ast.ListComp, ast.DictComp, ast.comprehension, ast.Lambda, ast.arguments, ast.arg),
-    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
 )
 STATEMENTS = (
     *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Break, ast.Continue, ast.Pass),
@@ -38,6 +39,17 @@ METHODS = frozenset(
 METHODS |= {"split", "join", "strip", "lower", "upper", "replace", "startswith", "endswith", "isdigit", "isalpha"}
 MATH = {"gcd", "isqrt"}
 KEYWORDS = {"sep", "end", "key", "reverse", "default", "start", "strict"}
+FIELDS = {
+    kind: tuple(
+        (name, name in ("test", "ifs"))
+        for name in kind._fields
+        if name not in ("op", "ops", "ctx", "id", "attr", "kind", "type_comment", "type_ignores", "conversion")
+    )
+    for kind in (*EXPRESSIONS, *STATEMENTS)
+}
+"""What is below a node of a program, and whether it is only asked whether it is true."""
+NO_NUMBERS = (ast.MatMult, ast.Div)
+TRUTHS = {"bool", "any", "all", "startswith", "endswith", "isdigit", "isalpha"}
 PART = 4
 """The part of the limits that a program may use here."""
 LONGEST = 10_000
@@ -56,43 +68,70 @@ def is_simple(source: str) -> bool:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    nodes = list(ast.walk(tree))
-    if not all(isinstance(node, (*EXPRESSIONS, *STATEMENTS)) for node in nodes):
-        return False
-    inside = {id(part) for node in nodes if isinstance(node, ast.FunctionDef) for part in ast.walk(node)}
-    if any(isinstance(node, ast.Return) and id(node) not in inside for node in nodes):
-        return False
-    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    known = own | FUNCTIONS | {"math"}
-    return not own & (FUNCTIONS | {"math"}) and all(_known(node, known) for node in nodes)
-
-
-def _known(node: ast.AST, names: set[str]) -> bool:
-    match node:
-        case ast.Name():
-            return node.id in names
-        case ast.Attribute(value=ast.Name(id="math")):
-            return node.attr in MATH
-        case ast.Attribute():
-            return node.attr in METHODS and isinstance(node.ctx, ast.Load)
-        case ast.keyword():
-            return node.arg in KEYWORDS
-        case ast.FunctionDef():
-            return not node.decorator_list
-        case ast.Import():
-            return all(each.name == "math" and each.asname is None for each in node.names)
-        case ast.Constant():
-            # Text with half of a surrogate pair has no UTF-8.
-            text = isinstance(node.value, str) and (node.value.isascii() or node.value.isprintable())
-            return text or isinstance(node.value, int | None)
-        case ast.BinOp(op=ast.Pow()):
-            # Not below zero, which makes it a float.
-            return isinstance(node.right, ast.Constant)
-        case ast.MatMult() | ast.Div() | ast.AugAssign(op=ast.Pow()):
+    own: set[str] = set()
+    names: set[str] = set()
+    truths = keyed = False
+    # Nodes with whether they are in a function, and whether they are only asked whether they are true.
+    left: list[tuple[Any, bool, bool]] = [(tree, False, False)]
+    while left:
+        node, within, asked = left.pop()
+        kind = type(node)
+        if kind not in FIELDS or (kind in CHECKS and not CHECKS[kind](node)) or (kind is ast.Return and not within):
             return False
-    return True
+        if kind is ast.Name:
+            (names if type(node.ctx) is ast.Load else own).add(node.id)
+        elif kind is ast.arg:
+            own.add(node.arg)
+        elif kind is ast.FunctionDef:
+            own.add(node.name)
+            within = True
+        truths |= not asked and _is_truth(node)
+        keyed |= kind is ast.Dict or kind is ast.DictComp
+        asked = (asked and kind in (ast.BoolOp, ast.IfExp)) or (kind is ast.UnaryOp and type(node.op) is ast.Not)
+        asked |= kind is ast.keyword and node.arg in ("reverse", "strict")
+        for field, test in FIELDS[kind]:
+            below = getattr(node, field, None)
+            if type(below) is list:
+                left += [(each, within, asked or test) for each in below if each is not None]
+            elif isinstance(below, ast.AST):
+                left.append((below, within, asked or test))
+    # A key that is written anew is another in the other interpreter, where 1 and True are one key.
+    one_key = truths and (keyed or "dict" in names)
+    return not one_key and not own & (FUNCTIONS | {"math"}) and names <= own | FUNCTIONS | {"math"}
+
+
+def _is_truth(node: ast.AST) -> bool:
+    """Whether the value of a node may be True or False and not a number."""
+    match node:
+        case ast.Compare() | ast.UnaryOp(op=ast.Not()) | ast.Constant(value=bool()):
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in TRUTHS
+    return False
+
+
+def _is_known_text(node: ast.Constant) -> bool:
+    # Text with half of a surrogate pair has no UTF-8.
+    text = isinstance(node.value, str) and (node.value.isascii() or node.value.isprintable())
+    return text or isinstance(node.value, int | None)
+
+
+CHECKS: dict[type[ast.AST], Callable[[Any], bool]] = {
+    ast.Attribute: lambda node: (
+        node.attr in (MATH if type(node.value) is ast.Name and node.value.id == "math" else METHODS)
+        and type(node.ctx) is ast.Load
+    ),
+    ast.keyword: lambda node: node.arg in KEYWORDS,
+    ast.FunctionDef: lambda node: not node.decorator_list,
+    ast.Import: lambda node: all(each.name == "math" and each.asname is None for each in node.names),
+    ast.Constant: _is_known_text,
+    # Not below zero, which makes it a float.
+    ast.BinOp: lambda node: (
+        type(node.op) not in NO_NUMBERS and (type(node.op) is not ast.Pow or type(node.right) is ast.Constant)
+    ),
+    ast.AugAssign: lambda node: type(node.op) not in (*NO_NUMBERS, ast.Pow),
+}
+"""What is asked of some kinds of nodes."""
 
 
 class Monty:
