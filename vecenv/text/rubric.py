@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,7 +100,8 @@ class Weights:
     """
 
     def __init__(self, criteria: Sequence[Criterion], step: float = 0.1, log: Path | str | None = None) -> None:
-        self.criteria, self.step, self.log, self.version = tuple(criteria), step, log and Path(log), 0
+        self.criteria, self.step, self.version = tuple(criteria), step, 0
+        self.log = None if log is None else Path(log)
         self.values = {one.name: one.weight for one in criteria}
         if len(self.values) < len(self.criteria) or not any(self.values.values()):
             raise ValueError("criteria must have different names, and weights that are not all 0")
@@ -113,20 +115,22 @@ class Weights:
         bounds = {one.name: [one.weight, one.low, one.high] for one in criteria}
         self._head = {"rubric": bounds, "step": step, "needs": {one.name: one.needs for one in criteria if one.needs}}
         if self.log is not None and self.log.exists():
-            self._go_on()
+            self._go_on(self.log)
         elif self.log is not None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             self._write(self._head)
 
-    def _go_on(self) -> None:
-        text = self.log.read_text()  # type: ignore[union-attr]
+    def _go_on(self, log: Path) -> None:
+        text = log.read_text()
         # The last line of a run that was killed may not be whole.
-        if whole := text[: text.rfind("\n") + 1]:
-            replayed = replayed_log(whole, str(self.log))
-            if replayed.head != self._head:
-                raise ValueError(f"{self.log}: the log of another rubric: {json.dumps(replayed.head)}")
-            self.values, self.version = dict(replayed.weights[-1]), len(replayed.weights) - 1
-        self.log.write_text(whole or json.dumps(self._head) + "\n")  # type: ignore[union-attr]
+        whole = text[: text.rfind("\n") + 1]
+        os.truncate(log, len(whole.encode()))
+        if not whole:
+            return self._write(self._head)
+        replayed = replayed_log(whole, str(log))
+        if replayed.head != self._head:
+            raise ValueError(f"{log}: the log of another rubric: {json.dumps(replayed.head)}")
+        self.values, self.version = dict(replayed.weights[-1]), len(replayed.weights) - 1
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self.log is not None:
@@ -155,8 +159,11 @@ class Weights:
         return moved if isinstance(moved, str) else ""
 
     def _moved(self, moved: Mapping[str, float] | str, told: Mapping[str, Any]) -> None:
-        fault = moved if isinstance(moved, str) else ""
-        self.values, self.version = self.values if fault else dict(moved), self.version + 1
+        fault, self.version = "", self.version + 1
+        if isinstance(moved, str):
+            fault = moved
+        else:
+            self.values = dict(moved)
         self._write({"update": self.version, **told, "fault": fault, "weights": self.values})
 
     def scores(self, turn: Turn, message: str) -> dict[str, float]:
@@ -369,4 +376,4 @@ def graded_by(weights: Weights, world: Interaction) -> Interaction:
     over. An episode that the loop ends for its length has the grade 0, as everywhere.
     """
     kind: Any = AsyncRubric if isinstance(world, AsyncInteraction) else Rubric
-    return kind(world, weights)  # type: ignore[no-any-return]
+    return kind(world, weights)
