@@ -14,14 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from vecenv.system.settings import NotNegative, Settings
 
 Cells = tuple[Tensor, Tensor]
 """Which of n programs pass which of m tests, and where that is known, as of `Verifier.matrix`. Shape: (n, m), bool."""
@@ -82,21 +79,6 @@ def agreement(passed: Tensor, known: Tensor) -> Agreement:
     return Agreement(worth, accepted, told & ~accepted)
 
 
-@dataclass(frozen=True)
-class ProgramWeights(Settings):
-    """Weights of the parts of a program's reward."""
-
-    true: NotNegative = 0.8
-    """Of the share of true tests that it passes."""
-    own: NotNegative = 0.2
-    """Of the tests that were written for it, each as far as it separates."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.true == self.own == 0:
-            raise ValueError("true and own have weight 0: there is nothing to earn")
-
-
 class GroupScores(NamedTuple):
     """Rewards of a group, NaN where unknown: such a member is to be left out.
 
@@ -115,21 +97,25 @@ class GroupScores(NamedTuple):
     collusion: float
 
 
-def score_group(own: Cells, true: Cells | None = None, weights: ProgramWeights | None = None) -> GroupScores:
+def score_group(own: Cells, true: Cells | None = None, own_weight: float = 0.2) -> GroupScores:
     """Pay n programs and m tests of one problem by what they make of each other.
 
-    With true tests a program earns ``weights.true`` × the share of true tests that it passes + ``weights.own`` × the
-    share of own tests that it passes, each test counted by its `separation` where that is positive, over the sum of the
-    weights; the share of true tests alone, if no test separates. Its reward is unknown if one of its true cells is.
-    Without true tests it earns its `agreement`, and tests are paid by how they separate the accepted ones.
+    With true tests a program earns (1 - ``own_weight``) × the share of true tests that it passes + ``own_weight`` × the
+    share of own tests that it passes, each counted by its `separation` where that is positive; the share of true tests
+    alone, if no test separates. Its reward is unknown if one of its true cells is. Without true tests it earns its
+    `agreement`, and tests are paid by how they separate the accepted ones.
 
     Args:
         own: of the programs on the tests that were written with them.
         true: of the same programs on the problem's tests; None where there are none.
-        weights: of a program's reward.
+        own_weight: of own tests in a program's reward, in [0, 1].
+
+    Raises:
+        ValueError: the weight is out of its range.
     """
+    if not 0 <= own_weight <= 1:
+        raise ValueError(f"own_weight must be in [0, 1], got {own_weight!r}")
     passed, known = own
-    weights = weights or ProgramWeights()
     unseparated = (passed | ~known).all(0) & known.any(0)
     if true is None:
         worth, right, wrong = agreement(passed, known)
@@ -144,8 +130,7 @@ def score_group(own: Cells, true: Cells | None = None, weights: ProgramWeights |
         sums = power.sum(1)
         shares = true[0].double().mean(1).masked_fill(~true[1].all(1), torch.nan)
         found = (power * passed).sum(1) / sums.clamp(min=torch.finfo(torch.float64).tiny)
-        mixed = (weights.true * shares + weights.own * found) / (weights.true + weights.own)
-        worth = torch.where(sums > 0, mixed, shares)
+        worth = torch.where(sums > 0, (1 - own_weight) * shares + own_weight * found, shares)
         collusive = unseparated & wrong.any()
     asked = int(known.any(0).sum())
     return GroupScores(worth, tests, right, wrong, int(collusive.sum()) / asked if asked else 0.0)

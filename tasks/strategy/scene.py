@@ -101,6 +101,8 @@ class StrategyWriting(Interaction):
         "shown": "share",
         "overfit_gap": "share",
         "standard_error": "share",
+        "drawdown": "share",
+        "turnover": "share",
         "lines": "count",
         "tries": "count",
     }
@@ -199,6 +201,8 @@ class StrategyWriting(Interaction):
             "shown": math.nan if known is None else known.grade,
             "overfit_gap": math.nan if known is None or held_out is None else known.grade - held_out.grade,
             "standard_error": math.nan if known is None else known.error,
+            "drawdown": math.nan if held_out is None else held_out.drawdown,
+            "turnover": math.nan if held_out is None else held_out.turnover,
             "lines": float(lines),
             "tries": float(state.tries),
         }

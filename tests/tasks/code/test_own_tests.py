@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from vecenv.tasks.code.own_tests import Pool, PooledTest, ProgramWeights, score_group
+from vecenv.tasks.code.own_tests import Pool, PooledTest, score_group
 
 NAN = math.nan
 
@@ -46,7 +46,7 @@ def agreement_by_hand(passed, known) -> tuple[list[float], list[bool], list[bool
     return worth, accepted, [j in score and not accepted[j] for j in range(n)]
 
 
-def group_by_hand(own, true, weights) -> tuple[list[float], list[float], float]:
+def group_by_hand(own, true, own_weight) -> tuple[list[float], list[float], float]:
     passed, known = (each.tolist() for each in own)
     n, m = len(passed), len(passed[0])
     columns = [k for k in range(m) if any(row[k] for row in known)]
@@ -71,20 +71,20 @@ def group_by_hand(own, true, weights) -> tuple[list[float], list[float], float]:
         power = {k: tests[k] for k in range(m) if tests[k] > 0 and known[j][k]}
         if power:
             found = sum(worth for k, worth in power.items() if passed[j][k]) / sum(power.values())
-            share = (weights.true * share + weights.own * found) / (weights.true + weights.own)
+            share = (1 - own_weight) * share + own_weight * found
         worth.append(share)
     return worth, tests, len(alike) / len(columns) if columns and any(wrong) else 0.0
 
 
 def test_rewards_are_those_of_plain_python_in_any_order():
-    draw, weights = random.Random(1), ProgramWeights(0.7, 0.4)
+    draw, own_weight = random.Random(1), 0.3
     seen = {"unknown": 0, "punished": 0, "paid": 0, "collusion": 0}
     for _ in range(120):
         n, m, t = draw.choice([1, 2, 5, 9]), draw.choice([1, 2, 6]), draw.choice([1, 3])
         own = cells(draw, n, m, draw.choice([0.0, 0.0, 0.2, 1.0]))
         true = draw.choice([None, cells(draw, n, t, draw.choice([0.0, 0.1]))])
-        scores = score_group(own, true, weights)
-        programs, tests, collusion = group_by_hand(own, true, weights)
+        scores = score_group(own, true, own_weight)
+        programs, tests, collusion = group_by_hand(own, true, own_weight)
         assert scores.programs.tolist() == pytest.approx(programs, nan_ok=True)
         assert scores.tests.tolist() == pytest.approx(tests, nan_ok=True) and scores.collusion == collusion
         for name, holds in zip(
@@ -93,7 +93,7 @@ def test_rewards_are_those_of_plain_python_in_any_order():
             seen[name] += holds
         rows, columns = torch.tensor(draw.sample(range(n), n)), torch.tensor(draw.sample(range(m), m))
         turned = tuple(each[rows][:, columns] for each in own)
-        again = score_group(turned, true and tuple(each[rows] for each in true), weights)
+        again = score_group(turned, true and tuple(each[rows] for each in true), own_weight)
         torch.testing.assert_close(again.programs, scores.programs[rows], equal_nan=True)
         torch.testing.assert_close(again.tests, scores.tests[columns], equal_nan=True, rtol=0, atol=0)
         assert again.right.equal(scores.right[rows]) and again.collusion == scores.collusion
@@ -167,5 +167,5 @@ def test_the_pool_keeps_the_most_discriminative_tests_and_is_read_as_it_was_writ
             (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=why):
             Pool.read(tmp_path / name)
-    with pytest.raises(ValueError, match="nothing to earn"):
-        ProgramWeights(0.0, 0.0)
+    with pytest.raises(ValueError, match=r"own_weight must be in \[0, 1\], got 1.5"):
+        score_group((passed, known), own_weight=1.5)
