@@ -29,6 +29,7 @@ CASES: Mapping[str, str] = {
     "sandbox": "sandbox",
     "scores": "trading",
     "served_sessions": "served_sessions",
+    "strategies": "strategies",
     "texts": "language",
     "worldmodel_rollouts": "worldmodel",
 }
