@@ -133,7 +133,7 @@ class Grader:
 
     def _part(self, programs: Sequence[Program], paths: Tensor, days: Tensor) -> list[Tensor]:
         """Return the fields of `Grades` but the groups. Shape of each: (P, M)."""
-        shape, state = (len(programs), len(paths)), self._opened(paths, days)
+        shape, state = (len(programs), len(paths)), self.opened(paths, days)
         play = played_natively if self.native else played_by_law
         value, traded, refusals, lived = play(self.scenario, programs, paths, days, state)
         last = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
@@ -147,7 +147,7 @@ class Grader:
         total = money[-1] / money[0] - 1.0
         return [grade.view(shape), total, drawdowns(money).max(0).values, turnover, refusals]
 
-    def _opened(self, paths: Tensor, days: Tensor) -> StockState:
+    def opened(self, paths: Tensor, days: Tensor) -> StockState:
         """Return the accounts at the start of some episodes. Batch: (M,)."""
 
         def one(path: Tensor, day: Tensor, params: Tensors, shared: Tensors) -> StockState:

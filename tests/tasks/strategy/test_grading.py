@@ -1,6 +1,7 @@
 """Grades of programs are those of the same rules played in environments, on any paths, with their standard errors."""
 
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import vecenv
 from vecenv.finance.metrics import episode_metrics
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.bars import CLOSE
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.programs.drawing import random_programs
@@ -17,7 +19,8 @@ from vecenv.programs.native import machine
 from vecenv.programs.parsing import parsed
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
-from vecenv.tasks.strategy.grading import Grader, Grades
+from vecenv.tasks.strategy.accounts import played_natively
+from vecenv.tasks.strategy.grading import Grader, Grades, played_by_law
 
 TAPE = MarketTape.from_bars(synthetic_bars(4, 90, ("A", "B", "C"), seed=3))
 DAYS = 6
@@ -131,6 +134,24 @@ def test_accounts_in_cpp_are_those_of_the_law(rules, hostile):
     assert ours.refusals.unique().numel() > 2 and len(ours.grade.unique()) > 67
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_what_comes_later_changes_nothing_before(native):
+    config = StockTradingConfig(action="weights", episode_length=8)
+    bars, seen = synthetic_bars(6, 100, ("A", "B", "C"), seed=2), 92 - 5
+    ohlcv = bars.ohlcv.clone()
+    ohlcv[:, seen + 1 :] *= 0.5 + torch.rand(6, 100 - seen - 1, 3, 1, generator=torch.Generator().manual_seed(0))
+    programs = random_programs(vocabulary_of(config), 60, seed=4, past=0.3)
+    paths, days = torch.arange(6), torch.full((6,), seen - 3)
+    play, played = played_natively if native else played_by_law, []
+    for market in (bars, replace(bars, ohlcv=ohlcv)):
+        grader = Grader(config, MarketTape.from_bars(market))
+        played.append(play(grader.scenario, programs, paths, days, grader.opened(paths, days)))
+    before, after = played
+    # Three days and the orders of the fourth, at the close of the last day that is alike.
+    assert torch.equal(before.value[:4], after.value[:4]) and torch.equal(before.traded[:4], after.traded[:4])
+    assert (before.value[4] != after.value[4]).any(1).sum() > 20 and (before.traded[3] > 0).any(1).sum() > 10
+
+
 def test_episodes_start_on_any_day_and_know_what_came_before():
     config = StockTradingConfig(action="weights", episode_length=DAYS)
     program, days = read(config, "weight = 0.5 if close > mean(close, bars=30) else 0"), torch.tensor([80, 79, 83, 80])
@@ -161,6 +182,29 @@ def test_the_standard_error_counts_paths_and_not_episodes():
     twice = of(grade.repeat(1, 2), torch.arange(40).repeat(2))
     assert torch.allclose(twice.standard_error, once.standard_error)
     assert of(grade, torch.zeros(40, dtype=torch.int64)).standard_error.isnan().all()
+
+
+@pytest.mark.nightly
+def test_standard_errors_cover_the_grade_on_fresh_paths():
+    count, batch, days = 1000, 50, 63
+    config = StockTradingConfig(features=("momentum_10", "rsi_14"), action="weights", episode_length=days)
+
+    def grader_of(num_paths, seed):
+        options = MarketOptions(features=config.features, symbols=5, num_paths=num_paths, num_days=100, seed=seed)
+        return Grader(config, load_market("planted", options, torch.device("cpu")))
+
+    programs = random_programs(vocabulary_of(config), count, seed=0)
+    fresh = grader_of(2**14, 0)
+    wanted = torch.cat([fresh.grades([program]).mean for program in programs])
+    errors = []
+    for first in range(0, count, batch):
+        # Every program has paths of its own: those of one market would err together.
+        pool = grader_of(256 * batch, 1 + first).grades
+        own = [pool([programs[first + n]], torch.arange(256 * n, 256 * n + 256)) for n in range(batch)]
+        errors += [float((grades.mean - wanted[first + n]) / grades.standard_error) for n, grades in enumerate(own)]
+    covered = sum(abs(error) <= 1.96 for error in errors) / count
+    print(f"{covered:.1%} covered; mean {statistics.mean(errors):.3f}, deviation {statistics.stdev(errors):.3f}")
+    assert 0.93 <= covered <= 0.97
 
 
 def test_what_is_not_on_the_tape_is_refused():
