@@ -18,8 +18,8 @@ from vecenv.learn.conversations import recorded_conversations
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
 from vecenv.system.settings import Count, NotNegative, Seed
-from vecenv.tasks.experiment.comparison import ALL, baseline_agents, chosen_agents, compared_rules
-from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
+from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents, compared_rules
+from vecenv.tasks.experiment.kinds import ALL, OF_TENSORS, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working

@@ -25,7 +25,6 @@ from vecenv.system.preset_files import option_names, read_values, with_values
 from vecenv.system.settings import Count, Seed, Settings, When, with_earlier
 from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path, read_checkpoint, trained_config
 from vecenv.tasks.experiment.comparison import (
-    ALL,
     COMPARING,
     ENSEMBLE,
     SHOWN_BESIDE,
@@ -38,7 +37,7 @@ from vecenv.tasks.experiment.comparison import (
     trained_agents,
     write_conversations,
 )
-from vecenv.tasks.experiment.kinds import OF_TENSORS, Combining, TaskSettings
+from vecenv.tasks.experiment.kinds import ALL, OF_TENSORS, Combining, TaskSettings
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset

@@ -26,6 +26,7 @@ from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_task_figures
 from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
+from vecenv.tasks.experiment.kinds import ALL
 from vecenv.tasks.experiment.splits import FIRST
 from vecenv.text.interaction import Episode, Interaction
 from vecenv.text.records import write_jsonl
@@ -47,9 +48,6 @@ COMPARING = "Comparing agents on {} episodes …"
 
 SHOWN_BESIDE = ("equal_weight",)
 """Baselines shown on the worst days of an agent beside the reference."""
-
-ALL = "all"
-"""Stands for all baselines of a task."""
 
 BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
 """Combinations by the Sharpe ratios of the validations."""
@@ -74,12 +72,14 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def compared(env: VecEnv | Interaction, agents: Mapping[str, Any], seed: int, folder: Path) -> Evaluation:
-    """Play the test episodes, one a row, with agents and all baselines, and write the pictures of the family.
+def compared(
+    env: VecEnv | Interaction, agents: Mapping[str, Any], names: Sequence[str], seed: int, folder: Path
+) -> Evaluation:
+    """Play the test episodes, one a row, with agents and baselines by name, and write the pictures of the family.
 
     Of a conversation what was said is written too, by `write_conversations`.
     """
-    agents = {**agents, **baseline_agents(env, chosen_agents(_task_of(env).name, (ALL,)))}
+    agents = {**agents, **baseline_agents(env, chosen_agents(_task_of(env).name, names))}
     if isinstance(env, Interaction):
         found: Evaluation = compared_conversations(env, agents, seed)
         write_conversations(folder, found)

@@ -17,6 +17,9 @@ from vecenv.registry import task_named
 from vecenv.system.settings import Count, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS
 
+ALL = "all"
+"""Stands for all baselines of a task."""
+
 
 class TaskSettings(Settings):
     """Base of the settings of commands that play a task, whose name they have."""

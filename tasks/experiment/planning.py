@@ -16,6 +16,7 @@ from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
+from vecenv.tasks.experiment.comparison import chosen_agents
 from vecenv.tasks.experiment.experiment import Experiment
 from vecenv.tasks.experiment.markets import OF_FILES, FileMarket, GeneratedMarket
 from vecenv.tasks.experiment.progress import wide_console
@@ -24,7 +25,9 @@ from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings, resume
 from vecenv.tasks.experiment.splits import HEADROOM, Splits, TapeSplits, splits_of
 from vecenv.tasks.experiment.trainers import Trainer, trainer_of
 
-MAY_CHANGE_OF_RUN = ("seeds", "patience", "episodes", "combine", "sharpe_temperature", "beside", "device", "compile")
+MAY_CHANGE_OF_RUN = (
+    "seeds", "patience", "episodes", "agents", "combine", "sharpe_temperature", "beside", "device", "compile",
+)  # fmt: skip
 """Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
 compared with at its end, and where it runs. Files may have been moved: the market is known by its content."""
 
@@ -71,6 +74,7 @@ def check_training(settings: TrainSettings) -> Trainer:
     """
     _check_resumed(settings)
     _check_size(settings)
+    chosen_agents(settings.task, settings.agents)
     if getattr(settings.learner, "bf16", False):
         warn_of_slow_bfloat16(device_named(settings.device), "--learner.bf16")
     # The highest seed, which may be out of range.

@@ -17,6 +17,7 @@ from vecenv.system.preset_files import option_names, preset_path, read_values, s
 from vecenv.system.settings import Count, Fraction, When
 from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.kinds import (
+    ALL,
     KINDS,
     OF_TENSORS,
     AllSymbols,
@@ -121,6 +122,8 @@ class TrainSettings(TaskSettings):
     """Validations during the training."""
     episodes: Count = 256
     """Test episodes of the comparison."""
+    agents: tuple[str, ...] = (ALL,)
+    """Baselines of the comparison, or all."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
     compile: Annotated[bool, OF_TENSORS] = True

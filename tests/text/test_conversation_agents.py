@@ -1,5 +1,7 @@
 """Agents of conversations: compared on the same episodes, without those whose world failed; bad ones are named."""
 
+import math
+
 import pytest
 import torch
 
@@ -79,6 +81,18 @@ def test_episodes_whose_world_failed_are_left_out_of_all_agents():
     world.lost = range(8)
     with pytest.raises(ValueError, match="the world failed in all 8 episodes"):
         evaluate_conversations(world, {}, EPISODES)
+
+
+def test_outcomes_are_means_over_the_episodes_in_which_they_are_known():
+    class Silent(GuessNumber):
+        def guess(self, row, message):
+            turn = super().guess(row, message)
+            return turn._replace(outcomes={"tries": math.nan}) if self.tries[row] > 3 else turn
+
+    world = make_interaction(guessing(interaction=Silent), 8)
+    found = evaluate_conversations(world, {"halving": Halving()}, EPISODES)
+    known = [count for count in tries(world) if count <= 3]
+    assert 0 < len(known) < 8 and found.outcomes["halving"]["tries"].mean == pytest.approx(sum(known) / len(known))
 
 
 @pytest.mark.parametrize(

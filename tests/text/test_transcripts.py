@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -116,3 +117,16 @@ def test_an_altered_record_of_a_conversation_is_named(recorded, alter, told):
     file.write_text(json.dumps(values[0])[:-9])
     with pytest.raises(ValueError, match=r"said\.jsonl: line 1: "):
         replay.main(replay.ReplaySettings(file))
+
+
+def test_a_value_that_is_no_number_is_named_and_not_written(tmp_path):
+    class Broken(GuessNumber):
+        def guess(self, row, message):
+            return super().guess(row, message)._replace(reward=math.nan)
+
+    dialogue = RecordedDialogue(make_interaction(replace(GUESS_NUMBER, interaction=Broken)))
+    dialogue.begin([0], [Episode(3, 4)])
+    dialogue.answer([0], ["7"])
+    with pytest.raises(ValueError, match="turns 2: reward must be"):
+        write_jsonl(tmp_path / "said.jsonl", dialogue.records)
+    assert not (tmp_path / "said.jsonl").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from vecenv.learn.domain import AgentRecord, domain_of
 from vecenv.learn.evaluation import Evaluation, interval_json
-from vecenv.learn.intervals import Interval, interval_text
+from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text
 from vecenv.learn.report import means_figure
 from vecenv.text.agents import RANDOM, ConversationAgent, RandomAnswers, converse
 from vecenv.text.dialogue import TextRules
@@ -49,6 +50,18 @@ class ConversationEvaluation(Evaluation):
 
     def notes(self) -> list[str]:
         return [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
+
+    @cached_property
+    def outcomes(self) -> dict[str, dict[str, Interval]]:
+        """Mean outcomes with bootstrap intervals, by agent and name: over the episodes in which they are known."""
+        return {
+            name: {outcome: self._of_known(values) for outcome, values in record.outcomes.items()}
+            for name, record in self.records.items()
+        }
+
+    def _of_known(self, values: Tensor) -> Interval:
+        known = ~values.isnan()
+        return bootstrap_interval(values[known], self.blocks[known]) if known.any() else Interval(*[math.nan] * 3)
 
     @cached_property
     def grade_differences(self) -> dict[str, Interval]:

@@ -152,7 +152,7 @@ def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: s
     if place in unchecked:
         return None
     # Settings that are younger than a record are as they were before them, see `recorded_config`.
-    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum", "rules"):
+    if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):
         replayed = {name: value for name, value in replayed.items() if name in recorded}
     if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
         names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)

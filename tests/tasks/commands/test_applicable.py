@@ -158,6 +158,7 @@ CHATS |= EPISODES | {"task": "single_stock", "min_grade": 0.0, "device": "auto"}
 
 def test_defaults_that_the_pages_tell():
     trained = EPISODES | {"task": "stock_trading", "algorithm": "ppo", "device": "auto", "compile": True}
+    trained |= {"agents": ("all",)}
     for kind, expected in (
         (markets.BarMarket, {"market": "neural"}),
         (markets.ByShare, {"test_fraction": 0.2, "embargo": 20}),

@@ -102,7 +102,7 @@ def test_a_conversation_is_learned_from_nothing(capsys, tmp_path):
     }
     start = (run / "start" / "model.safetensors").read_bytes()
     assert (run / "model" / "model.safetensors").read_bytes() != start
-    assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144"]) == 0
+    assert cli.main(["train", "--resume", str(run), "--learner.total-frames", "144", "--agents", "knows"]) == 0
     assert len(read_metrics(run / "metrics.csv")) == 3 and (run / "start" / "model.safetensors").read_bytes() == start
     assert cli.main(["train", "--resume", str(run), "--start-episodes", "8"]) == cli.BAD_INPUT
     assert "is a run with other start_episodes" in capsys.readouterr().err
@@ -130,6 +130,7 @@ def test_a_conversation_is_learned_from_nothing(capsys, tmp_path):
     ("words", "told"),
     [
         ("--algorithm ppo", "task 'guess_number' is a conversation, and a language model learns by --algorithm grpo"),
+        ("--agents moon", "unknown agents moon; there are halving, knows, or all"),
         ("--teachers moon", "unknown agents moon; there are halving, knows, or all"),
         ("--teachers", "task 'guess_number' names no teachers to imitate: give --teachers or --model"),
         ("--no-compile", "--compile belongs to a task of tensors: no effect with these settings"),
