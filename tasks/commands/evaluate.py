@@ -248,6 +248,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         if isinstance(evaluation, ConversationEvaluation):
             records = next(iter(evaluation.conversations.values()))
         else:
+            assert isinstance(env, VecEnv)
             agent, recording = next(iter(agents.values())), task_named(settings.task).check_recording()
             records = recording.record(env, agent, range(env.num_envs), settings.seed, settings.source.origin())
         if settings.record.suffix == ".parquet":
