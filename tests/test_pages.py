@@ -179,7 +179,7 @@ def test_commands_of_a_page(page, tmp_path):
     for start, module in NEEDS.items():
         if start in commands:
             pytest.importorskip(module)
-    if "vecenv sandbox" in commands:
+    if "vecenv sandbox" in commands or "--task code" in commands:
         skip_without_jail()
     for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
         write_bars(tmp_path / name, *FILES[name])
@@ -251,7 +251,7 @@ def test_python_block(block, tmp_path, monkeypatch):
         block = block.replace(old, new)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})
-    if "vecenv.sandbox" in block:
+    if "vecenv.sandbox" in block or '"code"' in block:
         skip_without_jail()
     if TRAINER in block:
         pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
+MOST_QUESTIONS = 1000
+"""Questions about unknown values that are answered, after which loops that wait for another answer end."""
 MOST_CALLS = 500
 """Different calls that a test may make."""
 WIDE = 2**63
@@ -128,10 +130,15 @@ class Ended(BaseException):
 class Unknown:
     """What a call returns whose answer is not known yet: it goes along with anything, so that more calls are seen."""
 
+    asked = 0
+
     def _self(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
         return self
 
     def _yes(self, *args: Any) -> bool:  # noqa: ANN401
+        Unknown.asked += 1
+        if Unknown.asked > MOST_QUESTIONS:
+            raise Ended("an answer is not known")
         return True
 
     __getattr__ = __call__ = __getitem__ = __enter__ = __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _self

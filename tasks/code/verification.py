@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.sandbox import Job, Result, Sandbox, Status
+from vecenv.sandbox import Job, Limits, Result, Sandbox, Status
 from vecenv.tasks.code import inside
 from vecenv.tasks.code.problems import RUNGS, Problem, Rung, Test
 from vecenv.tasks.code.values import canonical, equal, literal, parsed, same_output
@@ -30,6 +30,8 @@ MOST_DEATHS = 3
 """Calls that end the process, after which the others are not made."""
 MOST_ROUNDS = 8
 """Rounds of a test whose calls depend on answers."""
+MOST_KEPT = 4096
+"""Tests whose calls are remembered."""
 LONGEST = 2000
 """Characters of what a verdict tells of a value or an error."""
 
@@ -117,28 +119,45 @@ class Verifier:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
+        # Of tests, by what they depend on: all programs are asked the same.
+        self._calls: dict[tuple[str, Limits, str], list[str]] = {}
 
     async def runs(self, problem: Problem, program: str) -> Verdict:
         """Return whether a program runs on the input of the first shown test, or is imported if there is none."""
-        try:
-            error = await self._started(problem, program)
-        except SandboxFailure as failure:
-            return Verdict("runs", None, error=str(failure))
-        return Verdict("runs", not error, error=error)
+        return (await self._started(problem, program))[0]
 
-    async def _started(self, problem: Problem, program: str) -> str:
-        if fault := problem.fault(program):
-            return fault
-        if first := problem.of("stdio", shown=True):
-            return _ended(await self._run(_stdio_job(problem, program, first[0])), problem)
-        return (await self._loaded(problem, program, []))[1]
+    async def ladder(self, problem: Problem, program: str) -> tuple[Verdict, list[Verdict]]:
+        """Return whether a program `runs`, and its `verdicts` on all tests of its problem."""
+        ran, known = await self._started(problem, program)
+        return ran, await self._verdicts(problem, program, problem.tests, ran, known)
 
     async def verdicts(self, problem: Problem, program: str, tests: Sequence[Test]) -> list[Verdict]:
         """Return the verdict of each test; all fail if the program does not run."""
-        ran = await self.runs(problem, program)
+        return await self._verdicts(problem, program, tests, *await self._started(problem, program))
+
+    async def _verdicts(
+        self, problem: Problem, program: str, tests: Sequence[Test], ran: Verdict, known: Mapping[int, Verdict]
+    ) -> list[Verdict]:
         if not ran.passed:
             return [Verdict(test.rung, ran.passed, error=ran.error) for test in tests]
-        return (await self._all(problem, [program], tests))[0]
+        left = [test for test in tests if id(test) not in known]
+        ((*found,),) = await self._all(problem, [program], left)
+        new = iter(found)
+        return [known[id(test)] if id(test) in known else next(new) for test in tests]
+
+    async def _started(self, problem: Problem, program: str) -> tuple[Verdict, dict[int, Verdict]]:
+        """Return whether a program runs, and what it came to in the test by which that is found out, by `id`."""
+        if fault := problem.fault(program):
+            return Verdict("runs", False, error=fault), {}
+        if first := problem.of("stdio", shown=True):
+            verdict = await self._stdio(problem, program, first[0])
+            passed = None if verdict.passed is None else not verdict.error
+            return Verdict("runs", passed, error=verdict.error), {id(first[0]): verdict}
+        try:
+            error = (await self._loaded(problem, program, []))[1]
+        except SandboxFailure as failure:
+            return Verdict("runs", None, error=str(failure)), {}
+        return Verdict("runs", not error, error=error), {}
 
     async def matrix(self, problem: Problem, programs: Sequence[str], tests: Sequence[Test]) -> tuple[Tensor, Tensor]:
         """Return which of n programs pass which of m tests, and where that is known: the sandbox did not fail.
@@ -184,7 +203,7 @@ class Verifier:
             return Verdict("stdio", None, error=str(failure))
         error = _ended(result, problem)
         passed = not error and same_output(test.stdout, result.text, problem.blanks, problem.floats)
-        return Verdict("stdio", passed, _cut(test.stdout), _cut(result.text), error)
+        return Verdict("stdio", passed, cut(test.stdout), cut(result.text), error)
 
     async def _called(self, problem: Problem, programs: Sequence[str], tests: Sequence[Test]) -> list[list[Verdict]]:
         """Return the verdicts of each program on tests that call its function."""
@@ -198,10 +217,16 @@ class Verifier:
         """Return the calls of a test as far as they depend on no answer; None where the sandbox failed."""
         if test.rung == "function":
             return [json.dumps([list(test.args), []])]
-        try:
-            return (await self._checked(problem, test, {}))[0]
-        except SandboxFailure:
-            return None
+        asked = problem.entry, problem.limits, test.code
+        if asked not in self._calls:
+            try:
+                calls = (await self._checked(problem, test, {}))[0]
+            except SandboxFailure:
+                return None
+            if len(self._calls) == MOST_KEPT:
+                self._calls.clear()
+            self._calls[asked] = calls
+        return self._calls[asked]
 
     async def _of_program(
         self, problem: Problem, program: str, tests: Sequence[Test], collected: Sequence[list[str] | None]
@@ -224,8 +249,8 @@ class Verifier:
         if test.rung == "function":
             (answer,) = known.values()
             passed = "value" in answer and equal(test.returns, answer["value"], problem.floats)
-            got = _cut(literal(answer["value"])) if "value" in answer else ""
-            return Verdict(test.rung, passed, _cut(literal(test.returns)), got, answer.get("told", ""))
+            got = cut(literal(answer["value"])) if "value" in answer else ""
+            return Verdict(test.rung, passed, cut(literal(test.returns)), got, answer.get("told", ""))
         error = f"its calls are new in each of {MOST_ROUNDS} rounds"
         try:
             for _ in range(MOST_ROUNDS):
@@ -236,7 +261,7 @@ class Verifier:
                 known |= await self._answers(problem, program, new)
         except SandboxFailure as failed:
             return Verdict(test.rung, None, error=str(failed))
-        return Verdict(test.rung, not error, "", _cut(_told_calls(problem.entry, known)), error)
+        return Verdict(test.rung, not error, "", cut(_told_calls(problem.entry, known)), error)
 
     async def _checked(self, problem: Problem, test: Test, known: Mapping[str, Answer]) -> tuple[list[str], str]:
         """Run a test of assertions on known answers; return new calls, or if there are none, why it failed."""
@@ -358,5 +383,6 @@ def _told_calls(entry: str, known: Mapping[str, Answer]) -> str:
     return "\n".join(lines)
 
 
-def _cut(text: str, longest: int = LONGEST) -> str:
+def cut(text: str, longest: int = LONGEST) -> str:
+    """Return a text of at most ``longest`` characters, and if it is longer, how long it is."""
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -29,12 +30,8 @@ def median(tmp_path_factory):
 
 
 def judged(verifier, problem, program):
-    async def answers():
-        ran = await verifier.runs(problem, program)
-        return ran.passed, await verifier.verdicts(problem, program, problem.tests)
-
-    ran, verdicts = asyncio.run(answers())
-    return score(problem, verdicts, ran), caught(problem, verdicts, ran), verdicts
+    ran, verdicts = asyncio.run(verifier.ladder(problem, program))
+    return score(problem, verdicts, ran.passed), caught(problem, verdicts, ran.passed), verdicts
 
 
 @needs_jail
@@ -50,6 +47,8 @@ def test_right_programs_pass_all_tests(verifier, median):
     for program in median.right:
         came, first, verdicts = judged(verifier, median, program)
         assert came == (1.0, 4, 1.0, 1.0) and first is None, verdicts
+        assert asyncio.run(verifier.runs(median, program)).passed
+        assert asyncio.run(verifier.verdicts(median, program, median.tests[::-1])) == verdicts[::-1]
 
 
 BOTH = "def median(xs):\n    {0}\n    return 2\nif __name__ == '__main__':\n    {0}\n    print(2)\n"
@@ -143,10 +142,11 @@ def test_no_process_knows_an_answer_and_no_shown_test_tells_of_hidden_ones(verif
 @needs_jail
 def test_each_call_has_the_limits_for_itself(verifier, median):
     """A call that ends the process costs its own test alone; after some the others are not made."""
-    program = "def median(n):\n    while n in {0}: pass\n    sum(range(3000000))\n    return n"
+    program = "def median(n):\n    while n in {0}: pass\n    sum(range(1500000))\n    return n"
     tests = [Test("function", args=(n,), returns=n) for n in range(6)]
+    quick = replace(median, limits=replace(median.limits, cpu=0.12))
     for loops, passed in (("(1, 3)", [1, 0, 1, 0, 1, 1]), ("(1, 2, 3)", [1, 0, 0, 0, 0, 0])):
-        (row,) = asyncio.run(verifier._called(median, [program.format(loops)], tests))
+        (row,) = asyncio.run(verifier._called(quick, [program.format(loops)], tests))
         assert [verdict.passed for verdict in row] == [bool(each) for each in passed], row
 
 
@@ -201,10 +201,10 @@ class FailingSandbox:
 @needs_jail
 def test_a_failure_of_the_sandbox_is_none_of_the_program(verifier, median):
     failing = FailingSandbox(verifier.sandbox, 0)
-    asyncio.run(Verifier(failing).verdicts(median, RIGHT, median.tests))
+    asyncio.run(Verifier(failing).ladder(median, RIGHT))
     masked = []
     for number in range(1, failing.jobs + 1):
-        verdicts = asyncio.run(Verifier(FailingSandbox(verifier.sandbox, number)).verdicts(median, RIGHT, median.tests))
+        _, verdicts = asyncio.run(Verifier(FailingSandbox(verifier.sandbox, number)).ladder(median, RIGHT))
         assert False not in [verdict.passed for verdict in verdicts]
         masked.append(sum(verdict.passed is None for verdict in verdicts))
     assert min(masked) >= 1 and max(masked) == len(median.tests)

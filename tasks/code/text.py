@@ -1,0 +1,128 @@
+"""What is said in ``code``: programs read from messages, and what an agent is told of its tries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vecenv.tasks.code.problems import Problem, Test
+from vecenv.tasks.code.values import literal
+from vecenv.tasks.code.verification import Verdict, cut
+
+FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE | re.ASCII)
+OPENED, CLOSED = "<final_code>", "</final_code>"
+NAMES = {
+    **dict.fromkeys(("py", "python", "python3"), "python"),
+    **dict.fromkeys(("js", "javascript", "node"), "javascript"),
+    **dict.fromkeys(("sh", "bash", "shell", "zsh", "console"), "shell"),
+    **dict.fromkeys(("sql", "sqlite", "sqlite3"), "sql"),
+}
+"""Languages by what stands behind a fence; what is none of these, such as nothing or ``text``, may be any."""
+TOKEN = 4
+"""Characters of a token, about."""
+
+
+class Said(NamedTuple):
+    """What is read from a message: a program, whether it is the last, or why there is none."""
+
+    program: str = ""
+    final: bool = False
+    fault: str = ""
+
+
+def read_program(message: str, language: str) -> Said:
+    """Return the program of a message in a language, in linear time.
+
+    It is what stands in the last ``<final_code>``, with fences or without, or else in the last block between fences
+    that is not said to be in another language.
+    """
+    start = message.rfind(OPENED)
+    if start < 0:
+        blocks = _blocks(message, language)
+        return Said(blocks[-1]) if blocks else Said(fault=f"it has no {language} program between ``` fences")
+    end = message.find(CLOSED, start)
+    if end < 0:
+        return Said(fault=f"{OPENED} is not closed by {CLOSED}")
+    inner = message[start + len(OPENED) : end]
+    program = (_blocks(inner, language) or [inner.strip("\n")])[-1]
+    return Said(program, final=True) if program.strip() else Said(fault=f"there is nothing in {OPENED}")
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    """Return what stands in closed fences and may be of a language, without blank blocks."""
+    blocks, opened = [], None
+    for fence in FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        elif not fence[2] and fence[1].startswith(opened[1]):
+            block = text[opened.end() + 1 : fence.start()]
+            if block.strip() and NAMES.get(opened[2].lower(), language) == language:
+                blocks.append(block)
+            opened = None
+    return blocks
+
+
+def instructions(language: str) -> str:
+    """Return what an agent is told before its first message."""
+    return (
+        f"Write a {language} program that solves the problem. Put it between ``` fences: it is run on tests, and you "
+        "are told of those that are shown. You may then write a better one. Put your last one between <final_code> and "
+        "</final_code>. What counts is how many hidden tests, other than those shown, your last program passes."
+    )
+
+
+def opening(problem: Problem, tries: int, characters: int) -> str:
+    """Return the first text of an episode."""
+    limits, parts = problem.limits, [problem.prompt.strip(), ""]
+    if problem.entry and problem.rungs != ["stdio"]:
+        parts.append(f"The program defines {problem.entry}, which is called by itself: it reads nothing when imported.")
+    parts.append(f"Limits of a run: {limits.cpu:g} s of processor time, {limits.memory >> 20:,} MB.")
+    many = {kind: sum(test.shown == kind for test in problem.tests) for kind in (True, False)}
+    parts.append(f"There are {many[True]} shown and {many[False]} hidden tests. {left(tries, characters)}")
+    return "\n".join(parts)
+
+
+def left(tries: int, characters: int) -> str:
+    """Return what an agent has left."""
+    times = "One try" if tries == 1 else f"{tries} tries"
+    return f"{times} and {characters:,} characters (about {characters // TOKEN:,} tokens) are left."
+
+
+def feedback(problem: Problem, verdicts: Sequence[Verdict], failed_run: str, longest: int) -> str:
+    """Return what is told of the shown tests of a try, in about ``longest`` characters at most."""
+    if failed_run:
+        return f"Your program does not run: {cut(failed_run, longest)}."
+    shown = [(test, verdict) for test, verdict in zip(problem.tests, verdicts, strict=True) if test.shown]
+    passed = sum(bool(verdict.passed) for _, verdict in shown)
+    lines, untold = [f"Your program runs, and passes {passed} of {len(shown)} shown tests."], 0
+    room = longest
+    for number, (test, verdict) in enumerate(shown, 1):
+        if verdict.passed:
+            continue
+        told = f"Test {number} ({test.rung}) failed.\n{_details(problem, test, verdict, longest // 8)}"
+        if len(told) > room:
+            untold += 1
+            continue
+        room -= len(told)
+        lines.append(told)
+    return "\n".join([*lines, f"{untold} more failed."] if untold else lines)
+
+
+def _details(problem: Problem, test: Test, verdict: Verdict, longest: int) -> str:
+    if test.rung == "function":
+        asked = f"{problem.entry}({', '.join(map(literal, test.args))})"
+    else:
+        asked = test.stdin if test.rung == "stdio" else test.code
+    parts = {
+        {"stdio": "input", "function": "call", "assertions": "test"}[test.rung]: asked,
+        "expected": verdict.expected,
+        "got": verdict.got,
+        "error": verdict.error,
+    }
+    lines = []
+    for name, text in parts.items():
+        if text or (name in ("expected", "got") and test.rung == "stdio"):
+            text = cut(text.rstrip("\n"), longest)
+            lines.append(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}")
+    return "\n".join(lines)
