@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
-from vecenv.programs.drawing import random_programs
+from vecenv.programs.drawing import Drawn
 from vecenv.programs.expressions import (
     COMPARISONS,
     Apply,
@@ -24,8 +25,12 @@ from vecenv.programs.expressions import (
 )
 from vecenv.programs.parsing import ProgramError, parsed
 from vecenv.programs.printing import line_text, printed
+from vecenv.programs.units import NONE
 
 Worth = Callable[[Sequence[Program], int], Sequence[float]]
+
+PAST = 0.3
+"""Share of functions of the past among the operations of random programs."""
 
 LARGEST_TREE = 40
 """Operations, names and numbers of a program of the genetic search at most."""
@@ -35,9 +40,16 @@ ATTEMPTS = 8
 
 
 def drawn_programs(vocabulary: Vocabulary, count: int, seed: int, most_lines: int) -> list[Program]:
-    """Return random programs of a few short lines; the same by seed."""
-    lines = [number for number in (0, 1, 2) if number < most_lines]
-    return random_programs(vocabulary, count, seed, lines, depth=2)
+    """Return random programs of a few short lines; the same by seed.
+
+    Outputs that may be plain are, in three of four programs: shares of wealth are made of little but the account's.
+    """
+    draw, lines = Random(seed), [number for number in (0, 1, 2) if number < most_lines]
+    free = {name: unit if any(unit.dimension) else NONE for name, unit in vocabulary.outputs.items()}
+    plain = Drawn(draw, replace(vocabulary, outputs=free), past=PAST)
+    own = Drawn(draw, vocabulary, past=PAST)
+    drawn = [draw.choice((plain, plain, plain, own)).program(draw.choice(lines), depth=2) for _ in range(count)]
+    return [Program(program.lines, vocabulary) for program in drawn]
 
 
 def best_of(programs: Sequence[Program], worth: Worth, paths: int) -> Program:
