@@ -59,8 +59,8 @@ class StrategyConfig(Settings):
     """Share of the traded value."""
     slippage: Fraction = 0.0
     """Share of the price lost to the market on each trade."""
-    whole_shares: bool = False
-    """Trade whole shares, with exact integer accounts; otherwise fractions."""
+    whole_shares: bool = True
+    """Trade whole shares, with exact integer accounts and, on a CPU, several times as fast; otherwise fractions."""
     embargo: CountFromZero = 20
     """Unused days between the shown and the held-out years."""
     part: Part = "train"

@@ -44,7 +44,7 @@ def drawn_programs(vocabulary: Vocabulary, count: int, seed: int, most_lines: in
 
     Outputs that may be plain are, in three of four programs: shares of wealth are made of little but the account's.
     """
-    draw, lines = Random(seed), [number for number in (0, 1, 2) if number < most_lines]
+    draw, lines = Random(seed), [number for number in (0, 0, 1, 2) if number < most_lines]
     free = {name: unit if any(unit.dimension) else NONE for name, unit in vocabulary.outputs.items()}
     plain = Drawn(draw, replace(vocabulary, outputs=free), past=PAST)
     own = Drawn(draw, vocabulary, past=PAST)
@@ -76,10 +76,10 @@ def genetic(
 ) -> Program:
     """Return the best program of a search by mutation and crossover of trees.
 
-    Each generation is graded as one batch on a quarter of the paths; the last one's best 16 on all. Parents win
+    Each generation is graded as one batch on an eighth of the paths; the last one's best 16 on all. Parents win
     tournaments of four; the best sixteenth stays. So at most ``population`` times ``generations`` programs are graded.
     """
-    draw, most = Random(seed), max(1, paths // 4)
+    draw, most = Random(seed), max(1, paths // 8)
     trees = [expanded(program) for program in drawn_programs(vocabulary, population, seed, 3)]
     programs = [program for program in (checked(tree, vocabulary) for tree in trees) if program is not None]
     known: dict[str, float] = {}

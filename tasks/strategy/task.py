@@ -30,7 +30,7 @@ STRATEGY = Task(
         scale=ACCOUNTS.scale,
         part=part,
         best=best_rule,
-        teachers=("random_programs", "crossover"),
+        teachers=("random_programs",),
         pictures=figures,
         talk_pictures=talk_figures,
     ),
