@@ -30,7 +30,9 @@ class GenerationContext:
 
     def __init__(self, model: PreTrainedModel, rows: int, pad: int) -> None:
         self.model, self.pad = model, pad
-        self._cache = DynamicCache(config=model.config)
+        # Keys and values of earlier tokens, which later releases of transformers call otherwise.
+        name = "cache" if _takes(model, "cache") else "past_key_values"
+        self._known = {name: DynamicCache(config=model.config)}
         self._mask = torch.zeros(rows, 0, dtype=torch.int64, device=model.device)
         # The last sampled token is not in the cache yet: it is read with the next prompt.
         self._unread: list[list[int]] = [[] for _ in range(rows)]
@@ -71,8 +73,8 @@ class GenerationContext:
                 input_ids=tokens,
                 attention_mask=self._mask,
                 position_ids=positions(self._mask)[:, -tokens.shape[1] :],
-                past_key_values=self._cache,
                 use_cache=True,
+                **self._known,  # type: ignore[arg-type]
                 **last_logits(self.model, 1),
             )
         self._logits = output.logits[:, -1]
@@ -98,9 +100,13 @@ def positions(mask: Tensor) -> Tensor:
 
 def last_logits(model: PreTrainedModel, count: int) -> dict[str, int]:
     """Return the keyword argument that restricts logits to the last tokens, if the model accepts it."""
+    return {"logits_to_keep": count} if _takes(model, "logits_to_keep") else {}
+
+
+def _takes(model: PreTrainedModel, name: str) -> bool:
     # Adapters hide the model's signature.
     bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-    return {"logits_to_keep": count} if "logits_to_keep" in signature(bare.forward).parameters else {}
+    return name in signature(bare.forward).parameters
 
 
 def drawn(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
