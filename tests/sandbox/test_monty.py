@@ -113,5 +113,6 @@ def test_what_it_cannot_run_goes_to_the_jail_silently(both):
 
 
 def test_engines_are_named():
-    with pytest.raises(ValueError, match="engines are monty and jail, and jail is one of them; not monty"):
-        Sandbox(1, engines=["monty"])
+    for engines, named in ((["monty"], "monty"), (["jail", "monty"], "jail, monty"), ([], "none")):
+        with pytest.raises(ValueError, match=f"monty, if at all, and then jail or one that is remote; not {named}"):
+            Sandbox(1, engines=engines)

@@ -128,7 +128,8 @@ def test_other_languages_are_lines_of_a_table(language):
         pytest.skip(f"no {table[language].command[0]} here")
     source, expected = SPOKEN[language]
     with Sandbox(1, languages=table) as sandbox:
-        result, escaped = sandbox.run([Job(source, language, "hey\n"), Job("cat /etc/passwd >&2; ls /root", "shell")])
+        job = Job(source, language, "hey\n", limits=Limits(memory=16 << 20))
+        result, escaped = sandbox.run([job, Job("cat /etc/passwd >&2; ls /root", "shell")])
     assert (result.status, result.text) == (Status.OK, expected), result
     assert escaped.status is Status.ERROR and not escaped.stdout
 

@@ -26,7 +26,7 @@ from typing import IO, Any, Literal, get_args
 
 from vecenv.sandbox.inside import confine
 from vecenv.sandbox.inside.frames import packed, taken, unpacked
-from vecenv.sandbox.job import MB, Job, Result, Status, as_bytes
+from vecenv.sandbox.job import MB, Job, Result, Status, as_bytes, ended
 from vecenv.sandbox.languages import LANGUAGES, Language
 
 Layer = Literal["namespaces", "landlock", "seccomp"]
@@ -44,7 +44,6 @@ WARM = (
 """Modules that are imported before the fork."""
 USERS = itertools.count(0x70000000 + os.getpid() % 4096 * 4096)
 """Users that own nothing: one for each worker, so that a limit of processes is its own."""
-OUT_OF_MEMORY = (b"MemoryError", b"out of memory", b"Cannot allocate memory", b"bad_alloc")
 GRACE = 10.0
 """Seconds after the wall backstop until a worker that does not answer counts as failed."""
 
@@ -192,6 +191,7 @@ class Jail:
             "program": str((language.executable() or Path()).resolve()) if language.command else "",
             "file": language.file,
             "memory": language.memory,
+            "base": language.base,
             "names": [language.file, *job.files],
             "limits": {**asdict(limits), "processes": limits.processes + language.processes},
         }
@@ -201,10 +201,7 @@ class Jail:
         told, (stdout, stderr) = self._reply(time.monotonic() + limits.wall + GRACE)
         if "failure" in told:
             raise OSError(told["failure"])
-        status = Status(told["verdict"]) if told["verdict"] else Status.ERROR if told["exit_code"] else Status.OK
-        if status is Status.ERROR and any(mark in stderr[-400:] for mark in OUT_OF_MEMORY):
-            status = Status.MEMORY
-        return Result(status, told["exit_code"], stdout, stderr, told["cpu"], told["wall"], self.name)
+        return ended(told["verdict"], told["exit_code"], stdout, stderr, told["cpu"], told["wall"], self.name)
 
     def _reply(self, deadline: float) -> tuple[dict[str, Any], list[bytes]]:
         descriptor = self.output.fileno()

@@ -11,6 +11,7 @@ from typing import Annotated
 from vecenv.system.settings import Count, Settings, Within
 
 MB, PAGE = 1 << 20, 1 << 12
+OUT_OF_MEMORY = (b"MemoryError", b"out of memory", b"Cannot allocate memory", b"bad_alloc")
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,14 @@ class Result:
     def text(self) -> str:
         """Standard output as text; what is not UTF-8 is replaced."""
         return self.stdout.decode(errors="replace")
+
+
+def ended(verdict: str, exit_code: int, stdout: bytes, stderr: bytes, cpu: float, wall: float, engine: str) -> Result:
+    """Return the result of a program that was run; `verdict` is the limit that it passed, empty for none."""
+    status = Status(verdict) if verdict else Status.ERROR if exit_code else Status.OK
+    if status is Status.ERROR and any(mark in stderr[-400:] for mark in OUT_OF_MEMORY):
+        status = Status.MEMORY
+    return Result(status, exit_code, stdout, stderr, cpu, wall, engine)
 
 
 def as_bytes(text: str | bytes) -> bytes:

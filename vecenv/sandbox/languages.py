@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vecenv.sandbox.job import MB
+
 
 @dataclass(frozen=True)
 class Language:
@@ -19,6 +21,7 @@ class Language:
         processes: processes and threads that the language itself needs beyond one.
         memory: what is counted as memory: address space, or data for a runtime that reserves far more than it uses.
         folders: folders to read beyond those of the system.
+        base: bytes of memory that the runtime itself needs, beyond those of the program.
     """
 
     command: tuple[str, ...]
@@ -26,6 +29,7 @@ class Language:
     processes: int = 0
     memory: Literal["AS", "DATA"] = "AS"
     folders: tuple[str, ...] = ()
+    base: int = 0
 
     def executable(self) -> Path | None:
         """Where its program is on this machine; None if it is not here."""
@@ -35,7 +39,7 @@ class Language:
 
 LANGUAGES = {
     "python": Language((), "main.py"),
-    "javascript": Language(("node", "--max-old-space-size={megabytes}", "{file}"), "main.js", 16, "DATA"),
+    "javascript": Language(("node", "--max-old-space-size={megabytes}", "{file}"), "main.js", 16, "DATA", base=64 * MB),
     "shell": Language(("sh", "{file}"), "main.sh", 8),
     "sql": Language(("sqlite3", "-batch", "-bail", "data.db", ".read {file}"), "main.sql"),
 }

@@ -17,6 +17,7 @@ from vecenv.sandbox.jail import Jail, confirmed_layers
 from vecenv.sandbox.job import Job, Result, Status
 from vecenv.sandbox.languages import LANGUAGES, Language
 from vecenv.sandbox.monty import Monty
+from vecenv.sandbox.remote import Remote
 
 LOG = logging.getLogger("vecenv.sandbox")
 
@@ -31,7 +32,8 @@ class Sandbox:
         workers: jobs that run at a time; by default the number of processors.
         without: layers of the jail that the machine may lack, such as ``("landlock",)``; a warning names them.
         packages: packages of this interpreter that Python programs may import, such as ``("numpy",)``.
-        engines: those to use, in this order of preference, as far as they are installed; results are equal.
+        engines: ``"monty"``, if it is installed, for what it can run, and then one for all else: ``"jail"``, or a
+            `Remote` such as ``SandboxFusion("http://localhost:8080")``, which needs no layers of this machine.
         languages: the table of languages; a further one is a line: ``{**LANGUAGES, "awk": Language(...)}``.
 
     Attributes:
@@ -46,15 +48,18 @@ class Sandbox:
         workers: int | None = None,
         without: Sequence[str] = (),
         packages: Sequence[str] = (),
-        engines: Sequence[Literal["monty", "jail"]] = ("monty", "jail"),
+        engines: Sequence[Literal["monty", "jail"] | Remote] = ("monty", "jail"),
         languages: Mapping[str, Language] = LANGUAGES,
     ) -> None:
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         if self.workers < 1:
             raise ValueError(f"a sandbox has at least one worker, not {self.workers}")
-        if "jail" not in engines or not set(engines) <= {"monty", "jail"}:
-            raise ValueError(f"engines are monty and jail, and jail is one of them; not {', '.join(engines)}")
-        self.layers = confirmed_layers(without)
+        last = engines[-1] if engines else None
+        if (last != "jail" and not isinstance(last, Remote)) or any(each != "monty" for each in engines[:-1]):
+            named = ", ".join(map(str, engines)) or "none"
+            raise ValueError(f"engines are monty, if at all, and then jail or one that is remote; not {named}")
+        self._remote = last if isinstance(last, Remote) else None
+        self.layers = confirmed_layers(without) if len(engines) > 1 or not self._remote else ()
         self.packages, self.languages = tuple(packages), languages
         if without:
             warnings.warn(f"the jail is without {', '.join(sorted(without))}", stacklevel=2)
@@ -105,7 +110,7 @@ class Sandbox:
         self.close()
 
     def _result(self, job: Job) -> Result:
-        result = self._refusal(job) or (self._monty and self._monty.run(job)) or self._jailed(job)
+        result = self._refusal(job) or (self._monty and self._monty.run(job)) or self._confined(job)
         with self._lock:
             self.counts[result.status] += 1
         return result
@@ -114,7 +119,7 @@ class Sandbox:
         language = self.languages.get(job.language)
         if language is None:
             why = f"there is no language {job.language[:40]!r}; there are {', '.join(self.languages)}"
-        elif language.command and language.executable() is None:
+        elif language.command and not self._remote and language.executable() is None:
             why = f"this machine has no {language.command[0]}, which runs {job.language}"
         elif language.file in job.files:
             why = f"a file cannot be called {language.file!r}, as the program is"
@@ -122,14 +127,16 @@ class Sandbox:
             why = job.fault()
         return Result(Status.REFUSED, message=why) if why else None
 
-    def _jailed(self, job: Job) -> Result:
+    def _confined(self, job: Job) -> Result:
         place = threading.get_ident()
         try:
+            if self._remote:
+                return self._remote.run(job, self.languages[job.language])
             if place not in self._jails:
                 self._jails[place] = Jail(self.layers, self.packages, self.languages)
             return self._jails[place].run(job)
         except Exception as error:
-            LOG.error("a worker of the sandbox failed", exc_info=error)
+            LOG.error("the sandbox failed", exc_info=error)
             if broken := self._jails.pop(place, None):
                 broken.close()
             return Result(Status.SANDBOX_FAILURE, message=f"{type(error).__name__}: {error}")

@@ -117,7 +117,7 @@ def _confined(plan: dict[str, Any], header: dict[str, Any], parts: list[bytes]) 
     else:
         box = header["box"]
     alone = limits["processes"] == 1
-    memory = limits["memory"] + (0 if header["command"] else plan["base"])
+    memory = limits["memory"] + (header["base"] if header["command"] else plan["base"])
     confine.become_nobody(user)
     os.chdir(box)
     os.umask(0o077)
