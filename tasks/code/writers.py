@@ -1,0 +1,261 @@
+"""The task ``code_tests``: a conversation in which a row writes a test, or a program that meets tests of a pool.
+
+Each row is scored as if it were alone, so that equal episodes are equal and records replay: a test by the problem's
+shipped right and wrong solutions, a program by the problem's tests and those of a pool that the config names. What
+members of a group make of each other is `own_tests.score_group`, for trainers.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+
+from vecenv.learn.domain import Domain
+from vecenv.registry import Task
+from vecenv.system.settings import Share, When
+from vecenv.tasks.code.agents import Kind, Writes
+from vecenv.tasks.code.config import CodeConfig
+from vecenv.tasks.code.figures import matrix_figures
+from vecenv.tasks.code.own_tests import Pool, separation
+from vecenv.tasks.code.problems import Problem, Test
+from vecenv.tasks.code.scene import FAILURE, CodeWorld
+from vecenv.tasks.code.task import of_part
+from vecenv.tasks.code.text import left, read_program
+from vecenv.tasks.code.values import literal
+from vecenv.text.dialogue import Dialogue
+from vecenv.text.interaction import Episode, Turn
+from vecenv.text.recording import recorded_config
+from vecenv.text.transcripts import ConversationRecord
+
+INSTRUCTIONS = (
+    "Write a test of the problem's function, not the function: Python code with assertions that call it, between ``` "
+    "fences. It is run on right and wrong programs that you do not see, and you are told how many pass it. You may "
+    "then write a better one. Put your last one between <final_code> and </final_code>. It earns the share of wrong "
+    "programs that fail it, if all right ones pass; if a right one fails, it costs the share of wrong ones that pass."
+)
+
+
+@dataclass(frozen=True)
+class OwnTestsConfig(CodeConfig):
+    """Settings of ``code_tests``."""
+
+    writes: Literal["tests", "programs", "both"] = "tests"
+    """What a row writes; with both, programs in episodes of even index and tests in the others."""
+    pool: str = ""
+    """File of tests of a pool, which programs meet beside the problem's."""
+    own_weight: Annotated[Share, When("pool")] = 0.2
+    """Weight of the pool's tests in the grade of a program; the problem's have the rest."""
+
+
+class Written(NamedTuple):
+    """What the last test of a row came to: `separation`, shares of right and wrong programs, whether all pass it."""
+
+    separation: float = 0.0
+    accepted: float = math.nan
+    rejected: float = math.nan
+    passes_all: float = math.nan
+
+
+def references(problem: Problem) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the right and the wrong solutions that tests are scored by: wrong ones whose function can be called."""
+    return problem.right, tuple(code for code, caught in problem.wrong if caught in ("function", "assertions"))
+
+
+class OwnTestsWorld(CodeWorld):
+    """Problems with solutions, for writers of tests and of programs.
+
+    Raises:
+        ValueError: as `CodeWorld`; or the pool is none, or no problem has solutions to score tests by.
+    """
+
+    outcomes = {**dict.fromkeys((*Written._fields, "own"), "share"), **CodeWorld.outcomes}  # noqa: RUF012
+    description = "An agent that writes tests, or programs that meet them"
+
+    config: OwnTestsConfig
+
+    def __init__(self, num_rows: int, config: OwnTestsConfig) -> None:
+        super().__init__(num_rows, config)
+        self.pool = Pool.read(config.pool) if config.pool else Pool()
+        if config.writes != "programs":
+            self.problems = [problem for problem in self.problems if all(references(problem))]
+        if not self.problems:
+            raise ValueError(
+                f"no problem of part {config.part} has right solutions and wrong ones caught by a function"
+            )
+        self.written = [Written()] * num_rows
+        self.programs = [""] * num_rows
+
+    def writes_test(self, row: int) -> bool:
+        """Whether a row writes a test in its episode, by the episode's name."""
+        index = self.rows[row].episode.index
+        return self.config.writes == "tests" or (self.config.writes == "both" and index % 2 == 1)
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        told = super().instructions(ids)
+        return [INSTRUCTIONS if self.writes_test(row) else text for row, text in zip(ids, told, strict=True)]
+
+    def examples(self) -> Sequence[str]:
+        return ("```\nassert True\n```",)
+
+    async def begin_row(self, row: int, episode: Episode) -> Turn:
+        begun = await super().begin_row(row, episode)
+        self.written[row], self.programs[row] = Written(), ""
+        if not self.writes_test(row):
+            return self._told(row, begun)
+        problem, config = self.rows[row].problem, self.config
+        opening = (
+            f"The function to test is {problem.entry}, of programs for this problem:\n\n{problem.prompt.strip()}\n\n"
+        )
+        return self._told(row, Turn(opening + left(config.tries, config.characters)))
+
+    def _told(self, row: int, turn: Turn, own: float = math.nan) -> Turn:
+        """Return a turn with the outcomes of a row; those of what it does not write are unknown."""
+        talk, unknown = self.rows[row], dict.fromkeys(self.outcomes, math.nan)
+        known = self.written[row]._asdict() | {"tries": float(talk.tries)} if self.writes_test(row) else talk.outcomes
+        return turn._replace(outcomes=unknown | known | {"own": own})
+
+    async def answer_row(self, row: int, message: str) -> Turn:
+        if self.writes_test(row):
+            return await self._test_answered(row, message)
+        turn = await super().answer_row(row, message)
+        if not turn.fault:
+            self.programs[row] = read_program(message, self.rows[row].problem.language).program
+        problem = self.rows[row].problem
+        tests = [Test("assertions", code=test.code) for test in self.pool.tests.get(problem.name, ())]
+        if turn.grade is None or not (tests and self.programs[row]):
+            return self._told(row, turn)
+        passed, known = await self.verifier.matrix(problem, [self.programs[row]], tests)
+        if not known.all():
+            return self._told(row, Turn(FAILURE, truncated=True, failed=True))
+        own, weight = int(passed.sum()) / len(tests), self.config.own_weight
+        grade = (1 - weight) * turn.grade + weight * own
+        shown = (
+            f"{turn.shown}\nIt passes {int(passed.sum())} of {len(tests)} tests of others: the grade is {grade:.2f}."
+        )
+        return self._told(row, turn._replace(shown=shown, reward=grade, grade=grade), own)
+
+    async def _test_answered(self, row: int, message: str) -> Turn:
+        talk, config = self.rows[row], self.config
+        problem, room, said = talk.problem, config.characters - talk.characters, read_program(message, "python")
+        fault = said.fault or problem.fault(said.program) or no_python(said.program)
+        if len(message) > room:
+            fault = f"it has {len(message):,} characters, and {room:,} were left"
+        used = 0 if fault else len(message)
+        talk = self.rows[row] = replace(talk, tries=talk.tries + 1, characters=talk.characters + used)
+        told = ["No test was run."]
+        if not fault:
+            right, wrong = references(problem)
+            tests = [Test("assertions", code=said.program)]
+            passed, known = await self.verifier.matrix(problem, [*right, *wrong], tests)
+            if not known.all():
+                return self._told(row, Turn(FAILURE, truncated=True, failed=True))
+            of_right = torch.arange(len(passed)) < len(right)
+            worth = float(separation(passed, known, of_right, ~of_right))
+            accepted, rejected = int(passed[of_right].sum()), int((~passed[~of_right]).sum())
+            shares = accepted / len(right), rejected / len(wrong), float(passed.all())
+            self.written[row] = Written(worth, *shares)
+            told = [
+                f"{accepted} of {len(right)} right programs pass it, {rejected} of {len(wrong)} wrong ones fail it."
+            ]
+        if not (talk.tries == config.tries or (said.final and not fault)):
+            told.append(left(config.tries - talk.tries, config.characters - talk.characters))
+            return self._told(row, Turn("\n".join(told), fault=fault, acted=not fault))
+        worth = self.written[row].separation
+        told.append(f"Your last test is worth {worth:.2f}.")
+        return self._told(row, Turn("\n".join(told), worth, True, False, fault, not fault, grade=max(0.0, worth)))
+
+
+def no_python(code: str) -> str:
+    """Return why a text is no Python, empty if it is."""
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"it is no Python: {str(error).rstrip('.')}"
+    return ""
+
+
+def pool_of(records: Sequence[ConversationRecord], size: int = 8) -> Pool:
+    """Return the pool of the last tests of recorded episodes, by what they came to."""
+    pool = Pool(size)
+    for record in records:
+        world = OwnTestsWorld(1, recorded_config(OwnTestsConfig(), record.config))
+        Dialogue(world).begin([0], [Episode(record.seed, record.index)])
+        right, wrong = map(len, references(world.rows[0].problem))
+        for turn in record.turns[:0:-1]:
+            told = turn.outcomes or {}
+            if turn.fault or turn.failed or "separation" not in told:
+                continue
+            rejected = round((told["rejected"] or 0.0) * wrong) if told["accepted"] == 1 else 0
+            passed = torch.tensor([[True]] * right + [[False]] * rejected + [[True]] * (wrong - rejected))
+            of_right = torch.arange(right + wrong) < right
+            code = read_program(turn.heard, "python").program
+            pool.offer(world.rows[0].problem.name, [code], (passed, torch.ones_like(passed)), of_right, ~of_right)
+            break
+    return pool
+
+
+class WritesTests(Writes):
+    """Writes the problem's own tests as one, or a program where a row writes one.
+
+    Args:
+        tests: all of them, those that are shown, or what all of them call without an assertion.
+        program: which solution is written.
+    """
+
+    def __init__(self, tests: Literal["all", "shown", "calls"], program: Kind) -> None:
+        super().__init__(program)
+        self.tests = tests
+
+    def answer(self, world: Any, ids: Sequence[int], shown: Sequence[str]) -> list[str]:  # noqa: ANN401
+        programs = super().answer(world, ids, shown)
+        return [
+            f"<final_code>\n{self.test(world.rows[row].problem)}\n</final_code>" if world.writes_test(row) else program
+            for row, program in zip(ids, programs, strict=True)
+        ]
+
+    def test(self, problem: Problem) -> str:
+        parts = []
+        for test in problem.tests:
+            if self.tests == "shown" and not test.shown:
+                continue
+            if test.rung == "assertions" and self.tests != "calls":
+                parts.append(test.code)
+            elif test.rung == "function" and _exact(test.returns):
+                call = f"{problem.entry}({', '.join(map(literal, test.args))})"
+                parts.append(call if self.tests == "calls" else f"assert {call} == {literal(test.returns)}")
+        return "\n".join(parts) or "assert True"
+
+
+def _exact(value: Any) -> bool:  # noqa: ANN401
+    """Whether a canonical value has no floats, which right programs may round differently."""
+    if type(value) is dict:
+        return "float" not in value and all(map(_exact, value.values()))
+    return all(map(_exact, value)) if type(value) is list else type(value) is not float
+
+
+CODE_TESTS = Task(
+    name="code_tests",
+    version="1",
+    interaction=OwnTestsWorld,
+    config=OwnTestsConfig,
+    agents={
+        "all_tests": partial(WritesTests, "all", "right"),
+        "shown_tests": partial(WritesTests, "shown", "right"),
+        "calls": partial(WritesTests, "calls", "wrong"),
+    },
+    domain=Domain(
+        reference="calls",
+        hindsight="all_tests",
+        teachers=("shown_tests", "all_tests"),
+        part=of_part,
+        pictures=matrix_figures,
+        scale="the grade of a test is the share of wrong programs that fail it, 0 if a right one does; that of a "
+        "program is as in code, with the pool's tests as a part",
+    ),
+)

@@ -1,0 +1,85 @@
+"""Tasks whose grade is a rubric's: conversations of other families, graded by several criteria at once.
+
+The weights are a setting, so that records replay under those of their episodes; in a training of one's own they move by
+`Weights.update` and `Weights.hear` of the world's ``weights`` (see `vecenv.text.rubric`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vecenv.registry import Task
+from vecenv.system.settings import Share
+from vecenv.tasks.code.config import CodeConfig
+from vecenv.tasks.code.task import CODE
+from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.task import STRATEGY
+from vecenv.text.interaction import Interaction, Turn
+from vecenv.text.rubric import Criterion, Weights, grade, graded_by, lines, outcome
+
+
+def documented(turn: Turn, message: str) -> float:
+    """Score a message by its lines with comments or docstrings: one in ten, or more, is worth 1."""
+    written = [line for line in message.splitlines() if line.strip()]
+    told = sum("#" in line or '"""' in line for line in written)
+    return min(1.0, 10 * told / len(written)) if written else 0.0
+
+
+CODE_CRITERIA = (
+    Criterion("correct", grade, 0.7, low=0.4),
+    Criterion("short", lines(none=100, full=10), 0.1, high=0.3, needs="correct"),
+    Criterion("documented", documented, 0.1, high=0.3, needs="correct"),
+    # Of a program's own speed there is no outcome: processor time is not the same when a record is replayed.
+    Criterion("fast", outcome("tries", none=5, full=1), 0.1, high=0.3, needs="correct"),
+)
+STRATEGY_CRITERIA = (
+    Criterion("graded", grade, 0.7, low=0.4),
+    Criterion("drawdown", outcome("drawdown", none=0.3, full=0.0), 0.1, high=0.3, needs="graded"),
+    Criterion("turnover", outcome("turnover", none=50.0, full=0.0), 0.1, high=0.3, needs="graded"),
+    Criterion("lines", outcome("lines", none=20, full=1), 0.1, high=0.3, needs="graded"),
+)
+
+
+def weighted(criteria: Sequence[Criterion], weights: Sequence[float]) -> Weights:
+    """Return weights that begin at given ones; ValueError if one is out of the bounds of its criterion."""
+    return Weights([replace(one, weight=weight) for one, weight in zip(criteria, weights, strict=True)])
+
+
+@dataclass(frozen=True)
+class CodeRubricConfig(CodeConfig):
+    """Settings of ``code_rubric``."""
+
+    weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
+    """Weights of correct, short, documented and fast (in few tries)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weighted(CODE_CRITERIA, self.weights)
+
+
+@dataclass(frozen=True)
+class StrategyRubricConfig(StrategyConfig):
+    """Settings of ``strategy_rubric``."""
+
+    weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
+    """Weights of the grade, a small drawdown, a small turnover, and few lines."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weighted(STRATEGY_CRITERIA, self.weights)
+
+
+def _with_rubric(task: Task, criteria: Sequence[Criterion], config: type[Any]) -> Task:
+    def world(num_rows: int, config: Any) -> Interaction:  # noqa: ANN401
+        assert task.interaction is not None
+        return graded_by(weighted(criteria, config.weights), task.interaction(num_rows, config))
+
+    scale = f"the grade is the weighted mean of scores: {', '.join(one.name for one in criteria)}"
+    domain = replace(task.domain, scale=scale)
+    return replace(task, name=f"{task.name}_rubric", interaction=world, config=config, domain=domain)
+
+
+CODE_RUBRIC = _with_rubric(CODE, CODE_CRITERIA, CodeRubricConfig)
+STRATEGY_RUBRIC = _with_rubric(STRATEGY, STRATEGY_CRITERIA, StrategyRubricConfig)
