@@ -47,6 +47,23 @@ weight = clip(wanted, held - {step}, held + {step})
 OPERATIONS = (14, 18)
 
 
+def _divided(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+    torch.div(left, right, out=out)
+    return torch.where(right == 0, 0.0, out)
+
+
+def _sign(values: Tensor, out: Tensor) -> Tensor:
+    return torch.where(values == values, torch.sign(values, out=out), values)
+
+
+def _chosen(condition: Tensor, one: Tensor, other: Tensor, out: Tensor) -> Tensor:
+    return torch.where(condition != 0, one, other, out=out)
+
+
+EAGER: dict[str, Callable[..., Tensor]] = ELEMENTWISE | {"div": _divided, "sign": _sign, "if": _chosen}
+"""Operations as one writes them in PyTorch, which are faster than the graph's on few lanes."""
+
+
 def points_of_programs(config: CaseConfig) -> Sequence[Point]:
     count = config.sized(64, 4096)
     return [
@@ -108,7 +125,7 @@ def _eager(graph: Graph, device: torch.device) -> Callable[[dict[str, Tensor]], 
             if operation == "feature":
                 found[number] = features[name]
             else:
-                found[number] = ELEMENTWISE[operation](*(found[one] for one in operands), out=torch.empty_like(shape))
+                found[number] = EAGER[operation](*(found[one] for one in operands), out=torch.empty_like(shape))
         return found[graph.outputs[0][0]].expand_as(shape)
 
     return call

@@ -171,6 +171,10 @@ def test_programs_alone_in_pieces_in_threads_and_without_a_compiler(monkeypatch)
         assert_same(evaluated(programs, features), together)
     monkeypatch.setattr(evaluation, "machine", lambda: None)
     assert_same(evaluated(programs, features), together)
+    # Many operations whose operands are constants, one row or rows side by side, a few nodes at a time.
+    monkeypatch.setattr(evaluation, "SHORTEST", 2)
+    monkeypatch.setattr(evaluation, "BLOCK", 64)
+    assert_same(evaluated(programs, features), together)
 
 
 def test_programs_with_accounts_of_their_own():

@@ -6,10 +6,13 @@ What depends on no account is evaluated for whole paths, the rest step by step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeGuard
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vecenv.core.checks import form
@@ -22,21 +25,34 @@ from vecenv.system.settings import refuse_unknown
 BUFFER = 2**23
 """Numbers that are computed at a time: lanes are cut so that the nodes of all programs take 32 MB at most."""
 
+BLOCK = 2**16
+"""Numbers that a thread of a CPU gathers and computes at a time, so that they stay in its second cache."""
 
-class _Group(NamedTuple):
-    """Nodes of one level and operation, that lie side by side in the buffer; ``operands`` are the rows of each."""
+SHORTEST = 64
+"""Nodes that are worth an operation of their own because less of what they read must be gathered."""
+
+COMMUTATIVE = ("add", "mul", "eq", "min", "max")
+
+
+class _Piece(NamedTuple):
+    """Nodes of one level and operation, which lie side by side in the buffer.
+
+    Each of ``operands`` is a column of constants, (N, 1), or rows of the buffer: a slice, of one row for all nodes or
+    of a row for each, or numbers of rows, which are gathered.
+    """
 
     operation: str
     window: int
     first: int
     last: int
-    operands: list[Tensor]
+    operands: list[Tensor | slice]
 
 
 class Plan:
-    """One tensor operation for each level and operation of a graph, with gathered operands: the reference.
+    """One tensor operation for each level and operation of a graph: the reference.
 
-    It is called with rows of lanes, (R, S, T, K), and returns those that are wanted, (W, S, T, K).
+    It is called with rows of lanes, (R, S, T, K), and returns those that are wanted, (W, S, T, K). Nodes stand in the
+    order of what they read, so that many operands are constants or rows side by side; the others are gathered.
 
     Args:
         graph: nodes of programs.
@@ -57,60 +73,129 @@ class Plan:
                 constants.append(number)
             else:
                 groups[depths[number], node.operation, node.window].append(number)
-        places |= {number: len(places) + place for place, number in enumerate(constants)}
-        for _, numbers in sorted(groups.items()):
-            # In the order of what they read, which is gathered faster so.
-            numbers.sort(key=lambda number: [places[one] for one in nodes[number].operands])
-            places |= {number: len(places) + place for place, number in enumerate(numbers)}
-        self.num_given, self.num_rows, self.device = len(given), len(places), torch.device(device)
+        self.num_given, self.device = len(given), torch.device(device)
+        places |= {number: len(given) + place for place, number in enumerate(constants)}
         self.constants = torch.tensor([nodes[number].value for number in constants], device=device).unsqueeze(-1)
-        self.whole_paths = any(operation in STRUCTURED for _, operation, _ in groups)
-        self.wanted = self._rows([places[number] for number in wanted])
-        self._memory = torch.empty(0, device=device)
-        self.widest = max(map(len, groups.values()), default=0)
-        self.groups = []
+        self.pieces: list[_Piece] = []
         for (_, operation, window), numbers in sorted(groups.items()):
-            columns = zip(*(nodes[number].operands for number in numbers), strict=True)
-            operands = [self._rows([places[one] for one in column]) for column in columns]
-            first = places[numbers[0]]
-            self.groups.append(_Group(operation, window, first, first + len(numbers), operands))
+            read = np.array([[places[one] for one in nodes[number].operands] for number in numbers]).T
+            if operation in COMMUTATIVE:
+                read.sort(axis=0)
+            constant = (read >= len(given)) & (read < len(given) + len(constants))
+            order = np.lexsort((*read[::-1], *constant[::-1]))
+            read, constant, begin = np.ascontiguousarray(read[:, order]), constant[:, order], len(places)
+            places |= {numbers[one]: begin + place for place, one in enumerate(order)}
+            for first, last in _cuts(read, constant):
+                columns = zip(read[:, first:last], constant[:, first:last], strict=True)
+                operands = [self._operand(*column) for column in columns]
+                self.pieces.append(_Piece(operation, window, begin + first, begin + last, operands))
+        self.num_rows = len(places)
+        self.whole_paths = any(operation in STRUCTURED for _, operation, _ in groups)
+        self.only_given = all(places[number] < len(given) for number in wanted)
+        self.wanted = torch.tensor([places[number] for number in wanted], dtype=torch.int64, device=device)
+        # By number of lanes and path.
+        self._prepared: dict[tuple[int, ...], tuple[Tensor, list[Callable[[], object]]]] = {}
 
-    def _rows(self, numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=self.device)
+    def _operand(self, rows: NDArray[np.int64], constant: NDArray[np.bool_]) -> Tensor | slice:
+        if constant.all():
+            return self.constants[torch.from_numpy(rows - self.num_given).to(self.device)]
+        first, steps = int(rows[0]), np.diff(rows)
+        if not steps.any():
+            return slice(first, first + 1)
+        return slice(first, first + len(rows)) if (steps == 1).all() else torch.from_numpy(rows).to(self.device)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        bars, symbols = rows.shape[2:]
+        if self.only_given:
+            return rows.index_select(0, self.wanted)
+        path = rows.shape[2:]
         given, found = rows.flatten(1), rows.new_empty(len(self.wanted), *rows.shape[1:])
         lanes, target = given.shape[1], found.flatten(1)
-        unit = max(1, bars * symbols) if self.whole_paths else 64
+        unit = max(1, path.numel()) if self.whole_paths else 64
         part = min(lanes, unit * max(1, BUFFER // (max(1, self.num_rows) * unit)))
-        size = (self.num_rows + 3 * self.widest) * part
-        if self._memory.numel() < size:
-            # Kept: to be given fresh memory takes longer than to compute in it.
-            self._memory = rows.new_empty(size)
-        buffer, *scratch = self._memory.split(
-            [self.num_rows * part, *[self.widest * part] * 3, self._memory.numel() - size]
-        )
         for first in range(0, lanes, max(1, part)):
             last = min(lanes, first + part)
-            own = buffer[: self.num_rows * (last - first)].view(self.num_rows, last - first)
-            self._compute(own, given[:, first:last], scratch, (bars, symbols))
-            torch.index_select(own, 0, self.wanted, out=target[:, first:last])
+            # Kept: to be given fresh memory takes longer than to compute in it.
+            if (last - first, *path) not in self._prepared:
+                self._prepare(last - first, path)
+            buffer, calls = self._prepared[last - first, *path]
+            buffer[: self.num_given] = given[:, first:last]
+            for call in calls:
+                call()
+            torch.index_select(buffer, 0, self.wanted, out=target[:, first:last])
         return found
 
-    def _compute(self, buffer: Tensor, given: Tensor, scratch: list[Tensor], path: tuple[int, int]) -> None:
-        buffer[: self.num_given] = given
+    def _prepare(self, lanes: int, path: torch.Size) -> None:
+        """Make a buffer, and what is to be called, one after the other, to compute all nodes in it."""
+        if len(self._prepared) > 1:
+            self._prepared.clear()
+        buffer = torch.empty(self.num_rows, lanes, device=self.device)
         buffer[self.num_given : self.num_given + len(self.constants)] = self.constants
-        for operation, window, first, last, operands in self.groups:
-            out, values = buffer[first:last], []
-            for rows, gathered in zip(operands, scratch, strict=False):
-                own = gathered[: out.numel()].view(out.shape)
-                values.append(torch.index_select(buffer, 0, rows, out=own))
-            if operation in STRUCTURED:
-                whole = values[0].view(last - first, -1, *path)
-                out.copy_(STRUCTURED[operation](whole, window).reshape(out.shape))
-            else:
-                ELEMENTWISE[operation](*values, out=out)
+        block = BLOCK * torch.get_num_threads() if self.device.type == "cpu" else BUFFER
+        most = max(1, block // max(1, lanes))
+        widest = max((len(one) for piece in self.pieces for one in piece.operands if _gathered(one)), default=0)
+        scratch = [buffer.new_empty(min(widest, most), lanes) for _ in range(3)]
+        calls: list[Callable[[], object]] = []
+        for operation, window, begin, end, operands in self.pieces:
+            for first in range(begin, end, most):
+                last = min(end, first + most)
+                own, values, out = slice(first - begin, last - begin), [], buffer[first:last]
+                for operand, memory in zip(operands, scratch, strict=False):
+                    if isinstance(operand, slice):
+                        value = buffer[operand] if operand.stop - operand.start == 1 else buffer[operand][own]
+                    elif operand.is_floating_point():
+                        value = operand[own]
+                    else:
+                        value = memory[: last - first]
+                        calls.append(partial(torch.index_select, buffer, 0, operand[own], out=value))
+                    values.append(value.expand_as(out))
+                if operation in STRUCTURED:
+                    calls.append(partial(_of_paths, operation, values[0], window, path, out))
+                else:
+                    calls.append(partial(ELEMENTWISE[operation], *values, out=out))
+        self._prepared[lanes, *path] = buffer, calls
+
+
+def _of_paths(operation: str, values: Tensor, window: int, path: torch.Size, out: Tensor) -> None:
+    out.copy_(STRUCTURED[operation](values.reshape(len(out), -1, *path), window).reshape(out.shape))
+
+
+def _gathered(operand: Tensor | slice) -> TypeGuard[Tensor]:
+    return isinstance(operand, Tensor) and not operand.is_floating_point()
+
+
+def _cuts(read: NDArray[np.int64], constant: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield nodes, from and to, of which some operand is constants, one row, or rows side by side.
+
+    Those of fewer than `SHORTEST` nodes are joined with their neighbours.
+    """
+    count = read.shape[1]
+    ends = []
+    for rows, known in zip(read, constant, strict=True):
+        steps = np.diff(rows)
+        alike = [steps == 0, steps == 1, known[1:] & known[:-1]]
+        ends.append(np.max([_ends(one) for one in alike], axis=0))
+    # The nearest end that is far enough.
+    long = np.array(ends) - np.arange(count)
+    length = np.where(long >= SHORTEST, long, count + 1).min(axis=0)
+    first = place = 0
+    while place < count:
+        if length[place] > count:
+            place += 1
+            continue
+        if first < place:
+            yield first, place
+        first = place + int(length[place])
+        yield place, first
+        place = first
+    if first < count:
+        yield first, count
+
+
+def _ends(joined: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return for each of N places where its run ends, given which of them are joined with the next."""
+    count = len(joined) + 1
+    ends = np.where(np.append(joined, False), count, np.arange(1, count + 1))
+    return np.minimum.accumulate(ends[::-1])[::-1]
 
 
 class Evaluator:

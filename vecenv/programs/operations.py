@@ -16,13 +16,13 @@ from torch.nn import functional
 def divided(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """Return the quotient, and 0 of whatever is divided by 0."""
     torch.div(left, right, out=out)
-    return torch.where(right == 0, right.new_zeros(()), out, out=out)
+    return _kept(out, right.abs(), out)
 
 
 def sign(values: Tensor, out: Tensor) -> Tensor:
     """Return -1, 0 or 1, and NaN of NaN."""
-    torch.sign(values, out=out)
-    return torch.where(values == values, out, values, out=out)
+    # What is clamped to 0 is 0 or NaN.
+    return torch.sign(values, out=out).add_(values.clamp(0.0, 0.0))
 
 
 def smaller(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
@@ -37,7 +37,19 @@ def larger(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
 
 def chosen(condition: Tensor, one: Tensor, other: Tensor, out: Tensor) -> Tensor:
     """Return the one where a condition is true."""
-    return torch.where(condition != 0, one, other, out=out)
+    rest = torch.ops.aten.hardtanh_backward(other, condition, -1.0, 0.5)  # 0 where the condition is not 0
+    _kept(one, condition, out).view(torch.int32).bitwise_or_(rest.view(torch.int32))
+    return out
+
+
+def _kept(values: Tensor, condition: Tensor, out: Tensor) -> Tensor:
+    """Return the values, with their bits, and 0 where a condition is 0.
+
+    On a CPU this gradient of a threshold and its like are several times as fast as `torch.where`, whose truth values
+    are bytes.
+    """
+    kept: Tensor = torch.ops.aten.threshold_backward.grad_input(values, condition, 0.0, grad_input=out)
+    return kept
 
 
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
