@@ -32,7 +32,7 @@ NEAR = 2e-3
 
 def points_of_strategies(config: CaseConfig) -> Sequence[Point]:
     days = config.sized(8, 126)
-    sizes = config.sized([(2, 4, 3)], [(4, 16, 1), (4, 16, 30), (64, 256, 1), (64, 256, 30)])
+    sizes = config.sized([(2, 4, 3)], [(4, 16, 30), (64, 256, 1), (64, 256, 30)])
     if not _has_vectorbt():
         print("vectorbt is not installed, and is left out: pip install vectorbt")
     return [
@@ -77,13 +77,19 @@ def _compared(count: int, paths: int, symbols: int, days: int) -> Sequence[Workl
     return found
 
 
+def _weights(means: Sequence[pd.DataFrame], share: float) -> np.ndarray:
+    """Return the weights of the rule; means are rounded as programs round them."""
+    fast, slow = (mean.to_numpy().astype(np.float32) for mean in means)
+    return np.where(fast > slow, share, 0.0)
+
+
 def _in_pandas(closes: np.ndarray, pairs: Sequence[tuple[int, int]], share: float, start: int) -> np.ndarray:
     """Return the returns of strategies, (P, M): one strategy and one path at a time, day after day."""
     returns = np.empty((len(pairs), len(closes)))
     for number, (fast, slow) in enumerate(pairs):
         for path, prices in enumerate(closes):
             frame = pd.DataFrame(prices)
-            weights = np.where(frame.rolling(fast).mean() > frame.rolling(slow).mean(), share, 0.0)
+            weights = _weights([frame.rolling(window).mean() for window in (fast, slow)], share)
             cash, held = CASH, np.zeros(prices.shape[1])
             for day in range(start, len(prices) - 1):
                 price = prices[day]
@@ -107,8 +113,7 @@ def _in_vectorbt(closes: np.ndarray, pairs: Sequence[tuple[int, int]], share: fl
     columns = pd.DataFrame(closes.transpose(1, 0, 2).reshape(days, paths * symbols))
     returns = []
     for fast, slow in pairs:
-        means = [columns.vbt.rolling_mean(window).to_numpy() for window in (fast, slow)]
-        weights = np.where(means[0] > means[1], share, 0.0)[start:]
+        weights = _weights([columns.vbt.rolling_mean(window) for window in (fast, slow)], share)[start:]
         # Nothing is ordered on the last day.
         weights[-1] = np.nan
         account = vectorbt.Portfolio.from_orders(
