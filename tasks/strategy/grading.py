@@ -29,8 +29,8 @@ from vecenv.tasks.stock_trading.programs import (
 from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.tasks.strategy.accounts import Played, in_native_form, played_natively
 
-ACCOUNTS = 16384
-"""Accounts that are played at a time."""
+PATHS, ACCOUNTS = 256, 16384
+"""Paths and accounts that are played at a time."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,15 @@ class Grader:
         self._check("days", days, len(paths), tape.first_day, tape.num_days - 1 - self.config.episode_length)
         distinct = len(paths.unique()) == len(paths)
         groups = torch.arange(len(paths)) if distinct else independent_groups(paths, days, 1)[0]
-        most = max(1, ACCOUNTS // len(paths))
+        most = ACCOUNTS // min(PATHS, len(paths))
         found = []
         for first in range(0, len(programs), most):
             some = programs[first : first + most]
-            parts = zip(paths.split(ACCOUNTS), days.split(ACCOUNTS), strict=True)
+            parts = zip(paths.split(PATHS), days.split(PATHS), strict=True)
             columns = [self._part(some, *part) for part in parts]
             found.append([torch.cat(values, 1) for values in zip(*columns, strict=True)])
-        return Grades(*(torch.cat(part) for part in zip(*found, strict=True)), groups)
+        fields = [torch.cat(part) for part in zip(*found, strict=True)]
+        return Grades(*fields, groups=groups)
 
     @staticmethod
     def _check(name: str, values: Tensor, count: int, low: int, high: int) -> None:
@@ -177,7 +178,7 @@ def played_by_law(
 
     state = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
     ended, refusals = torch.zeros_like(state.day, dtype=torch.bool), torch.zeros_like(state.day)
-    value, traded = [state.portfolio_value], []
+    value, traded = [state.portfolio_value.double()], []
     for elapsed in range(scenario.config.episode_length):
         account = account_features(state, closes[state.path, state.day], tape.tick_size)
         own = {name: account[name].unflatten(0, shape) for name in evaluator.account_features}
@@ -189,5 +190,5 @@ def played_by_law(
         # An account that is worth nothing stays as it is.
         state, ended = select_rows(ended, state, after), ended | over
         value.append(state.portfolio_value.double())
-    columns = (torch.stack(column).unflatten(1, shape) for column in (value, traded))
-    return Played(*columns, refusals.view(shape), (state.day - state.start_day).view(shape))
+    worth, moved = (torch.stack(column).unflatten(1, shape) for column in (value, traded))
+    return Played(worth, moved, refusals.view(shape), (state.day - state.start_day).view(shape))

@@ -15,6 +15,7 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.programs.drawing import random_programs
+from vecenv.programs.graph import Graph
 from vecenv.programs.native import machine
 from vecenv.programs.parsing import parsed
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -193,14 +194,19 @@ def test_standard_errors_cover_the_grade_on_fresh_paths():
         options = MarketOptions(features=config.features, symbols=5, num_paths=num_paths, num_days=100, seed=seed)
         return Grader(config, load_market("planted", options, torch.device("cpu")))
 
-    programs = random_programs(vocabulary_of(config), count, seed=0)
-    fresh = grader_of(2**14, 0)
-    wanted = torch.cat([fresh.grades([program]).mean for program in programs])
+    # Whose windows are full on the first day.
+    drawn = random_programs(vocabulary_of(config), 2 * count, seed=0)
+    programs = [program for program in drawn if Graph([program]).history() <= 36][:count]
+    start, fresh = 99 - days, grader_of(2**14, 0)
+    everywhere = torch.full((2**14,), start)
+    wanted = fresh.grades(programs, days=everywhere).mean
     errors = []
     for first in range(0, count, batch):
         # Every program has paths of its own: those of one market would err together.
         pool = grader_of(256 * batch, 1 + first).grades
-        own = [pool([programs[first + n]], torch.arange(256 * n, 256 * n + 256)) for n in range(batch)]
+        own = [
+            pool([programs[first + n]], torch.arange(256 * n, 256 * n + 256), everywhere[:256]) for n in range(batch)
+        ]
         errors += [float((grades.mean - wanted[first + n]) / grades.standard_error) for n, grades in enumerate(own)]
     covered = sum(abs(error) <= 1.96 for error in errors) / count
     print(f"{covered:.1%} covered; mean {statistics.mean(errors):.3f}, deviation {statistics.stdev(errors):.3f}")
