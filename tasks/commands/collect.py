@@ -118,63 +118,56 @@ def _played(
     settings: CollectSettings, world: VecEnv | Interaction, agents: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[tuple[float, list[dict[str, Any]]]]]]:
     """Return by agent the grade and the lines of each episode; those whose world failed are left out."""
-    form = settings.conversation
     if isinstance(world, Interaction):
         episodes = [Episode(settings.seed, FIRST["train"] + row) for row in range(world.num_rows)]
-        for name, said in recorded_conversations(world, agents, episodes):
-            yield name, [(talk.turns[-1].grade or 0.0, list(talk_lines(talk, name, form))) for talk in said]
+        for name, talks in recorded_conversations(world, agents, episodes):
+            yield name, [_of_talk(talk, name, settings) for talk in talks]
         return
     recording, rows = task_named(settings.task).check_recording(), range(world.num_envs)
     for name, agent in agents.items():
         records = recording.record(world, agent, rows, settings.seed)
         told = zip(records, TextDoor(world).instructions(rows), strict=True)
-        yield (
-            name,
-            [(_grade(record), list(conversations(recording, record, system, name, form))) for record, system in told],
-        )
+        yield name, [_of_episode(recording, record, system, name, settings) for record, system in told]
 
 
-def talk_lines(
-    record: ConversationRecord, agent: str, conversation: Literal["episode", "day"]
-) -> Iterator[dict[str, Any]]:
-    """Return the lines of an episode of a conversation, whose days are its turns."""
-    system, *said = record.messages()
-    grade = record.turns[-1].grade
-    origin = {"task": record.task, "agent": agent, "grade": grade, "seed": record.seed, "index": record.index}
-    if conversation == "episode":
-        yield {"messages": [system, *said], **origin}
-        return
-    for place in range(0, len(said), 2):
-        yield {"messages": [system, *said[place : place + 2]], **origin, "turn": place // 2 + 1}
+def _of_talk(talk: ConversationRecord, agent: str, settings: CollectSettings) -> tuple[float, list[dict[str, Any]]]:
+    system, *said = talk.messages()
+    origin = {"task": talk.task, "agent": agent, "grade": talk.turns[-1].grade, "seed": talk.seed, "index": talk.index}
+    turns = [said[place : place + 2] for place in range(0, len(said), 2)]
+    return origin["grade"] or 0.0, list(_lines(system["content"], turns, origin, settings, "turn"))
 
 
-def conversations(
-    recording: Recording[Any, Any],
-    record: EpisodeRecord,
-    instructions: str,
-    agent: str,
-    conversation: Literal["episode", "day"],
-) -> Iterator[dict[str, Any]]:
-    """Return the lines of an episode: ``messages``, beginning with the instructions, and their origin."""
-    system = {"role": "system", "content": instructions}
+def _of_episode(
+    recording: Recording[Any, Any], record: EpisodeRecord, system: str, agent: str, settings: CollectSettings
+) -> tuple[float, list[dict[str, Any]]]:
+    grade = record.grades[record.config.get("grader", "grade")]
     origin = {
         "task": record.task,
         "agent": agent,
-        "grade": _grade(record),
+        "grade": grade,
         "total_return": record.total_return,
         "seed": record.seed,
         "env_id": record.env_id,
         **recording.origin(record),
     }
-    if conversation == "episode":
-        yield {"messages": [system, *(said for step in record.steps for said in step.messages)], **origin}
+    steps = [step.messages for step in record.steps]
+    return grade, list(_lines(system, steps, origin, settings, recording.step_name))
+
+
+def _lines(
+    instructions: str,
+    steps: Sequence[Sequence[Mapping[str, str]]],
+    origin: Mapping[str, Any],
+    settings: CollectSettings,
+    step_name: str,
+) -> Iterator[dict[str, Any]]:
+    """Return the lines of an episode: ``messages``, beginning with the instructions, and their origin."""
+    system = {"role": "system", "content": instructions}
+    if settings.conversation == "episode":
+        yield {"messages": [system, *(said for step in steps for said in step)], **origin}
         return
-    for number, step in enumerate(record.steps, 1):
-        yield {"messages": [system, *step.messages], **origin, recording.step_name: number}
-
-
-def _grade(record: EpisodeRecord) -> float:
-    return record.grades[record.config.get("grader", "grade")]
+    for number, step in enumerate(steps, 1):
+        yield {"messages": [system, *step], **origin, step_name: number}
 
 
 def _check(settings: CollectSettings) -> None:

@@ -15,7 +15,7 @@ from vecenv.learn.domain import AgentRecord, domain_of
 from vecenv.learn.evaluation import Evaluation, interval_json
 from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text
 from vecenv.learn.report import means_figure
-from vecenv.text.agents import RANDOM, ConversationAgent, RandomAnswers, converse
+from vecenv.text.agents import RANDOM, RandomAnswers, converse
 from vecenv.text.dialogue import TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.transcripts import ConversationRecord, RecordedDialogue
@@ -101,14 +101,9 @@ def evaluate_conversations(
     Raises:
         ValueError: the world failed in every episode, or an agent fails.
     """
-    # One dialogue, since connections of a slow world live as long as its loop.
-    dialogue, seed = RecordedDialogue(world, rules), episodes[0].seed
-    played: dict[str, list[list[Turn]]] = {}
-    said: dict[str, list[ConversationRecord | None]] = {}
-    for name, agent in ({RANDOM: RandomAnswers(seed)} | dict(agents)).items():
-        talk = getattr(agent, "talk", None)
-        played[name] = converse(dialogue, agent, episodes, name) if talk is None else talk(dialogue, episodes)
-        said[name] = list(dialogue.records)
+    seed, played, said = episodes[0].seed, dict[str, list[list[Turn]]](), dict[str, list[ConversationRecord | None]]()
+    for name, turns, records in _talks(world, {RANDOM: RandomAnswers(seed)} | dict(agents), episodes, rules):
+        played[name], said[name] = turns, records
     kept = [row for row in range(len(episodes)) if not any(world_failed(turns[row]) for turns in played.values())]
     if not kept:
         raise ValueError(f"the world failed in all {len(episodes):,} episodes")
@@ -132,16 +127,26 @@ def evaluate_conversations(
 
 def recorded_conversations(
     world: Interaction,
-    agents: Mapping[str, ConversationAgent],
+    agents: Mapping[str, Any],
     episodes: Sequence[Episode],
     rules: TextRules = COMPARED,
 ) -> Iterator[tuple[str, list[ConversationRecord]]]:
     """Play the same episodes, one a row, with every agent; return by agent what was said where no world failed."""
+    for name, played, records in _talks(world, agents, episodes, rules):
+        pairs = zip(records, played, strict=True)
+        yield name, [record for record, turns in pairs if record is not None and not world_failed(turns)]
+
+
+def _talks(
+    world: Interaction, agents: Mapping[str, Any], episodes: Sequence[Episode], rules: TextRules
+) -> Iterator[tuple[str, list[list[Turn]], list[ConversationRecord | None]]]:
+    """Return the name, the turns and the records of every agent; language models talk by themselves."""
+    # One dialogue, since connections of a slow world live as long as its loop.
     dialogue = RecordedDialogue(world, rules)
     for name, agent in agents.items():
-        played = converse(dialogue, agent, episodes, name)
-        pairs = zip(dialogue.records, played, strict=True)
-        yield name, [record for record, turns in pairs if record is not None and not world_failed(turns)]
+        talk = getattr(agent, "talk", None)
+        played = converse(dialogue, agent, episodes, name) if talk is None else talk(dialogue, episodes)
+        yield name, played, list(dialogue.records)
 
 
 def _record(played: Sequence[Sequence[Turn]], world: Interaction) -> AgentRecord:

@@ -142,3 +142,12 @@ def test_what_a_training_of_a_conversation_does_not_take_is_named(words, told, c
     folder = tmp_path / "run"
     assert cli.main(["train", "--task", "guess_number", "--folder", str(folder), *words.split()]) == cli.BAD_INPUT
     assert told in capsys.readouterr().err and not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "words", ["play --device cpu", "serve --device cpu", "serve --no-compile", "evaluate --device cpu"]
+)
+def test_options_of_tensors_are_refused(words, capsys):
+    command, *options = words.split()
+    assert cli.main([command, "--task", "guess_number", *options]) == cli.BAD_INPUT
+    assert f"{options[0].replace('no-', '')} belongs to a task of tensors" in capsys.readouterr().err
