@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vecenv.tasks.code.answers import cut
 from vecenv.tasks.code.problems import Problem, Test
 from vecenv.tasks.code.values import literal
-from vecenv.tasks.code.verification import Verdict, cut
+from vecenv.tasks.code.verification import Verdict
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE | re.ASCII)
 OPENED, CLOSED = "<final_code>", "</final_code>"

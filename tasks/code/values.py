@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from vecenv.tasks.code.inside import WIDE
 
+DEEPEST = 100
+"""Lists, tuples and the like inside each other."""
 NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -32,32 +34,31 @@ def _refused(name: str) -> NoReturn:
 
 def canonical(value: Any) -> Any:  # noqa: ANN401
     """Return a value of `parsed` JSON in the one form that equal values have; ValueError if it stands for none."""
-    try:
-        return _canonical(value, hashable=False)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return _canonical(value, False, DEEPEST)
 
 
-def _canonical(value: Any, hashable: bool) -> Any:  # noqa: ANN401
+def _canonical(value: Any, hashable: bool, depth: int) -> Any:  # noqa: ANN401
+    if not depth:
+        raise ValueError("it is nested too deeply")
     if type(value) is int and not -WIDE < value < WIDE:
         return {"int": hex(value)}
     if type(value) is list:
         if hashable:
             raise ValueError("a list is no key and no item of a set")
-        return [_canonical(item, False) for item in value]
+        return [_canonical(item, False, depth - 1) for item in value]
     if type(value) is not dict:
         return value
     tag, inner = next(iter(value.items())) if len(value) == 1 else ("", None)
     match tag, inner:
         case "tuple", list():
-            return {tag: [_canonical(item, hashable) for item in inner]}
+            return {tag: [_canonical(item, hashable, depth - 1) for item in inner]}
         case "set", list():
-            items = sorted((_canonical(item, True) for item in inner), key=json.dumps)
+            items = sorted((_canonical(item, True, depth - 1) for item in inner), key=json.dumps)
             return {tag: [item for place, item in enumerate(items) if not place or item != items[place - 1]]}
         case "float", ("nan" | "inf" | "-inf"):
             return value
         case "int", str() if re.fullmatch(r"-?0x[0-9a-f]+", inner):
-            return _canonical(int(inner, 16), False)
+            return _canonical(int(inner, 16), False, depth)
         case "bytes", str() if re.fullmatch(r"(?:[0-9a-f]{2})*", inner):
             return value
         case "dict", list() if all(type(pair) is list and len(pair) == 2 for pair in inner):
@@ -68,7 +69,7 @@ def _canonical(value: Any, hashable: bool) -> Any:  # noqa: ANN401
             pairs = list(value.items())
     if hashable:
         raise ValueError("a dictionary is no key and no item of a set")
-    return {"dict": [[_canonical(key, True), _canonical(item, False)] for key, item in pairs]}
+    return {"dict": [[_canonical(key, True, depth - 1), _canonical(item, False, depth - 1)] for key, item in pairs]}
 
 
 def equal(expected: Any, got: Any, tolerance: float) -> bool:  # noqa: ANN401
@@ -76,31 +77,24 @@ def equal(expected: Any, got: Any, tolerance: float) -> bool:  # noqa: ANN401
 
     Items of sets and keys are compared exactly, and the order of keys does not matter.
     """
-    try:
-        return _equal(expected, got, tolerance)
-    except RecursionError:
-        return False
-
-
-def _equal(expected: Any, got: Any, tolerance: float) -> bool:  # noqa: ANN401
     if type(expected) is not type(got):
         return False
     if type(expected) is float:
         return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
     if type(expected) is list:
         pairs = zip(expected, got, strict=False)
-        return len(expected) == len(got) and all(_equal(*pair, tolerance) for pair in pairs)
+        return len(expected) == len(got) and all(equal(*pair, tolerance) for pair in pairs)
     if type(expected) is not dict:
         return bool(expected == got)
     ((tag, inner),), ((other, others),) = expected.items(), got.items()
     if tag != other or tag not in ("tuple", "dict"):
         return tag == other and json.dumps(inner) == json.dumps(others)
     if tag == "tuple":
-        return _equal(inner, others, tolerance)
+        return equal(inner, others, tolerance)
     found = {json.dumps(key): item for key, item in others}
     keys = [json.dumps(key) for key, _ in inner]
     return found.keys() == set(keys) and all(
-        _equal(item, found[key], tolerance) for key, (_, item) in zip(keys, inner, strict=True)
+        equal(item, found[key], tolerance) for key, (_, item) in zip(keys, inner, strict=True)
     )
 
 

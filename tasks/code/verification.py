@@ -11,32 +11,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.sandbox import Job, Limits, Result, Sandbox, Status
 from vecenv.tasks.code import inside
+from vecenv.tasks.code.answers import Answer, clean, cut, read_answer, read_call, read_lines
 from vecenv.tasks.code.problems import RUNGS, Problem, Rung, Test
-from vecenv.tasks.code.values import canonical, equal, literal, parsed, same_output
+from vecenv.tasks.code.values import equal, literal, parsed, same_output
 
 INSIDE = Path(inside.__file__).read_text()
 ANSWER, CHECK = (f"{INSIDE}\n\n{name}()\n" for name in ("answer_calls", "check"))
 
+MOST_ASKED = 1 << 20
+"""Characters of the calls that one process is asked, or one call."""
 MOST_DEATHS = 3
-"""Calls that end the process, after which the others are not made."""
+"""Calls of a test that end the process, after which its others are not made."""
 MOST_ROUNDS = 8
 """Rounds of a test whose calls depend on answers."""
 MOST_KEPT = 4096
 """Tests whose calls are remembered."""
-LONGEST = 2000
-"""Characters of what a verdict tells of a value or an error."""
-
-Answer = dict[str, Any]
-"""What came of a call: a value and changed arguments, an exception, or that the process ended (``died``)."""
 
 
 class SandboxFailure(Exception):
@@ -232,7 +232,11 @@ class Verifier:
         self, problem: Problem, program: str, tests: Sequence[Test], collected: Sequence[list[str] | None]
     ) -> list[Verdict]:
         try:
-            answers = await self._answers(problem, program, [call for calls in collected for call in calls or ()])
+            # The problem's own calls are one group; each test of assertions is one, since anyone may have written it.
+            pairs = [*zip(tests, collected, strict=True)]
+            own = [call for test, calls in pairs if test.rung == "function" for call in calls or ()]
+            groups = [own, *(calls or [] for test, calls in pairs if test.rung != "function")]
+            answers = await self._answers(problem, program, groups)
         except SandboxFailure as failure:
             return [Verdict(test.rung, None, error=str(failure)) for test in tests]
         judged = (
@@ -258,7 +262,7 @@ class Verifier:
                 if not new:
                     error = failure
                     break
-                known |= await self._answers(problem, program, new)
+                known |= await self._answers(problem, program, [new])
         except SandboxFailure as failed:
             return Verdict(test.rung, None, error=str(failed))
         return Verdict(test.rung, not error, "", cut(_told_calls(problem.entry, known)), error)
@@ -268,31 +272,40 @@ class Verifier:
         asked = {"entry": problem.entry, "code": test.code, "answers": [[parsed(call), known[call]] for call in known]}
         result = await self._run(Job(CHECK, stdin=json.dumps(asked), limits=problem.limits))
         new, failure = [], f"the test did not come to its end: {_ended(result, problem) or 'it left its process'}"
-        for line in _lines(result):
+        for line in read_lines(result):
             if "call" in line:
-                new.append(json.dumps(line["call"]))
+                call = read_call(line["call"])
+                if call is None:
+                    return [], "the test writes what is no call"
+                new.append(call)
             elif isinstance(line.get("end"), str):
-                failure = line["end"][:LONGEST]
+                failure = clean(line["end"])
             elif isinstance(line.get("refused"), str):
-                return [], line["refused"][:LONGEST]
+                return [], clean(line["refused"])
         return list(dict.fromkeys(new)), failure
 
-    async def _answers(self, problem: Problem, program: str, calls: Iterable[str]) -> dict[str, Answer]:
-        """Return what a program answers to calls; each has the limits for itself."""
-        left, answers, deaths = list(dict.fromkeys(calls)), dict[str, Answer](), 0
+    async def _answers(self, problem: Problem, program: str, asked: Sequence[Sequence[str]]) -> dict[str, Answer]:
+        """Return what a program answers to groups of calls; each call has the limits for itself.
+
+        Of a group whose calls end the process `MOST_DEATHS` times the others are not made; other groups are.
+        """
+        groups = {call: number for number, calls in reversed([*enumerate(asked)]) for call in calls}
+        left, answers, deaths = list(dict.fromkeys(chain(*asked))), dict[str, Answer](), Counter[int]()
         while left:
-            found, error = await self._loaded(problem, program, left)
-            answers |= zip(left, found, strict=False)
+            sizes = accumulate(map(len, left))
+            some = left[: max(1, sum(size <= MOST_ASKED for size in sizes))]
+            found, error = await self._loaded(problem, program, some)
+            answers |= zip(some, found, strict=False)
             left = left[len(found) :]
-            if not left:
-                break
-            if found:
-                # The call at which it ended is asked again, as the first one of a process.
+            # The call at which a process ended is asked again, as the first one of the next.
+            if found or not left:
                 continue
-            deaths += 1
-            died = left if "(import)" in error or deaths == MOST_DEATHS else left[:1]
-            answers |= {call: {"died": error, "told": error} for call in died}
-            left = left[len(died) :]
+            group = groups[left[0]]
+            deaths[group] += 1
+            hopeless = deaths[group] == MOST_DEATHS
+            died = [each for each in left if hopeless and groups[each] == group] or left[:1]
+            answers |= {call: {"died": error, "told": error} for call in (left if "(import)" in error else died)}
+            left = [call for call in left if call not in answers]
         return answers
 
     async def _loaded(self, problem: Problem, program: str, calls: Sequence[str]) -> tuple[list[Answer], str]:
@@ -300,14 +313,14 @@ class Verifier:
         asked = {"entry": problem.entry, "calls": [parsed(call) for call in calls]}
         job = Job(ANSWER, stdin=json.dumps(asked), files={"solution.py": program}, limits=problem.limits)
         result = await self._run(job)
-        lines = _lines(result)
+        lines = read_lines(result)
         loaded = lines[0].get("loaded") if lines else None
         if loaded != "":
             told = loaded if isinstance(loaded, str) else _ended(result, problem) or "it left its process"
-            return [], f"{told[:LONGEST]} (import)"
+            return [], f"{clean(told)} (import)"
         answers: list[Answer] = []
         for line in lines[1 : 1 + len(calls)]:
-            answer = _answer(line, len(answers))
+            answer = read_answer(line, len(answers))
             if answer is None:
                 break
             answers.append(answer)
@@ -342,36 +355,6 @@ def _ended(result: Result, problem: Problem) -> str:
     return f"it ends with exit code {result.exit_code}{f': {said[-400:]}' if said else ''}"
 
 
-def _lines(result: Result) -> list[dict[str, Any]]:
-    """Return the objects of the lines of a harness, up to the first line that is none."""
-    found = []
-    for line in result.stdout.split(b"\n"):
-        try:
-            told = parsed(line)
-        except ValueError:
-            break
-        if not isinstance(told, dict):
-            break
-        found.append(told)
-    return found
-
-
-def _answer(line: Mapping[str, Any], number: int) -> Answer | None:
-    """Return the answer of a line, with canonical values; None if it is no answer to the call of a number."""
-    if type(line.get("n")) is not int or line["n"] != number:
-        return None
-    try:
-        if "value" in line:
-            after = {"after": canonical(line["after"])} if isinstance(line.get("after"), list) else {}
-            return {"value": canonical(line["value"])} | after
-    except ValueError as error:
-        return {"died": str(error), "told": str(error)}
-    kinds, texts = line.get("raised"), [line.get("message"), line.get("told")]
-    if not isinstance(kinds, list) or not all(isinstance(text, str) for text in (*kinds, *texts)):
-        return None
-    return {"raised": kinds[:40], "message": texts[0], "told": str(texts[1])[:LONGEST]}
-
-
 def _told_calls(entry: str, known: Mapping[str, Answer]) -> str:
     """Return calls and what they came to, one a line."""
     lines = []
@@ -381,8 +364,3 @@ def _told_calls(entry: str, known: Mapping[str, Answer]) -> str:
         came = f"returned {literal(answer['value'])}" if "value" in answer else f"failed: {answer['told']}"
         lines.append(f"{entry}({', '.join(words)}) {came}")
     return "\n".join(lines)
-
-
-def cut(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most ``longest`` characters, and if it is longer, how long it is."""
-    return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"

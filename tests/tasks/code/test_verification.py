@@ -105,6 +105,13 @@ EXPLOITS = {
     "malformed results": WRITES + 'write({"dict": [[[1], 2]]})\nos._exit(0)',
     "ends of tests": WRITES.replace('{"loaded": ""}', '{"end": ""}') + "write(2)\nos._exit(0)",
     "output without end": BOTH.format("while True: print('2' * 4096)"),
+    **{
+        f"nested {depth} times": f"def median(xs):\n    for _ in range({depth}): xs = [xs]\n    return xs\n"
+        for depth in (90, 300, 480, 960)
+    },
+    "half of a pair": "def median(xs): raise ValueError('\\ud800')\n",
+    "infinite": WRITES.replace("json.dumps(line)", "json.dumps(line).replace('2', '1e999')")
+    + "write(2)\ndef median(xs): return 2\n",
     "nested without end": "def median(xs):\n    for _ in range(100000): xs = [xs]\n    return xs\n",
     "itself": "def median(xs):\n    xs.append(xs)\n    return xs\n",
     "later": "import atexit, os\natexit.register(lambda: os.write(1, b'2\\n'))\ndef median(xs): raise ValueError\n",
@@ -132,7 +139,7 @@ def test_no_process_knows_an_answer_and_no_shown_test_tells_of_hidden_ones(verif
     async def answers(shown):
         tests = [test for test in median.tests if test.rung != "stdio" and test.shown == shown]
         calls = [call for test in tests for call in await verifier._collected(median, test)]
-        return repr(await verifier._answers(median, program, calls))
+        return repr(await verifier._answers(median, program, [calls]))
 
     assert "98765" not in asyncio.run(answers(True))
     hidden = asyncio.run(answers(False))
@@ -162,6 +169,8 @@ TESTS = {
     "assert median([1]) == 1\nassert median([1, 2, 3]) == 3": "AssertionError (line 2)",
     "import sys\nmedian([1])\nsys.exit(0)": "SystemExit: 0 (line 3)",
     "import os\nmedian([1])\nos._exit(0)": "the test did not come to its end: it left its process",
+    'import os\nfor channel in range(3, 9):\n    try: os.write(channel, b\'{"call": [{"a": 1}, 2]}\\n\')\n'
+    "    except OSError: pass": "the test writes what is no call",
     "while median([1]): pass": "the test did not come to its end: it takes more than 0.3 s of processor time",
     "median(range(3))": "TypeError: range is no plain value (line 1)",
     "try:\n    median([])\nexcept ValueError as error:\n    assert 'nothing' in str(error)": "",
@@ -185,6 +194,17 @@ def test_the_matrix_has_the_verdicts_of_each_program(verifier, median):
     for program, row in zip(programs, passed.tolist(), strict=True):
         assert row == [verdict.passed for verdict in judged(verifier, median, program)[2]]
     assert known.all()
+
+
+@needs_jail
+def test_a_test_that_ends_programs_costs_others_nothing(verifier, median):
+    """Whoever wrote it: its calls loop for ever, end the process, or are far too many bytes."""
+    program = RIGHT.replace("if not xs", "while len(xs) == 2: pass\n    if len(xs) == 4: sys.exit()\n    if not xs")
+    hostile = "for n in range(9): median([n, {}])", "for n in range(9): median([n] * 4)", "median(list(range(150000)))"
+    tests = [Test("assertions", code=code.format("n")) for code in hostile] + [median.tests[-1]]
+    quick = replace(median, limits=replace(median.limits, cpu=0.1))
+    (row,), known = asyncio.run(verifier.matrix(quick, [program], tests))
+    assert row.tolist() == [False, False, False, True] and known.all()
 
 
 class FailingSandbox:
