@@ -132,9 +132,10 @@ def _played(
 
 def _of_talk(talk: ConversationRecord, agent: str, settings: CollectSettings) -> tuple[float, list[dict[str, Any]]]:
     system, *said = talk.messages()
-    origin = {"task": talk.task, "agent": agent, "grade": talk.turns[-1].grade, "seed": talk.seed, "index": talk.index}
+    grade = talk.turns[-1].grade
+    origin = {"task": talk.task, "agent": agent, "grade": grade, "seed": talk.seed, "index": talk.index}
     turns = [said[place : place + 2] for place in range(0, len(said), 2)]
-    return origin["grade"] or 0.0, list(_lines(system["content"], turns, origin, settings, "turn"))
+    return grade or 0.0, list(_lines(system["content"], turns, origin, settings, "turn"))
 
 
 def _of_episode(

@@ -74,7 +74,7 @@ class GenerationContext:
                 attention_mask=self._mask,
                 position_ids=positions(self._mask)[:, -tokens.shape[1] :],
                 use_cache=True,
-                **self._known,  # type: ignore[arg-type]
+                **self._known,
                 **last_logits(self.model, 1),
             )
         self._logits = output.logits[:, -1]
