@@ -144,18 +144,21 @@ def _explain(settings: ExplainSettings, program: Program) -> dict[str, Any]:
 
 def _run(settings: RunSettings, program: Program, config: Any) -> dict[str, Any]:  # noqa: ANN401
     import vecenv
+    from vecenv.finance.trading import tape_of
     from vecenv.learn.evaluation import evaluate
     from vecenv.learn.report import evaluation_table
     from vecenv.registry import task_named
     from vecenv.tasks.experiment.progress import wide_console
+    from vecenv.tasks.experiment.splits import show_market
 
-    task = task_named(settings.task)
+    task, console = task_named(settings.task), wide_console()
     options = {"market": settings.market, "seed": settings.seed, "config": config, "compile": False}
     env = vecenv.make(task, settings.episodes, **options)
     agents = {settings.file.stem: task.check_programs().agent([program])}
     agents |= {name: task.agents[name]() for name in (REFERENCE,) if name in task.agents}
+    show_market(console, tape_of(env), {"Played": tape_of(env)})
     evaluation = evaluate(env, agents, settings.seed)
-    wide_console().print(evaluation_table(evaluation))
+    console.print(evaluation_table(evaluation))
     return {"file": str(settings.file), **evaluation.to_json()}
 
 

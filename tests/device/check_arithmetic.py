@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+from triton.compiler import ASTSource
 
 from tests.device.pretended import pretended_cuda
 from tests.device.task_paths import STOCK
-from tests.device.triton_code import h100, inexact, kernels, ptx
+from tests.device.triton_code import INEXACT, TARGET, h100, inexact, kernels, ptx
 from vecenv import FusedCollector, make
 from vecenv.core import compiling
 from vecenv.kernels.money import Money
@@ -57,3 +59,14 @@ def test_an_approximate_division_in_money(monkeypatch, tmp_path):
     monkeypatch.setattr(Money, "ratio", faulty)
     found = found_in(tmp_path, **STEPS["stock_trading"])
     assert found and all(" rsqrt.approx: " in line and "rsqrt(" in line for line in found)
+
+
+def test_the_machine_of_programs_rounds_once():
+    from vecenv.programs.triton_machine import execute
+
+    kinds = {"rows": "*fp32", "code": "*i32", "starts": "*i64", "output_rows": "*i64", "outputs": "*fp32"}
+    kinds |= {"memory": "*fp32", "lanes": "i32", "programs": "i32", "registers": "i32", "width": "constexpr"}
+    with pretended_cuda(), h100():
+        source = ASTSource(execute, kinds, {(len(kinds) - 1,): 256}, {})
+        code = triton.compile(source, target=TARGET, options={"enable_fp_fusion": False}).asm["ptx"]
+    assert "div.rn.f32" in code and not INEXACT.search(code) and ".ftz" not in code

@@ -169,7 +169,7 @@ def test_programs_alone_in_pieces_in_threads_and_without_a_compiler(monkeypatch)
     monkeypatch.setattr(native, "THREAD_WORK", 1)
     with threads(2):
         assert_same(evaluated(programs, features), together)
-    monkeypatch.setattr(evaluation, "machine", lambda: None)
+    monkeypatch.setattr(native, "machine", lambda: None)
     assert_same(evaluated(programs, features), together)
     # Many operations whose operands are constants, one row or rows side by side, a few nodes at a time.
     monkeypatch.setattr(evaluation, "SHORTEST", 2)
@@ -222,3 +222,12 @@ def test_exported_programs_are_the_graphs_bit_for_bit():
 @pytest.mark.nightly
 def test_many_random_programs_are_the_oracles_bit_for_bit(monkeypatch):
     check_against_oracle(100_000, 11, monkeypatch)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_numbers():
+    programs, features = random_programs(WORDS, 200, 31), odd_features(31, (5, 40, 7))
+    there = {name: values.cuda() for name, values in features.items()}
+    wanted = evaluated(programs, features)
+    for fast in (False, True):
+        assert_same(evaluated(programs, there, native=fast, device="cuda").cpu(), wanted)

@@ -18,7 +18,7 @@ from torch import Tensor
 from vecenv.core.checks import form
 from vecenv.programs.expressions import Program
 from vecenv.programs.graph import Graph
-from vecenv.programs.native import Machine, machine
+from vecenv.programs.native import Machine, has_machine
 from vecenv.programs.operations import ELEMENTWISE, STRUCTURED
 from vecenv.system.settings import refuse_unknown
 
@@ -204,7 +204,7 @@ class Evaluator:
     Args:
         programs: of one vocabulary, with O outputs.
         own_accounts: every program plays an account of its own.
-        native: use the machine in C++ on a CPU with a compiler, whose numbers are the graph's.
+        native: use the machine, whose numbers are the graph's: on a CPU with a compiler, on a GPU with Triton.
         device: of all tensors.
 
     Attributes:
@@ -226,7 +226,7 @@ class Evaluator:
         self._accounts = [graph.nodes[number] for number in accounts]
         self.features = [graph.nodes[number].name for number in leaves]
         self.account_features = list(dict.fromkeys(node.name for node in self._accounts))
-        self._native = native and self.device.type == "cpu" and machine() is not None
+        self._native = native and has_machine(self.device)
         self._shape = len(graph.outputs), len(graph.outputs[0])
         self._ahead = self._runner(leaves, frontier)
         self._step = self._runner([*(number for own in frontier for number in own), *accounts], graph.outputs)
@@ -237,7 +237,10 @@ class Evaluator:
             return Plan(self.graph, given, flat, self.device)
         cone = self.graph.cone(flat, set(given))
         whole = [number for number in cone if self.graph.nodes[number].operation in STRUCTURED]
-        first, then = Plan(self.graph, given, whole, self.device), Machine(self.graph, [*given, *whole], wanted)
+        first, then = (
+            Plan(self.graph, given, whole, self.device),
+            Machine(self.graph, [*given, *whole], wanted, self.device),
+        )
         return lambda rows: then(torch.cat([rows, first(rows)]) if whole else rows)
 
     def ahead(self, features: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Programs on a register machine in C++, for CPUs: an operator of `torch.library` that needs no compiler of programs.
+"""Programs on a register machine, in C++ or in Triton: an operator of `torch.library` that compiles no program.
 
 Its numbers are those of the graph bit for bit.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,15 @@ _OPCODES = {operation: number for number, operation in enumerate(ELEMENTWISE)}
 
 
 def machine() -> ctypes.CDLL | None:
-    """Return the machine, built when it is first asked for; None without a compiler."""
+    """Return the machine in C++, built when it is first asked for; None without a compiler."""
     return built_library(SOURCE, "-ffp-contract=off")
+
+
+def has_machine(device: torch.device) -> bool:
+    """Return whether there is a machine for a device: on a CPU by the compiler, on a GPU by Triton."""
+    if device.type == "cpu":
+        return machine() is not None
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 class Machine:
@@ -39,18 +47,26 @@ class Machine:
         graph: nodes of programs.
         given: nodes whose rows are given.
         wanted: by program the nodes whose rows are returned; none of them needs whole paths.
+        device: of all rows.
     """
 
-    def __init__(self, graph: Graph, given: Sequence[int], wanted: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        given: Sequence[int],
+        wanted: Sequence[Sequence[int]],
+        device: torch.device | str = "cpu",
+    ) -> None:
         places = {number: ~row for row, number in enumerate(given)}
         codes = [_code(graph, places, own) for own in wanted if own]
         sizes, counts = [len(code) for code in codes], [len(own) for own in wanted if own]
-        self.code = torch.from_numpy(np.array([word for code in codes for word in code], dtype=np.int32))
-        self.starts = torch.tensor(np.cumsum([0, *sizes])[:-1], dtype=torch.int64)
-        self.output_rows = torch.tensor(np.cumsum([0, *counts]), dtype=torch.int64)
+        self.code = torch.from_numpy(np.array([word for code in codes for word in code], dtype=np.int32)).to(device)
+        self.starts = torch.tensor(np.cumsum([0, *sizes])[:-1], dtype=torch.int64, device=device)
+        self.output_rows = torch.tensor(np.cumsum([0, *counts]), dtype=torch.int64, device=device)
+        self.sizes = sum(counts), max((code[0] for code in codes), default=0)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        found = torch.ops.vecenv.programs(rows.flatten(1), self.code, self.starts, self.output_rows)
+        found = torch.ops.vecenv.programs(rows.flatten(1), self.code, self.starts, self.output_rows, *self.sizes)
         return found.view(-1, *rows.shape[1:]) if found.numel() else rows.new_empty(len(found), *rows.shape[1:])
 
 
@@ -80,15 +96,18 @@ def _code(graph: Graph, given: dict[int, int], wanted: Sequence[int]) -> list[in
 
 
 @torch.library.custom_op("vecenv::programs", mutates_args=(), device_types="cpu")
-def _run(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor) -> Tensor:
-    """Return the outputs of all programs, (W, L), on rows of lanes, (R, L), in as many threads as PyTorch has."""
+def _run(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor, outputs: int, registers: int) -> Tensor:
+    """Return the outputs of all programs, (W, L), on rows of lanes, (R, L), in as many threads as PyTorch has.
+
+    ``outputs`` is W, ``registers`` the most that a program has.
+    """
     library = machine()
     if library is None:
         raise RuntimeError("there is no native machine: no working C++ compiler was found")
     if rows.dtype != torch.float32 or rows.ndim != 2:
         raise ValueError(f"rows must be (R, L) float32, got {form(rows)}")
     rows, lanes, programs = rows.contiguous(), rows.shape[1], len(starts)
-    found = rows.new_empty(int(output_rows[-1]), lanes)
+    found = rows.new_empty(outputs, lanes)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (code, starts, output_rows, rows)]
 
     def run(first: int, last: int) -> None:
@@ -106,6 +125,15 @@ def _run(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor) -> Ten
     return found
 
 
+@_run.register_kernel("cuda")
+def _(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor, outputs: int, registers: int) -> Tensor:
+    from vecenv.programs import triton_machine
+
+    found = rows.new_empty(outputs, rows.shape[1])
+    triton_machine.run(rows.contiguous(), code, starts, output_rows, found, registers)
+    return found
+
+
 @_run.register_fake
-def _(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor) -> Tensor:
-    return rows.new_empty(torch.library.get_ctx().new_dynamic_size(), rows.shape[1])
+def _(rows: Tensor, code: Tensor, starts: Tensor, output_rows: Tensor, outputs: int, registers: int) -> Tensor:
+    return rows.new_empty(outputs, rows.shape[1])

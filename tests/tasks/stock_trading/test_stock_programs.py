@@ -129,7 +129,9 @@ def test_the_command_plays(tmp_path, capsys):
     file, result = tmp_path / "rule.txt", tmp_path / "run.json"
     file.write_text(RULE)
     assert main(["program", "run", str(file), "--episodes", "4", "--json", str(result)]) == 0
-    assert "buy_and_hold" in capsys.readouterr().out and "rule" in json.loads(result.read_text())["agents"]
+    shown = capsys.readouterr().out
+    assert "Market    synthetic" in shown and "Played    20" in shown and "buy_and_hold" in shown
+    assert "rule" in json.loads(result.read_text())["agents"]
 
 
 @pytest.mark.parametrize(
