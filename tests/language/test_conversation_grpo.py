@@ -7,7 +7,8 @@ import torch
 
 from tests.guess_number import GUESS_NUMBER, Failing
 from tests.language.tiny import ALONE, SMALL
-from vecenv import make_interaction
+from vecenv import Dialogue, Episode, make_interaction
+from vecenv.language.agent import LanguageAgent
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import chat_format
 from vecenv.language.supervised import SupervisedConfig
@@ -72,3 +73,18 @@ def test_a_language_model_learns_by_a_conversation():
     world.longest = None
     with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):
         LanguageGRPO(world, one.model, one.chat, config, 4)
+
+
+def test_tool_calls_of_a_model_are_none_of_its_answers(monkeypatch):
+    model, tokenizer = tiny_model(["Guess a number from 1 to 20."], SMALL, 0)
+    agent = LanguageAgent(model, chat_format(model, tokenizer), replace(ALONE, tools=("all",), turns=2))
+    call = '{"name": "is_odd", "arguments": {}}'
+
+    def said(progress, places, texts, called):
+        return ["7" if called[place] else call for place in places]
+
+    monkeypatch.setattr(agent, "_say", said)
+    world = make_interaction(GUESS_NUMBER, 2)
+    played = agent.talk(Dialogue(world, agent.config.turn_rules), [Episode(3, 0), Episode(3, 1)])
+    assert [len(turns) for turns in played] == world.tries and agent.calls["calls"] == sum(world.tries) > 0
+    assert all(turn.outcomes is not None for turns in played for turn in turns)
