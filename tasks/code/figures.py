@@ -59,12 +59,15 @@ def rungs_figure(talks: Talks) -> Figure:
 
 def tries_figure(talks: Talks) -> Figure:
     """Plot the mean share of hidden tests passed after each try, by agent."""
+    # As all of matplotlib, only where figures are drawn.
+    from matplotlib.ticker import MaxNLocator
+
     figure, (axis,) = empty_figure(1, 1, (9.5, 4.5), "x")
     tries = max(len(record.turns) - 1 for records in talks.values() for record in records)
     for number, (name, records) in enumerate(talks.items()):
         means, colour = hidden_by_try(records, tries), COLOURS[number % len(COLOURS)]
         axis.plot(np.arange(1, tries + 1), means, "o-", color=colour, label=name)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="try", ylabel="share of hidden tests passed", ylim=(-0.02, 1.02))
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.suptitle("Hidden tests that the last program passes, after each try")

@@ -142,7 +142,7 @@ class Unknown:
         return True
 
     __getattr__ = __call__ = __getitem__ = __enter__ = __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _self
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _yes  # type: ignore[assignment]
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _yes
     for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
         locals()[f"__{_name}__"] = locals()[f"__r{_name}__"] = _self
 
@@ -240,7 +240,7 @@ def check() -> None:
     setattr(sys.modules["solution"], asked["entry"], function)
 
     def whole() -> None:
-        tree = _GoOn().visit(ast.parse(asked["code"], TEST))
+        tree: ast.Module = _GoOn().visit(ast.parse(asked["code"], TEST))
         exec(compile(tree, TEST, "exec", dont_inherit=True), space)
 
     run(whole)

@@ -24,7 +24,7 @@ RUNGS: tuple[Rung, ...] = get_args(Rung)
 Part = Literal["train", "validation", "test"]
 
 SHIPPED = Path(__file__).with_name("problems.jsonl")
-LIMITS = {"cpu": 2.0, "memory": 256 << 20, "output": 1 << 18, "source": 1 << 16}
+LIMITS: dict[str, Any] = {"cpu": 2.0, "memory": 256 << 20, "output": 1 << 18, "source": 1 << 16}
 """Limits that a problem does not set; the clock's, a backstop, is `WALL` times the processor's."""
 WALL = 10
 LONGEST_LINE = 16 << 20
