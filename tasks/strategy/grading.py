@@ -122,8 +122,8 @@ class Grader:
             parts = zip(paths.split(PATHS), days.split(PATHS), strict=True)
             columns = [self._part(some, *part) for part in parts]
             found.append([torch.cat(values, 1) for values in zip(*columns, strict=True)])
-        fields = [torch.cat(part) for part in zip(*found, strict=True)]
-        return Grades(*fields, groups=groups)
+        grade, total_return, drawdown, turnover, refusals = (torch.cat(part) for part in zip(*found, strict=True))
+        return Grades(grade, total_return, drawdown, turnover, refusals, groups)
 
     @staticmethod
     def _check(name: str, values: Tensor, count: int, low: int, high: int) -> None:
