@@ -38,8 +38,6 @@ _MEANINGS = {
     "shares": "order: shares of the symbol to buy, or below 0 to sell",
 }
 
-_ACCOUNT = "what depends on your account"
-
 
 class Result(NamedTuple):
     """What a program made on M paths: the mean grade with its standard error, and means over the paths."""
@@ -93,9 +91,10 @@ def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequen
             f"Its last line is `{next(iter(vocabulary.outputs))} = ...`.",
             _MEANINGS[config.action] + ".",
             "Operators: + - * / < <= > >= == != and or not, `a if condition else b`; x / 0 is 0.",
-            "Functions: min(a, b), max(a, b), abs(a), sign(a), clip(a, low, high), rank(a) among the stocks in (0, 1].",
+            "Functions: min(a, b), max(a, b), abs(a), sign(a), clip(a, low, high).",
             f"Of past bars, n from 1 to {LONGEST_WINDOW}: mean(a, bars=n), std(a, bars=n), max(a, bars=n), "
-            f"min(a, bars=n), lag(a, bars=n), delta(a, bars=n); not of {_ACCOUNT}.",
+            "min(a, bars=n), lag(a, bars=n), delta(a, bars=n) = a - lag(a, bars=n). "
+            "Among the stocks, from above 0 to 1: rank(a). None of these of what depends on your account.",
             "Units must fit: numbers of different units are not added or compared; plain(a) drops the unit. "
             f"At most {DEEPEST} operations within each other.",
             *_names(vocabulary),
