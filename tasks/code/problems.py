@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,10 @@ class Problem:
 def twice_defined(program: str) -> str:
     """Return that a Python program defines a function twice, empty if not or if it is none."""
     try:
-        body = ast.parse(program).body
+        with warnings.catch_warnings():
+            # What Python thinks of the style of an agent is not for the screen.
+            warnings.simplefilter("ignore")
+            body = ast.parse(program).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     names = [each.name for each in body if isinstance(each, ast.FunctionDef) and not each.decorator_list]
@@ -231,7 +235,7 @@ def _each(given: Mapping[str, Any], name: str, read: Any, above: str = "") -> li
 
 def _limits(given: Mapping[str, Any]) -> Limits:
     known = [name for name in Limits.__dataclass_fields__ if name != "processes"]
-    values = LIMITS | _mapping(given, "limits", known)
+    values = {**LIMITS, **_mapping(given, "limits", known)}
     try:
         return Limits(**{"wall": WALL * values["cpu"] if isinstance(values["cpu"], float | int) else 0} | values)
     except ValueError as error:

@@ -177,12 +177,10 @@ class Verifier:
             [test for test in tests if test.rung != "stdio" and test.shown == kind] for kind in (True, False)
         )
         printing = [test for test in tests if test.rung == "stdio"]
-        columns = await asyncio.gather(
-            *(self._stdio(problem, program, test) for program in programs for test in printing),
-            self._called(problem, programs, shown),
-            self._called(problem, programs, hidden),
+        printed, (of_shown, of_hidden) = await asyncio.gather(
+            asyncio.gather(*(self._stdio(problem, program, test) for program in programs for test in printing)),
+            asyncio.gather(self._called(problem, programs, shown), self._called(problem, programs, hidden)),
         )
-        *printed, of_shown, of_hidden = columns
         verdicts = []
         for row in range(len(programs)):
             own = iter(printed[row * len(printing) : (row + 1) * len(printing)])

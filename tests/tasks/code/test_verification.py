@@ -382,6 +382,14 @@ def test_a_file_that_is_none_is_named(tmp_path, content, told):
         read_problems(tmp_path / "none.jsonl")
 
 
+def test_programs_of_agents_are_read_without_a_crash_a_warning_or_a_word(median, recwarn):
+    """Whatever they are; 60,000 of any character are a depth that a parser must bear."""
+    odd = ["-" * 60_000 + "1", "(" * 60_000, "{" * 90 + "x y", "1if 2else 3", "x" + ".y" * 30_000, "\\\n" * 30_000]
+    assert {median.fault(program) for program in odd} == {""} and not recwarn.list
+    assert median.fault("x" * 70_000).startswith("the program has 70,000 bytes") and median.fault("\ud800")
+    assert median.fault("def f(): pass\n" * 2) == "the function f is defined twice"
+
+
 def test_names_are_unique(tmp_path):
     with pytest.raises(ValueError, match="line 2: name: there is a problem 'median' already"):
         read_problems(write_problems(tmp_path / "own.jsonl", {}, {}))
