@@ -41,6 +41,37 @@ _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _COMPARED = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _WINDOWED = {name: operation for operation, name in WINDOWS.items()}
 _CALLED = [*FUNCTIONS, *(name for name in _WINDOWED if name not in FUNCTIONS), "rank", "param"]
+_OTHERWISE = {
+    "sma": "mean",
+    "average": "mean",
+    "avg": "mean",
+    "stdev": "std",
+    "shift": "lag",
+    "ref": "lag",
+    "diff": "delta",
+}
+"""Names of functions elsewhere."""
+
+_WORDS = {
+    "Attribute": "a dot",
+    "Subscript": "an index, as lag(number, bars=n) reads the past,",
+    "AugAssign": "a change of a name",
+    "AnnAssign": "a name with a type",
+    "If": "a statement: write name = one if condition else other",
+    "For": "a loop",
+    "While": "a loop",
+    "FunctionDef": "a function",
+    "Return": "a return",
+    "Pow": "the operator **",
+    "Mod": "the operator %",
+    "FloorDiv": "the operator //",
+    "BitAnd": "the operator &, which is written and,",
+    "BitOr": "the operator |, which is written or,",
+    "Invert": "the operator ~, which is written not,",
+    "Expr": "an expression alone",
+}
+"""What is not in the language, in words."""
+
 _SYMBOLS = {**ARITHMETIC, **COMPARISONS, "if": "if ... else"}
 
 
@@ -203,7 +234,8 @@ class _Reader:
         if node.id in self.vocabulary.outputs or node.id in _CALLED:
             what = "a function" if node.id in _CALLED else "given no value before this line"
             self.refuse(node, f"{node.id} is {what}")
-        self.refuse(node, f"unknown name {node.id}{_nearest(node.id, self.known)}")
+        near = _nearest(node.id, self.known) or f"; there are {', '.join(self.known)}"
+        self.refuse(node, f"unknown name {node.id}{near}")
 
     def unary(self, node: ast.UnaryOp, depth: int) -> _Value:
         if isinstance(node.op, ast.Not):
@@ -243,9 +275,11 @@ class _Reader:
 
     def call(self, node: ast.Call, depth: int) -> _Value:
         name = _function(node)
-        if name is None or name not in _CALLED:
-            near = _nearest(name, _CALLED) if name else ""
-            self.refuse(node, f"unknown function {name or ''}{near}; there are {', '.join(_CALLED)}")
+        if name is None:
+            self.refuse(node, "a function is called by its name alone, as in mean(number, bars=n)")
+        if name not in _CALLED:
+            near = _nearest(_OTHERWISE.get(name.lower(), name), _CALLED)
+            self.refuse(node, f"unknown function {name}{near}; there are {', '.join(_CALLED)}")
         if name == "param":
             self.refuse(node, "a parameter has a line of its own: name = param(number)")
         if any(isinstance(argument, ast.Starred) for argument in node.args):
@@ -288,7 +322,8 @@ class _Reader:
             self.refuse(node, f"the window of {name} is of past bars: a negative one would read the future")
         value = node.value if isinstance(node, ast.Constant) else None
         if type(value) is not int or not least <= value <= LONGEST_WINDOW:
-            self.refuse(node, f"the window of {name} is a whole number from {least} to {LONGEST_WINDOW}")
+            limits = f"from {least} to {LONGEST_WINDOW}"
+            self.refuse(node, f"the window of {name} is a whole number {limits}, written as a number")
         return value
 
     def combined(self, node: ast.expr, operation: str, values: Sequence[_Value]) -> _Value:
@@ -352,16 +387,12 @@ def _function(node: ast.expr) -> str | None:
 
 def _told(node: ast.AST) -> str:
     """Return what a node is, in words."""
-    if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
-        operators = node.ops if isinstance(node, ast.Compare) else [node.op]
-        return f"the operator {'/'.join(dict.fromkeys(type(op).__name__ for op in operators))}"
+    if isinstance(node, ast.Compare):
+        return f"the operator {'/'.join(dict.fromkeys(type(op).__name__ for op in node.ops))}"
     if isinstance(node, ast.Constant):
         return "None" if node.value is None else f"a {type(node.value).__name__}"
-    if isinstance(node, ast.Expr):
-        return "an expression alone"
-    return {"Attribute": "a dot", "Subscript": "an index", "AugAssign": "a change of a name"}.get(
-        type(node).__name__, type(node).__name__
-    )
+    kind = type(node.op if isinstance(node, ast.BinOp | ast.UnaryOp) else node).__name__
+    return _WORDS.get(kind, kind)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
