@@ -22,6 +22,7 @@ MOST_CALLS = 500
 """Different calls that a test may make."""
 WIDE = 2**63
 """From here on integers are written in hexadecimal digits, which Python reads and writes in linear time."""
+ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 PROGRAM, TEST = "main.py", "test.py"
 STATEMENTS = (
     *(ast.Assert, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr),
@@ -167,8 +168,8 @@ def _replayed(answer: dict[str, Any], args: tuple[Any, ...]) -> Any:  # noqa: AN
         raise Ended(answer["died"])
     if "raised" in answer:
         for kind in (getattr(builtins, name, None) for name in answer["raised"]):
-            # What ends an interpreter does not end the test's.
-            if isinstance(kind, type) and issubclass(kind, Exception):
+            # What ends an interpreter does not end the test's, and what ends a loop no loop of the test.
+            if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, ENDS_OF_LOOPS):
                 try:
                     error = kind(answer["message"])
                 except TypeError:
@@ -176,12 +177,26 @@ def _replayed(answer: dict[str, Any], args: tuple[Any, ...]) -> Any:  # noqa: AN
                 raise error
         raise Ended(answer["told"])
     for own, after in zip(args, decoded(answer.get("after", [])), strict=False):
-        if isinstance(own, list):
-            own[:] = after
-        elif isinstance(own, dict | set):
-            own.clear()
-            own.update(after)
+        _changed(own, after)
     return decoded(answer["value"])
+
+
+def _changed(own: Any, after: Any) -> Any:  # noqa: ANN401
+    """Change an argument in place, with all in it, to what it is after a call; return it, or what stands for it now."""
+    if isinstance(own, list) and isinstance(after, list):
+        own[:] = [*map(_changed, own, after), *after[len(own) :]]
+    elif isinstance(own, dict) and isinstance(after, dict):
+        items = {key: _changed(own[key], item) if key in own else item for key, item in after.items()}
+        own.clear()
+        own.update(items)
+    elif isinstance(own, set) and isinstance(after, set):
+        own.clear()
+        own.update(after)
+    elif isinstance(own, tuple) and isinstance(after, tuple):
+        return tuple([*map(_changed, own, after), *after[len(own) :]])
+    else:
+        return after
+    return own
 
 
 class _GoOn(ast.NodeTransformer):

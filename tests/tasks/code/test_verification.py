@@ -196,6 +196,23 @@ def test_the_matrix_has_the_verdicts_of_each_program(verifier, median):
     assert known.all()
 
 
+CHANGES = {
+    "def median(xs):\n    xs[0][0].append(5)\n    xs[1]['a'] = 3\n    xs[2].add(4)\n    xs.pop()": "inner = [1]\n"
+    "own = [(inner, 2), {'a': inner}, {1}, 7]\nother = own[2]\nassert median(own) is None\n"
+    "assert inner == [1, 5] and own == [(inner, 2), {'a': 3}, {1, 4}] and own[0][0] is inner and own[2] is other",
+    "def median(xs): raise StopIteration": "caught = 0\ntry:\n    print(all(map(median, [1, 2])))\n"
+    "except Exception:\n    caught = 1\nassert caught",
+}
+
+
+@needs_jail
+@pytest.mark.parametrize("program", CHANGES)
+def test_what_a_program_does_to_arguments_and_loops_reaches_the_test_alone(verifier, median, program):
+    """Changes are made in place, as deep as they are; an exception that would end a loop of the test is another one."""
+    passed, _ = asyncio.run(verifier.matrix(median, [program], [Test("assertions", code=CHANGES[program])]))
+    assert passed.all()
+
+
 @needs_jail
 def test_a_test_that_ends_programs_costs_others_nothing(verifier, median):
     """Whoever wrote it: its calls loop for ever, end the process, or are far too many bytes."""
