@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,10 +103,9 @@ def imitate(
     except OSError as error:
         raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
-    console.print(
-        f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['test_loss']:.3f} on "
-        f"conversations of the test"
-    )
+    tested = losses["test_loss"]
+    of_test = "" if math.isnan(tested) else f", {tested:.3f} on conversations of the test"
+    console.print(f"Loss      {losses['loss']:.3f} nats a token in the last epoch{of_test}")
     return told | losses
 
 
