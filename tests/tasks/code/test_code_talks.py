@@ -20,6 +20,7 @@ from vecenv.tasks.code.verification import Verifier, caught, score
 from vecenv.testing import check_interaction
 from vecenv.text.transcripts import replayed_conversation
 
+PROBLEMS = read_problems(SHIPPED)
 needs_jail = pytest.mark.skipif(bool(jail.lacking()), reason=f"no jail here: {dict(jail.lacking())}")
 
 SAID = [
@@ -223,14 +224,14 @@ def hard_coded(problem):
 @needs_jail
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(number, marks=pytest.mark.nightly if number % 10 else pytest.mark.assembly) for number in range(60)],
+    [
+        pytest.param(number, marks=pytest.mark.nightly if number % 20 else pytest.mark.assembly)
+        for number in range(len(PROBLEMS))
+    ],
 )
 def test_shipped_solutions_come_to_what_is_said_of_them(number):
     """Right ones pass all tests, wrong ones are caught where it says, and known answers are worth nothing."""
-    problems = read_problems(SHIPPED)
-    if number >= len(problems):
-        pytest.skip("there are fewer problems")
-    problem = problems[number]
+    problem = PROBLEMS[number]
     if LANGUAGES[problem.language].command and LANGUAGES[problem.language].executable() is None:
         pytest.skip(f"there is no {problem.language} here")
     verifier = scene.shared_verifier(0, ())
