@@ -260,7 +260,8 @@ ATTACKS = (
     ),
     Attack(
         "the interpreter's packages",
-        "gives(lambda: len(os.listdir(os.path.dirname(os.__file__) + '/site-packages')) - 1)",
+        "for each in (os.path.dirname(os.__file__) + '/site-packages', '/usr/lib/python3/dist-packages'):\n"
+        "    gives(lambda: len(os.listdir(each)) - 1)",
     ),
     Attack(
         "the end of the one before",

@@ -249,14 +249,15 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
     """Return the command of a jail as far as the interpreter, what jobs may read, and the interpreter's paths."""
     words, readable = bubblewrap(), [*SYSTEM, *LINKS, PYTHON, PACKAGES]
     python, prefix = INTERPRETER, Path(sys.base_prefix).resolve()
+    # This project, with the answers of its problems, and others may be installed there.
+    hidden = set(Path("/usr/lib").glob("python3*/*-packages"))
     if prefix != Path("/usr"):
         words += shown(prefix, Path(PYTHON))
-        # This project and others may be installed there.
-        for site in {Path(sysconfig.get_path(kind, vars=BASE)) for kind in ("purelib", "platlib")}:
-            if site.is_dir():
-                hidden = str(Path(PYTHON) / site.relative_to(sys.base_prefix))
-                words += ["--tmpfs", hidden, "--remount-ro", hidden]
+        sites = {Path(sysconfig.get_path(kind, vars=BASE)) for kind in ("purelib", "platlib")}
+        hidden |= {Path(PYTHON) / site.relative_to(sys.base_prefix) for site in sites if site.is_dir()}
         python = Path(PYTHON) / python.relative_to(prefix)
+    for place in sorted(map(str, hidden)):
+        words += ["--tmpfs", place, "--remount-ro", place]
     words += shown(Path(__file__).parent / "inside", Path(INSIDE, "vecenv", "sandbox", "inside"))
     for name, folder in _package_folders(packages).items():
         words += shown(folder, Path(PACKAGES, name))
