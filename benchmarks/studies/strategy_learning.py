@@ -1,67 +1,73 @@
-"""Does GRPO teach a language model to write strategies, and what are many common paths worth?
+"""Does a small policy learn to write strategies, and what are many common paths worth?
 
-On the planted market the best rule is known. A tiny model imitates random programs, then learns from the grades of its
-own: on many common paths, and with as many programs on one path each group. Beside the trained models on the same test
-episodes: the best rule, and the best of as many random programs as the training graded. Each run is a ``vecenv train``.
+On the planted market the best rule is known. A policy over tokens of the language (`vecenv.tasks.strategy.policy`)
+writes programs, each batch of which is graded on common paths: on many, on one that is another for each batch, and on
+one that is always the same, with as many programs. Beside what it then writes by its most probable tokens: the best
+rule, and the best of as many random programs on the same paths. All are graded on paths and years that no training
+shows.
 """
 
 from __future__ import annotations
 
-import resource
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from vecenv.benchmarks.result_files import StudyConfig
-from vecenv.benchmarks.studies.language_learning import run_all
-from vecenv.learn.conversations import evaluate_conversations
-from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.intervals import jackknife_interval
+from vecenv.programs.expressions import Program
 from vecenv.programs.printing import printed
 from vecenv.registry import make_interaction
 from vecenv.system.settings import Count
-from vecenv.tasks.experiment.checkpoints import read_progress
-from vecenv.tasks.experiment.language_training import loaded_model
-from vecenv.tasks.experiment.settings import resumed_settings
-from vecenv.tasks.experiment.splits import FIRST
-from vecenv.tasks.strategy.agents import Author
-from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.agents import BEST, written
+from vecenv.tasks.strategy.policy import BATCH, TokenPolicy, learn
 from vecenv.tasks.strategy.scene import StrategyWriting
-from vecenv.tasks.strategy.search import best_of, drawn_programs
+from vecenv.tasks.strategy.search import drawn_programs
 from vecenv.text.interaction import Episode
 
-START, TRAINED, RANDOM_BEST = "imitated", "trained", "best_of_random"
+RULES: dict[str, Any] = {"num_days": 300, "days": 21, "tries": 1, "features": ("daily_change",)}
+"""Accounts of 21 days on the planted market, without the indicator whose sign is the best rule."""
 
 
 @dataclass(frozen=True)
 class StrategyLearningConfig(StudyConfig):
-    """Measure what a tiny language model learns of writing strategies, on many paths and on one."""
+    """Measure what a small policy learns of writing strategies, on many paths and on one."""
 
     num_seeds: Count = 3
-    """Number of runs on each number of paths, each with other episodes, weights and shuffling."""
-    frames: Count = 6400
+    """Number of runs on each number of paths, each with other episodes, weights and draws."""
+    programs: Count = 12_800
     """Programs that a run grades."""
     paths: Count = 256
-    """Common paths of a group, and of the test; the other runs have one."""
-    episodes: Count = 32
+    """Common paths of a batch, and of a test episode; the other runs have one."""
+    episodes: Count = 16
     """Test episodes."""
 
 
 def main(config: StrategyLearningConfig) -> dict[str, Any]:
     runs = []
     for seed in range(config.num_seeds):
-        for paths in (config.paths, 1):
-            with TemporaryDirectory() as folder:
-                runs.append(_run(config, seed, paths, Path(folder) / "run"))
-            print({name: value for name, value in runs[-1].items() if name != "updates"}, flush=True)
-    shares = {paths: [run["share_of_best"] for run in runs if run["paths"] == paths] for paths in (config.paths, 1)}
-    told = {str(paths): _over_seeds(values) for paths, values in shares.items()}
-    difference = [many - one for many, one in zip(*shares.values(), strict=True)]
-    return config.written("strategy-learning", share_of_best=told, many_minus_one=_over_seeds(difference), runs=runs)
+        for name, (paths, fresh) in _kinds(config).items():
+            runs.append({"kind": name, "seed": seed, **_run(config, seed, paths, fresh)})
+            print({key: value for key, value in runs[-1].items() if key != "batches"}, flush=True)
+    shares = {
+        (agent, kind): [run["share_of_best"][agent] for run in runs if run["kind"] == kind]
+        for agent in ("policy", "random")
+        for kind in _kinds(config)
+    }
+    told = {f"{agent}, {kind}": _over_seeds(values) for (agent, kind), values in shares.items()}
+    many = shares["policy", "many paths"]
+    for beside in (("random", "many paths"), ("policy", "one fresh path"), ("policy", "one path")):
+        less = [own - other for own, other in zip(many, shares[beside], strict=True)]
+        told[f"policy, many paths, less {', '.join(beside)}"] = _over_seeds(less)
+    return config.written("strategy-learning", share_of_best=told, runs=runs)
+
+
+def _kinds(config: StrategyLearningConfig) -> dict[str, tuple[int, bool]]:
+    """Return the common paths of a batch, and whether each batch has others, by name."""
+    return {"many paths": (config.paths, True), "one fresh path": (1, True), "one path": (1, False)}
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, float]:
@@ -69,50 +75,37 @@ def _over_seeds(values: Sequence[float]) -> dict[str, float]:
     return {name: float(value) for name, value in interval._asdict().items()}
 
 
-def _run(config: StrategyLearningConfig, seed: int, paths: int, folder: Path) -> dict[str, Any]:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run_all(
-        ["train", "--task", "strategy", "--folder", str(folder), "--seed", str(seed), "--device", "cpu", "--episodes",
-         "1", "--agents", "buy_and_hold", "--env.paths", str(paths), "--learner.total-frames", str(config.frames)],
-    )  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    grades = _grades(config, folder)
+def _run(config: StrategyLearningConfig, seed: int, paths: int, fresh: bool) -> dict[str, Any]:
+    shown, held_out = (
+        make_interaction("strategy", 1, part=part, paths=config.paths, **RULES) for part in ("train", "test")
+    )
+    assert isinstance(shown, StrategyWriting) and isinstance(held_out, StrategyWriting)
+    batches = 0
+
+    def worth(programs: Sequence[Program]) -> list[float]:
+        nonlocal batches
+        batches += 1
+        return shown.grades(Episode(seed, batches if fresh else 0), programs, paths).mean.tolist()
+
+    begun, policy = time.process_time(), TokenPolicy(shown.vocabulary, seed)
+    _, means = learn(policy, worth, config.programs)
+    (program,) = policy.programs(policy.write(1, greedy=True).tokens)
+    seconds = time.process_time() - begun
+    random = drawn_programs(shown.vocabulary, config.programs, seed, shown.config.most_lines)
+    batches, graded = 0, []
+    for first in range(0, len(random), BATCH):
+        graded += worth(random[first : first + BATCH])
+    best_of_random = random[max(range(len(random)), key=graded.__getitem__)]
+    best = held_out.read(written(held_out, BEST["momentum"]))
+    found = {"policy": program, "random": best_of_random, "best_rule": best}
+    grades = torch.stack(
+        [held_out.held_out_grades(Episode(seed, row), list(found.values())).mean for row in range(config.episodes)]
+    ).mean(0)
+    excess = dict(zip(found, (grades - 0.5).tolist(), strict=True))
     return {
-        "seed": seed,
-        "paths": paths,
-        "processor_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "share_of_best": (grades[TRAINED] - 0.5) / (grades[BEST_RULE] - 0.5),
-        "grades": grades,
-        "updates": [
-            {name: update[name] for name in ("frames", "grade", "invalid")} for update in read_progress(folder)
-        ],
+        "processor_seconds": seconds,
+        "grades": dict(zip(found, grades.tolist(), strict=True)),
+        "share_of_best": {name: value / excess["best_rule"] for name, value in excess.items()},
+        "programs": {name: printed(each) for name, each in found.items()},
+        "batches": means,
     }
-
-
-def _grades(config: StrategyLearningConfig, folder: Path) -> dict[str, float]:
-    """Return the mean grades of agents on the held-out paths and years of the same test episodes."""
-    whole = resumed_settings(folder)
-    rules: StrategyConfig = replace(whole.env, part="test", paths=config.paths)
-    world = make_interaction(whole.record, config.episodes, config=rules)
-    assert isinstance(world, StrategyWriting)
-    episodes = [Episode(whole.seed, FIRST["test"] + row) for row in range(config.episodes)]
-    places = {START: folder / "start", TRAINED: folder}
-    agents: dict[str, Any] = {
-        name: loaded_model(str(place), torch.device("cpu"), whole.learner) for name, place in places.items()
-    }
-    agents |= {
-        RANDOM_BEST: _best_of_random(world, config.frames, whole.seed),
-        BEST_RULE: whole.record.domain.best(world),
-    }
-    found = evaluate_conversations(world, agents, episodes, whole.learner.turn_rules)
-    return {name: float(record.grades["grade"].mean()) for name, record in found.records.items()}
-
-
-def _best_of_random(world: StrategyWriting, count: int, seed: int) -> Author:
-    """Return what answers with the best of random programs on the shown paths of an episode of the training."""
-
-    def worth(programs: Sequence[Any], most: int) -> list[float]:
-        return world.grades(Episode(seed, FIRST["train"]), programs, most).mean.tolist()
-
-    program = best_of(drawn_programs(world.vocabulary, count, seed, world.config.most_lines), worth, world.config.paths)
-    return Author(lambda world, row: printed(program))

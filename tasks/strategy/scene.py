@@ -153,6 +153,10 @@ class StrategyWriting(Interaction):
         """Return what programs make on the shown paths of an episode, the first ``most`` of them or all."""
         return self._graded(self.years, episode, programs, most)
 
+    def held_out_grades(self, episode: Episode, programs: Sequence[Program]) -> Grades:
+        """Return what programs make on the paths and years that an episode holds out."""
+        return self._graded(self.held_out, episode, programs)
+
     def _graded(self, years: Years, episode: Episode, programs: Sequence[Program], most: int | None = None) -> Grades:
         # Held-out paths are drawn by another name, as they may be of the same tape.
         name = f"{'shown' if years is self.years else self.config.part} {episode.seed} {episode.index}"

@@ -254,10 +254,10 @@ def _view(packages: Sequence[str], languages: Mapping[str, Language]) -> tuple[l
     if prefix != Path("/usr"):
         words += shown(prefix, Path(PYTHON))
         sites = {Path(sysconfig.get_path(kind, vars=BASE)) for kind in ("purelib", "platlib")}
-        hidden |= {Path(PYTHON) / site.relative_to(sys.base_prefix) for site in sites if site.is_dir()}
+        hidden |= {Path(PYTHON) / each.relative_to(sys.base_prefix) for each in sites if each.is_dir()}
         python = Path(PYTHON) / python.relative_to(prefix)
-    for place in sorted(map(str, hidden)):
-        words += ["--tmpfs", place, "--remount-ro", place]
+    for site in sorted(hidden):
+        words += ["--tmpfs", str(site), "--remount-ro", str(site)]
     words += shown(Path(__file__).parent / "inside", Path(INSIDE, "vecenv", "sandbox", "inside"))
     for name, folder in _package_folders(packages).items():
         words += shown(folder, Path(PACKAGES, name))

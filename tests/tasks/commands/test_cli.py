@@ -151,7 +151,7 @@ def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_sh
     assert "--learner.clip FLOAT" in text and "--learner.variant" not in text and "--num-groups" not in text
 
 
-METRICS = {"frames": 50, "samples_per_second": 1234.5, "return_percent": float("nan"), "grade": 0.5}
+METRICS = {"frames": 50, "samples_per_second": 1234.5} | dict.fromkeys(("return_percent", "grade"), float("nan"))
 
 
 def written(terminal: bool) -> Console:
@@ -184,7 +184,8 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
         for frames in range(2, 102, 2):
             if frames % 8 == 0:
                 bar.say("drawing new paths …")
-            bar.show(METRICS | {"frames": frames, "return_percent": 3.0 if frames > 10 else float("nan")})
+            ended = {"return_percent": 3.0, "grade": 0.5} if frames > 10 else {}
+            bar.show(METRICS | {"frames": frames} | ended)
     lines = console.file.getvalue().splitlines()
     assert lines[0] == "Training  compiling …" and lines[2] == "Training  drawing new paths …"
     assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"

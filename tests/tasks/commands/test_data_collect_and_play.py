@@ -247,7 +247,7 @@ def test_a_person_may_leave_and_is_told_of_what_is_refused(play, tmp_path):
     assert "Mistakes: position limit x1" in out and "sell unheld -0.050" in out
     # Bad input is refused before the first day.
     for words, told in (
-        ("--task stock_trading", "so it cannot be played; there are agent_market, code, curriculum, execution, "),
+        ("--task stock_trading", "so it cannot be played; there are agent_market, code, code_rubric, code_tests, "),
         (f"--record {tmp_path}/nowhere/a.jsonl", f"a.jsonl: there is no folder {tmp_path / 'nowhere'}"),
         ("--symbols RELIANCE --env.days 400", "fewer"),
     ):
