@@ -1,0 +1,1 @@
+"""Worlds of tools: functions of rows, called for many agents at once."""
