@@ -8,20 +8,19 @@ from dataclasses import replace
 from random import Random
 
 from vecenv import AsyncInteraction, Domain, Episode, Interaction, Task, Turn
-from vecenv.text.tool_set import Tool, ToolSet
+from vecenv.tools.tool_set import Callers, ToolSet, tool
 
 
-class Hints(ToolSet[int]):
-    tools = {"is_odd": Tool("hints", "whether the number is odd", {})}  # noqa: RUF012
-    example, turn = "is_odd", "guess"
-    functions = {"is_odd": lambda number: "It is odd." if number % 2 else "It is even."}  # noqa: RUF012
+class Hints(ToolSet):
+    turn = "guess"
 
     def __init__(self, names: Sequence[str], numbers: Sequence[int]) -> None:
         super().__init__(names)
         self.numbers = numbers
 
-    def rows(self, state: Sequence[int]) -> list[int]:
-        return [self.numbers[row] for row in state]
+    @tool("hints", "whether the number is odd")
+    def is_odd(self, callers: Callers[Sequence[int]]) -> list[str]:
+        return ["It is odd." if self.numbers[row] % 2 else "It is even." for row in callers.state]
 
 
 class GuessNumber(Interaction):

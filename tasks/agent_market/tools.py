@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from torch import Tensor
 
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.tasks.agent_market.features import FEATURES
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.agent_market.seat import SeatState
-from vecenv.text.tool_set import CALCULATOR, Tool, ToolFault, ToolSet
-
-TOOLS: dict[str, Tool] = {
-    "feature": Tool("market", "a feature of the market, such as macd or change_16; name", {"name": str}, ("name",)),
-    "cost": Tool(
-        "market",
-        "mean price of a market order against the book that you see; side (buy or sell), shares",
-        {"side": str, "shares": int},
-        ("side", "shares"),
-    ),
-    "position": Tool("account", "what you hold, what it has cost, and your orders", {}),
-    "calculator": CALCULATOR,
-}
+from vecenv.tools.calculator import Calculator
+from vecenv.tools.declaration import ToolFault
+from vecenv.tools.tool_set import Callers, Reply, each, tool
 
 
 @dataclass(frozen=True)
@@ -42,10 +33,9 @@ class _Row:
     traded: Sequence[int]
 
 
-class MarketTools(ToolSet[_Row]):
+class MarketTools(Calculator):
     """Tools of a market's task: ``offered`` names tools or families; raises ValueError if there is no such tool."""
 
-    tools = TOOLS
     example = "feature"
     turn = "step"
 
@@ -54,23 +44,34 @@ class MarketTools(ToolSet[_Row]):
         self.scenario = scenario
         self._names = [name for name in scenario.feature_names if name in FEATURES]
 
-    def rows(self, state: Any) -> list[_Row]:  # noqa: ANN401
-        seen: SeatState = state
-        ladder = seen.ladder if self.scenario.config.depth else seen.ladder[..., :1]
+    @tool("market", "a feature of the market, such as macd or change_16; name", {"name": str})
+    def feature(self, callers: Callers[SeatState], name: Sequence[str]) -> list[Reply]:
+        return each(self._feature, self._rows(callers.state), name)
+
+    @tool(
+        "market",
+        "mean price of a market order against the book that you see; side (buy or sell), shares",
+        {"side": ("buy", "sell"), "shares": int},
+    )
+    def cost(self, callers: Callers[SeatState], side: Sequence[str], shares: Tensor) -> list[Reply]:
+        return each(self._cost, self._rows(callers.state), side, shares)
+
+    @tool("account", "what you hold, what it has cost, and your orders")
+    def position(self, callers: Callers[SeatState]) -> list[Reply]:
+        return each(self._position, self._rows(callers.state))
+
+    def _rows(self, state: SeatState) -> list[_Row]:
+        ladder = state.ladder if self.scenario.config.depth else state.ladder[..., :1]
         columns = (
-            seen.features,
+            state.features,
             ladder.transpose(-3, -2),
-            seen.own.transpose(-2, -1),
-            seen.doubled_mid,
-            seen.shares,
-            seen.cost,
-            seen.traded,
+            state.own.transpose(-2, -1),
+            state.doubled_mid,
+            state.shares,
+            state.cost,
+            state.traded,
         )
         return [_Row(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-
-    @property
-    def functions(self) -> dict[str, Callable[..., str]]:
-        return {"feature": self._feature, "cost": self._cost, "position": self._position}
 
     def _feature(self, row: _Row, name: str) -> str:
         if name not in self._names:
@@ -79,12 +80,9 @@ class MarketTools(ToolSet[_Row]):
         return f"{name}, {FEATURES[name].meaning}: {value:.6g}"
 
     def _cost(self, row: _Row, side: str, shares: int) -> str:
-        sides = {"buy": SELL, "sell": BUY}
-        if side.lower() not in sides:
-            raise ToolFault("side must be buy or sell")
         if shares < 1:
             raise ToolFault("shares must be at least 1")
-        prices, sizes = row.levels[sides[side.lower()]]
+        prices, sizes = row.levels[SELL if side == "buy" else BUY]
         left, paid = shares, 0
         for price, size in zip(prices, sizes, strict=True):
             taken = min(left, size if price > 0 else 0)
@@ -93,7 +91,7 @@ class MarketTools(ToolSet[_Row]):
         if not filled:
             return "that side of the book is empty"
         mid, mean = row.doubled_mid / 2, paid / filled
-        worse = 1e4 * (mean / mid - 1) * (1 if side.lower() == "buy" else -1)
+        worse = 1e4 * (mean / mid - 1) * (1 if side == "buy" else -1)
         told = f"{filled:,} shares at {mean * self._tick:,.6g} on average, {worse:.3g} basis points from the mid"
         return told if not left else f"{told}; for the other {left:,} you see no orders"
 

@@ -196,6 +196,6 @@ def test_agents_are_told_what_was_dropped_and_why_an_answer_was_none():
     market = make_spoken("agent_market", 1)
     tools = TextDoor(market).text.tools(("all",))
     told = [
-        tools.result(tools.rows(market.state)[0], ToolCall("cost", {"side": "buy", "shares": n})) for n in ("3", 3, 3.0)
+        tools.results(market.state, [ToolCall("cost", {"side": "buy", "shares": n})], None)[0] for n in ("3", 3, 3.0)
     ]
     assert len(set(told)) == 1 and "3 shares" in told[0]

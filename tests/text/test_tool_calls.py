@@ -1,6 +1,5 @@
 """Calls of tools in texts: both forms, what is no call, and that nothing raises."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_call
-from vecenv.text.tool_set import Tool, ToolSet, calculate
 
 CALL = ToolCall("price_history", {"days": 5})
 POSITION = ToolCall("position")
@@ -105,64 +103,6 @@ def test_nothing_raises(text, form):
         assert "think>" in text or read_call(thought + text, form) == call
 
 
-NO_SUMS = (
-    ";1 +;1 / 0;a;__import__('os');(1).real;[1];'a';True;1 if 1 else 2;lambda: 1;9 ** 9 ** 9;1e99 * 1e99;sqrt(-1);1j;é;"
-    f"log(0);max();round(1, ndigits=2);{'0' * 201};{'(' * 199};2 ** 10000;1e400;min(1);\x00"
-)
-
-
 @pytest.mark.filterwarnings("error")
-def test_sums_and_what_is_none():
-    for expression, value in (
-        ("1 + 2 * 3", 7.0),
-        ("-(4 - 6) / 8", 0.25),
-        ("2 ** 0.5", 2**0.5),
-        ("7 // 2 + 7 % 2", 4.0),
-        ("max(1, 2, 3) - min(4, 5)", -1.0),
-        ("round(sqrt(2), 3)", 1.414),
-        ("exp(log(5))", 5.0),
-        (" abs(-1e3) ", 1000.0),
-    ):
-        assert calculate(expression) == pytest.approx(value)
+def test_escapes_warn_nobody():
     assert read_call(r"a(x='\d')", "json") == ToolCall("a", {"x": r"\d"})
-    for expression in NO_SUMS.split(";"):
-        with pytest.raises(ValueError, match=r"value|understood|characters"):
-            calculate(expression)
-
-
-@given(st.text(alphabet="0123456789.+-*/%() maxeqrtlog,_[]'\"", max_size=220))
-def test_a_sum_is_finite_or_refused(expression):
-    try:
-        value = calculate(expression)
-    except ValueError:
-        return
-    assert abs(value) <= 1e100
-
-
-class Lamp(ToolSet[int]):
-    tools = {"lamp": Tool("lamp", "sets it", {"at": float, "on": bool, "colour": int, "name": str})}  # noqa: RUF012
-    example, turn = "lamp", "day"
-    functions = {"lamp": lambda row, **given: repr(given)}  # noqa: RUF012
-
-    def rows(self, state):
-        return state
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"at": 2, "on": True, "colour": 3.0, "name": 5}, "{'at': 2.0, 'on': True, 'colour': 3, 'name': '5'}"),
-        ({"at": "-2.5e1", "on": "False", "colour": " 7 "}, "{'at': -25.0, 'on': False, 'colour': 7}"),
-        ({"at": ".5", "on": "true"}, "{'at': 0.5, 'on': True}"),
-        ({"at": True}, "Error: at must be a finite number"),
-        ({"at": math.nan}, "Error: at must be a finite number"),
-        ({"at": "1e999"}, "Error: at must be a finite number"),
-        ({"at": "high"}, "Error: at must be a finite number"),
-        ({"on": 1}, "Error: on must be true or false"),
-        ({"on": "yes"}, "Error: on must be true or false"),
-        ({"colour": True}, "Error: colour must be a whole number"),
-        ({"name": 2.5}, "Error: name must be a text"),
-    ],
-)
-def test_arguments_are_of_their_types(given, told):
-    assert Lamp(("all",)).results([0], [ToolCall("lamp", given)], None) == [told]

@@ -17,11 +17,11 @@ from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.records import TierRecording
-from vecenv.tasks.tiers.tools import TOOLS, TierTools
+from vecenv.tasks.tiers.tools import TierTools
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of
 from vecenv.text.tool_calls import FAULT, ToolCall
-from vecenv.text.tool_set import offered_tools
+from vecenv.tools.tool_set import offered_tools
 
 ROWS, MARKET = 4, {"num_paths": 3, "num_days": 330}
 
@@ -166,10 +166,10 @@ def test_faults_are_told(env, call, fault):
 
 
 def test_tools_are_offered_one_a_family_or_all(env):
-    assert offered_tools(TOOLS, ["all"]) == tuple(TOOLS)
-    assert offered_tools(TOOLS, ["account", "calculator"]) == ("position", "what_if", "calculator")
+    assert offered_tools(TierTools.tools, ["all"]) == tuple(TierTools.tools)
+    assert offered_tools(TierTools.tools, ["account", "calculator"]) == ("position", "what_if", "calculator")
     with pytest.raises(ValueError, match="unknown tools moon; there are price_history"):
-        offered_tools(TOOLS, ["moon", "all"])
+        offered_tools(TierTools.tools, ["moon", "all"])
     text = TextDoor(env).text
     tools = text.tools(["market"])
     assert isinstance(tools, TierTools) and tools.offered == ("price_history", "indicator")
