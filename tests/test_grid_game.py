@@ -212,9 +212,9 @@ def test_a_tool_may_look_at_the_step_that_follows():
 def test_openenv_serves_it():
     pytest.importorskip("openenv")
     from vecenv.adapters.openenv import TextAction
-    from vecenv.adapters.openenv.pool import RowPool
-    from vecenv.adapters.openenv.service import TextService
     from vecenv.adapters.openenv.session import TextSession
+    from vecenv.adapters.sessions.pool import RowPool
+    from vecenv.adapters.sessions.service import TextService
 
     pool = RowPool(Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules()))
     session = TextSession(TextService("forage", {"test": pool}))

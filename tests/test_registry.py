@@ -177,9 +177,9 @@ def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, t
 def test_openenv_serves_it(walking):
     pytest.importorskip("openenv")
     from vecenv.adapters.openenv.models import TextAction
-    from vecenv.adapters.openenv.pool import RowPool
-    from vecenv.adapters.openenv.service import TextService
     from vecenv.adapters.openenv.session import TextSession
+    from vecenv.adapters.sessions.pool import RowPool
+    from vecenv.adapters.sessions.service import TextService
 
     async def played():
         rows = Dialogue(TensorInteraction(walking(2)), TextRules(format_penalty=-0.5, steps=1.0))

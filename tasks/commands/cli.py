@@ -44,6 +44,7 @@ COMMANDS = (
     EntryPoint("collect", "vecenv.tasks.commands.collect:main", GROUP),
     EntryPoint("sft", "vecenv.tasks.commands.sft:main", GROUP),
     EntryPoint("serve", "vecenv.tasks.commands.serve:main", GROUP),
+    EntryPoint("mcp", "vecenv.tasks.commands.mcp:main", GROUP),
     EntryPoint("data", "vecenv.tasks.commands.data:main", GROUP),
     EntryPoint("sandbox", "vecenv.tasks.commands.sandbox:main", GROUP),
     EntryPoint("program", "vecenv.tasks.commands.program:main", GROUP),

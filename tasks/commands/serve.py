@@ -1,17 +1,18 @@
-"""A server of trading agents for OpenEnv's clients: many sessions, each a row of one market."""
+"""A server of agents for OpenEnv's clients: many sessions, each a row of one world; what servers have in common."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import torch
 from rich.console import Console
 from tyro import conf
 
-from vecenv.adapters.guard import Limits
+from vecenv.adapters.guard import App, Limits
 from vecenv.registry import Split, task_named
 from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
 from vecenv.tasks.experiment.comparison import compared_rules
@@ -25,7 +26,7 @@ from vecenv.text.interaction import Interaction
 from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
-    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.sessions.pool import RowPool
 
 NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
 
@@ -56,8 +57,8 @@ class ValidationSplit(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(TaskSettings):
-    """Settings of ``vecenv serve``."""
+class HostSettings(TaskSettings):
+    """Settings of commands whose clients have rows of a task."""
 
     task: str = "single_stock"
     """Installed task with text."""
@@ -79,8 +80,6 @@ class ServeSettings(TaskSettings):
     """Default seed of the episodes."""
     compile: Annotated[bool, OF_TENSORS] = True
     """Compile the step of each split before serving."""
-    web: bool = False
-    """Offer OpenEnv's web interface at /web."""
     limits: Limits = field(default_factory=Limits)
     """Limits of clients."""
     text: TextRules = field(default_factory=TextRules)
@@ -95,8 +94,12 @@ class ServeSettings(TaskSettings):
         if isinstance(self.source, NoMarket) and self.num_tasks > VALIDATION:
             raise ValueError(f"num_tasks must be at most {VALIDATION:,} for {self.task}, got {self.num_tasks:,}")
 
+    def dialogue(self, world: Interaction) -> Dialogue:
+        """Return the turns of the rows of a split's world."""
+        return Dialogue(world, self.text)
+
     @classmethod
-    def defaults(cls, args: Sequence[str]) -> ServeSettings:
+    def defaults(cls, args: Sequence[str]) -> Self:
         given = chosen_options(TaskOptions, args)
         record = task_named(given.get("task", cls.task))
         env = with_preset(compared_rules(record, of_text=True), "task", given.get("task_preset"))
@@ -107,34 +110,57 @@ class ServeSettings(TaskSettings):
         return settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(HostSettings):
+    """Settings of ``vecenv serve``."""
+
+    web: bool = False
+    """Offer OpenEnv's web interface at /web."""
+
+
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    task_named(settings.task).check_talks()
     try:
-        from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
-        from vecenv.adapters.openenv.service import TextService
-        from vecenv.system.interrupts import interruptible
+        from vecenv.adapters.openenv.server import build_app
     except ImportError as error:
         raise ImportError(NEEDED) from error
+    hint = "; play it on {url}/web" if settings.web else ""
+    return serve_http(settings, partial(build_app, web=settings.web), hint, settings.web)
+
+
+def serve_http(settings: HostSettings, app: Callable[..., App], hint: str = "", web: bool = False) -> dict[str, Any]:
+    """Serve a task by HTTP until interrupted.
+
+    Args:
+        settings: of the command.
+        app: makes the application of a service, limits, a URL and a token.
+        hint: what else to say of the address, ``{url}``.
+        web: whether it has pages for browsers.
+    """
+    from vecenv.adapters.sessions.http_server import bound_socket, check_exposure, serve, served_url
+    from vecenv.adapters.sessions.service import TextService
+    from vecenv.system.interrupts import interruptible
+
+    task_named(settings.task).check_talks()
     token = os.environ.get(TOKEN)
-    check_exposure(settings.host, token, settings.web)
+    check_exposure(settings.host, token, web)
     console, limits = wide_console(), settings.limits
     with interruptible(), bound_socket(settings.host, settings.port) as bound:
         url = served_url(bound)
 
         def started() -> None:
             told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
-            console.print(f"{told}; play it on {url}/web" if settings.web else told, soft_wrap=True)
+            console.print(told + hint.format(url=url), soft_wrap=True)
 
         pools = row_pools(settings, console)
         service = TextService(settings.task, pools, settings.num_tasks, settings.seed)
-        serve(build_app(service, limits, url, token, settings.web), limits, bound, started)
+        serve(app(service, limits, url, token), limits, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 
 
-def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
+def row_pools(settings: HostSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
-    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.sessions.pool import RowPool
 
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
@@ -146,9 +172,9 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     pools: dict[str, RowPool] = {}
     for name, env in served.items():
         if isinstance(env, Interaction):
-            pools[name] = RowPool(Dialogue(env, settings.text), splits.first[name])
+            pools[name] = RowPool(settings.dialogue(env), splits.first[name])
             continue
-        dialogue = Dialogue(TensorInteraction(env), settings.text)
+        dialogue = settings.dialogue(TensorInteraction(env))
         with working(console, f"Preparing the step of {name} …"):
             # The first step and the first look at the rows compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))

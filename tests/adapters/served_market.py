@@ -18,9 +18,10 @@ from websockets.sync.client import ClientConnection, connect
 
 import vecenv
 from vecenv.adapters.guard import App, Limits
-from vecenv.adapters.openenv.pool import RowPool
-from vecenv.adapters.openenv.server import bound_socket, build_app, served_url, uvicorn_server
-from vecenv.adapters.openenv.service import TextService
+from vecenv.adapters.openenv.server import build_app
+from vecenv.adapters.sessions.http_server import bound_socket, served_url, uvicorn_server
+from vecenv.adapters.sessions.pool import RowPool
+from vecenv.adapters.sessions.service import TextService
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
 from vecenv.text.dialogue import Dialogue, TextRules

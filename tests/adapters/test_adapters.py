@@ -27,8 +27,8 @@ import vecenv.adapters.gem  # noqa: E402, registers the ids
 from vecenv.adapters.gymnasium_env import GymnasiumEnv  # noqa: E402
 from vecenv.adapters.gymnasium_vector import GymnasiumVectorEnv  # noqa: E402
 from vecenv.adapters.openenv import TextAction  # noqa: E402
-from vecenv.adapters.openenv.service import SessionError  # noqa: E402
 from vecenv.adapters.openenv.session import TextSession  # noqa: E402
+from vecenv.adapters.sessions.service import SessionError  # noqa: E402
 
 SHORT = {"market_options": {"num_paths": 2, "num_days": 330}, "episode_length": 4, "min_episode_length": 4}
 ROWS = SHORT | {"autoreset_mode": "Disabled", "compile": False}

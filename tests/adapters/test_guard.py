@@ -22,10 +22,10 @@ from websockets.sync.client import connect
 
 from tests.adapters.served_market import TOKEN, Lone, Served, logged, reset, running, said, served, step, waited_for
 from vecenv.adapters.guard import DEEPEST, Guard, Limits, MessageFault, read_message
-from vecenv.adapters.openenv import server
-from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import build_app
-from vecenv.adapters.openenv.service import TextService
+from vecenv.adapters.sessions import http_server as server
+from vecenv.adapters.sessions.pool import RowPool
+from vecenv.adapters.sessions.service import TextService
 from vecenv.registry import make_spoken
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.tensor_interaction import TensorInteraction

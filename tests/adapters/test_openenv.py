@@ -19,10 +19,10 @@ import vecenv
 from tests.adapters import served_market
 from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
 from vecenv.adapters.openenv import TextAction, TextClient
-from vecenv.adapters.openenv.pool import RowPool
-from vecenv.adapters.openenv.server import check_exposure
-from vecenv.adapters.openenv.service import SessionError, TextService
 from vecenv.adapters.openenv.session import TextSession
+from vecenv.adapters.sessions.http_server import check_exposure
+from vecenv.adapters.sessions.pool import RowPool
+from vecenv.adapters.sessions.service import SessionError, TextService
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.text.dialogue import TextRules
 

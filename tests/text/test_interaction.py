@@ -79,9 +79,9 @@ def test_what_a_conversation_has_not_is_said():
 def test_it_is_played_by_hand_and_served():
     pytest.importorskip("openenv")
     from vecenv.adapters.openenv import TextAction
-    from vecenv.adapters.openenv.pool import RowPool
-    from vecenv.adapters.openenv.service import TextService
     from vecenv.adapters.openenv.session import TextSession
+    from vecenv.adapters.sessions.pool import RowPool
+    from vecenv.adapters.sessions.service import TextService
     from vecenv.tasks.commands import play, serve
 
     console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "```", "7", "``` "])
@@ -222,7 +222,7 @@ def test_a_slow_world_loses_its_late_rows_alone():
     assert dialogue.begin([1], [Episode(0, 3)])[0].shown == "Episode 3."
 
     async def served() -> None:
-        from vecenv.adapters.openenv.pool import RowPool
+        from vecenv.adapters.sessions.pool import RowPool
 
         pool = RowPool(Dialogue(Slow(2, NoConfig())))
         for row in (0, 1):

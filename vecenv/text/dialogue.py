@@ -82,7 +82,10 @@ class Dialogue:
         return self.run(self.hear_async(ids, messages))
 
     def answer(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
-        """Take a turn in some rows with running episodes: a tool call or an answer. No message raises."""
+        """Take a turn in some rows with running episodes. No message raises.
+
+        A message is a text, an answer or a tool call; or a `ToolCall` of a client that does not write its calls.
+        """
         return self.run(self.answer_async(ids, messages))
 
     def run(self, turn: Coroutine[Any, Any, Result]) -> Result:
@@ -126,11 +129,15 @@ class Dialogue:
         return heard
 
     def _call(self, message: object) -> ToolCall | None:
-        if self.tools is None or not isinstance(message, str):
+        if self.tools is None:
             return None
-        return read_call(message, self.rules.tool_form)
+        if isinstance(message, str):
+            return read_call(message, self.rules.tool_form)
+        return message if isinstance(message, ToolCall) else None
 
     def _answer(self, message: object, fault: str) -> Answer:
+        if isinstance(message, ToolCall):
+            return Answer("", fault or "there are no tools")
         if not isinstance(message, str):
             return Answer("", str(message) if isinstance(message, AnswerFault) else "an answer is a text")
         answer = message if self.tools is None else read_answer(message, self.rules.tool_form)

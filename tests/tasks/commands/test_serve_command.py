@@ -21,8 +21,8 @@ from tests.adapters import served_market
 from tests.adapters.served_market import reset
 from tests.tasks.commands.small_runs import changed
 from vecenv.adapters.guard import Limits
-from vecenv.adapters.openenv.pool import Message, Opening
-from vecenv.adapters.openenv.server import bound_socket
+from vecenv.adapters.sessions.http_server import bound_socket
+from vecenv.adapters.sessions.pool import Message, Opening
 from vecenv.registry import task_named
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings, row_pools

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import finalize
 
-from vecenv.adapters.openenv.pool import RowPool
+from vecenv.adapters.sessions.pool import RowPool
 
 Result = TypeVar("Result")
 
