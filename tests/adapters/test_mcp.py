@@ -23,7 +23,7 @@ from vecenv.tasks.commands.cli import main
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.tool_calls import ToolCall
-from vecenv.text.tool_set import Tool
+from vecenv.tools.declaration import Tool
 
 ALL = TextRules(tools=("all",))
 
@@ -159,10 +159,12 @@ def test_limits_refusals_and_sessions_that_vanish(monkeypatch: pytest.MonkeyPatc
             assert "fault" not in (await said(client, "observe", third))[1]
 
     asyncio.run(play())
-    monkeypatch.setattr(Hints, "tools", {"answer": Tool("hints", "a name that is taken", {})})
+    monkeypatch.setattr(Hints, "tools", {"answer": Tool("answer", "hints", "a name that is taken")})
     with pytest.raises(ValueError, match="tool 'answer' has the name, or an argument, of what the server offers"):
         Desk(guesses(), Limits())
-    monkeypatch.setattr(Hints, "tools", {"is_odd": Tool("hints", "an argument that is taken", {"session": str})})
+    monkeypatch.setattr(
+        Hints, "tools", {"is_odd": Tool("is_odd", "hints", "an argument that is taken", {"session": str})}
+    )
     with pytest.raises(ValueError, match="tool 'is_odd' has the name"):
         Desk(guesses(), Limits())
     Desk(guesses(), Limits(), handles=False)
@@ -176,13 +178,13 @@ def test_by_http_with_a_token():
     service, limits = guesses(), Limits(sessions=2, message_bytes=4096)
 
     async def play(url: str) -> None:
-        with pytest.raises(Exception, match="401|error response"):
+        with pytest.raises(Exception, match=r"401|error response"):
             async with Client(StreamableHttpTransport(url + PATH)) as client:
                 await client.list_tools()
         async with Client(StreamableHttpTransport(url + PATH, auth=TOKEN)) as client:
             session = (await said(client, "begin_episode"))[1]["session"]
             assert (await said(client, "is_odd", session))[0].startswith("It is")
-        with pytest.raises(Exception, match="413|error response"):
+        with pytest.raises(Exception, match=r"413|error response"):
             async with Client(StreamableHttpTransport(url + PATH, auth=TOKEN)) as client:
                 await said(client, "answer", session, text="x" * 5_000)
         # Another connection goes on with the session.

@@ -26,7 +26,8 @@ from vecenv.adapters.sessions.service import SessionError, TextService
 from vecenv.adapters.sessions.session import RowSession
 from vecenv.text.interaction import Turn
 from vecenv.text.tool_calls import FAULT, LONGEST_CALL, ToolCall
-from vecenv.text.tool_set import ToolSet
+from vecenv.tools.schemas import parameters
+from vecenv.tools.tool_set import ToolSet
 
 PATH = "/mcp"
 """Of the server over HTTP."""
@@ -42,7 +43,6 @@ HOW = (
 
 _ONLY = "only"
 _WHOLE = {"type": "integer", "minimum": 0}
-_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 class RowTool(Tool):
@@ -149,23 +149,21 @@ class Desk:
             tool = offered.tools[name]
             if name in taken or (handles and SESSION in tool.arguments):
                 raise ValueError(f"tool {name!r} has the name, or an argument, of what the server offers itself")
-            types = {argument: {"type": _KINDS[kind]} for argument, kind in tool.arguments.items()}
-            self.tools.append(self._tool(name, tool.usage, schema(types, tool.needed), partial(self._call, name)))
+            self.tools.append(self._tool(name, tool.usage, parameters(tool), partial(self._call, name)))
         self.told = len(self.tools) > len(taken)
 
     def _tool(
         self,
         name: str,
         description: str,
-        parameters: dict[str, Any],
+        form: dict[str, Any],
         carried: Callable[[str, dict[str, Any]], Awaitable[ToolResult]],
         opens: bool = False,
     ) -> RowTool:
         """Return a tool of sessions, with their handle among its arguments if they have one."""
         if self.handles:
             handle = {"type": "string", "description": "What begin_episode returned" + ("; without, a new one" * opens)}
-            needed = [] if opens else [*parameters["required"], SESSION]
-            parameters = schema(parameters["properties"] | {SESSION: handle}, needed)
+            form = schema(form["properties"] | {SESSION: handle}, [] if opens else [*form["required"], SESSION])
 
         async def run(arguments: dict[str, Any]) -> ToolResult:
             given = dict(arguments)
@@ -177,7 +175,7 @@ class Desk:
             except (SessionError, RuntimeError) as error:
                 return ToolResult(content=f"{FAULT}{error}", is_error=True)
 
-        return RowTool(name=name, description=description, parameters=parameters, carried=run)
+        return RowTool(name=name, description=description, parameters=form, carried=run)
 
     async def _begin(self, handle: str, given: dict[str, Any]) -> ToolResult:
         opens = not handle or (not self.handles and handle not in self.places)
