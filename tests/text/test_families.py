@@ -47,6 +47,7 @@ TEXTS = {
         "market_options": NEWS,
         "episode_length": 3,
     },
+    "shop": {"products": 60, "max_steps": 8, "wording": "paraphrase"},
 }
 TIERS = ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")
 AGENTS = ("agent_market", "execution")
@@ -59,6 +60,7 @@ RECORDS = {
     "multi_stock_3": {"market": {"market": "random_walk", "seed": 0, **BARS}, "days": 3},
     "market_making": {**BOOK},
     "news_signals": {"market": {"market": "news", **NEWS}, "episode_length": 4},
+    "shop": {"products": 60, "max_steps": 4},
 }
 MORE_RECORDS = {
     **dict.fromkeys(TIERS, RECORDS["multi_stock_3"]),
