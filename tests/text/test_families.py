@@ -41,6 +41,7 @@ TEXTS = {
     "multi_stock_3": {"days": 3, "market_options": BARS},
     "market_making": {"beside": SEEN, **BOOK},
     "crypto_lob": {"synthetic_hours": 0.5, "episode_steps": 5, "later": books_after},
+    "sokoban": {"num_boxes": 2, "boards": 64, "max_steps": 30},
     "news_signals": {
         "beside": ("path", "day", "start_day"),
         "market": "news",
@@ -61,6 +62,7 @@ RECORDS = {
     "market_making": {**BOOK},
     "news_signals": {"market": {"market": "news", **NEWS}, "episode_length": 4},
     "shop": {"products": 60, "max_steps": 4},
+    "sokoban": {"num_boxes": 2, "boards": 64, "max_steps": 30},
 }
 MORE_RECORDS = {
     **dict.fromkeys(TIERS, RECORDS["multi_stock_3"]),

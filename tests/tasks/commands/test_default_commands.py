@@ -34,8 +34,16 @@ RULES_OF |= dict.fromkeys(("finrl", "finrl_turbulence"), "stock_trading")
 WHOLE = [f"--task {task}" for task in task_names() if task_named(task).scenario is not None]
 WHOLE += [f"--preset {name}" for name in TRAIN if name not in (*task_names(), "default")]
 SMALL = [*WHOLE, *(f"--task {RULES_OF.get(name, 'agent_market')} --task-preset {name}" for name in RULES)]
-LENGTHS = {"episode_length": 4, "days": 3, "episode_steps": 8, "max_ticks": 10, "synthetic_hours": 0.2, "embargo": 30}
-LENGTHS |= {"warm_up_ticks": 5, "min_episode_length": 2}
+LENGTHS = {
+    "episode_length": 4,
+    "days": 3,
+    "episode_steps": 8,
+    "max_ticks": 10,
+    "synthetic_hours": 0.2,
+    "embargo": 30,
+    "boards": 64,
+}
+LENGTHS |= {"warm_up_ticks": 5, "min_episode_length": 2, "boards": 64}
 ROWS, STEPS = 72, 8
 """A batch has twice as many steps as a market of `smaller` has days to train on: what the whole command reads by
 reference is read so here."""

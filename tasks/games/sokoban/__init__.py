@@ -1,0 +1,1 @@
+"""Sokoban on bit sets: push all boxes onto targets."""

@@ -1,0 +1,159 @@
+"""The law of Sokoban on bit sets: a set of cells is one word, or several words of fewer bits each.
+
+All functions work on tensors of any batch shape, and on the words one after the other, so that one law serves every
+size of a board. Cell (row, column) has the number ``row * width + column``. The outermost cells are always walls, so no
+shift leaves a row, and the sign bit of a board of 64 cells is never set: sets hold floor, never walls. Directions are 1
+to 4: up, down, left, right; 0 is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add, or_
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Bits = tuple[Tensor, ...]
+"""A set of cells: words of int64, all of one shape."""
+
+Row = TypeVar("Row", bound=Sequence[int])
+
+WORD = 64
+"""Most cells of a set in one word."""
+
+SEVERAL = 60
+"""Most cells of a word where there are several."""
+
+
+class Grid:
+    """Boards of a size as bit sets.
+
+    Args:
+        height: of the board.
+        width: of the board.
+        words: of a set; by default as few as hold it.
+    """
+
+    def __init__(self, height: int, width: int, words: int | None = None) -> None:
+        cells = height * width
+        self.height, self.width = height, width
+        self.words = words or (1 if cells <= WORD else -(-cells // SEVERAL))
+        self.size = cells if self.words == 1 else -(-cells // self.words)
+        self._mask = (1 << self.size) - 1
+
+    def place(self, cell: int) -> tuple[int, int]:
+        """Return the word of a cell and its bit there."""
+        return cell // self.size, cell % self.size
+
+    def packed(self, cells: Iterable[int]) -> list[int]:
+        """Return the words of a set."""
+        words = [0] * self.words
+        for cell in cells:
+            word, bit = self.place(cell)
+            words[word] |= 1 << bit
+        return words
+
+    def unpacked(self, words: Sequence[int]) -> set[int]:
+        """Return the cells of a set, given its words."""
+        return {cell for cell in range(self.height * self.width) if words[self.place(cell)[0]] >> cell % self.size & 1}
+
+    def shifted(self, cells: Bits, by: Tensor | int, forward: Tensor | bool) -> Bits:
+        """Return a set moved by a number of cells, towards greater numbers or smaller ones; both may be tensors."""
+        if self.words == 1:
+            (word,) = cells
+            return (_either(forward, lambda: word << by, lambda: word >> by),)
+        rest, last = self.size - by, self.words - 1
+
+        def up(at: int) -> Tensor:
+            carried = cells[at - 1] >> rest if at else 0
+            return (cells[at] << by) & self._mask | carried
+
+        def down(at: int) -> Tensor:
+            carried = (cells[at + 1] << rest) & self._mask if at < last else 0
+            return cells[at] >> by | carried
+
+        return tuple(_either(forward, lambda at=at: up(at), lambda at=at: down(at)) for at in range(self.words))
+
+    def beside(self, cells: Bits, direction: int) -> Bits:
+        """Return a set moved by one cell in a direction, 1 to 4."""
+        return self.shifted(cells, self.width if direction <= 2 else 1, direction in (2, 4))
+
+    def toward(self, cells: Bits, direction: Tensor) -> Bits:
+        """Return a set moved by one cell in a direction, 1 to 4, by row. Shape of the direction: that of a word."""
+        by = torch.where(direction <= 2, self.width, 1)
+        return self.shifted(cells, by, direction & 1 == 0)
+
+    def moved(self, floor: Bits, boxes: Bits, player: Bits, direction: Tensor) -> tuple[Bits, Bits, Tensor]:
+        """Return boxes and player after a move, 0 to 4, and whether it had an effect."""
+        ahead = self.toward(player, direction)
+        beyond = self.toward(ahead, direction)
+        free = tuple(ground & ~box for ground, box in zip(floor, boxes, strict=True))
+        wanted = direction > 0
+        pushes = some(both(ahead, boxes)) & some(both(beyond, free)) & wanted
+        moves = some(both(ahead, free)) & wanted | pushes
+        parts = zip(boxes, ahead, beyond, strict=True)
+        boxes = tuple(torch.where(pushes, box ^ here ^ there, box) for box, here, there in parts)
+        player = tuple(torch.where(moves, here, old) for here, old in zip(ahead, player, strict=True))
+        return boxes, player, moves
+
+    def frozen(self, floor: Bits, boxes: Bits, rounds: int) -> Bits:
+        """Return the boxes that can never be moved again, by as many rounds as there are boxes.
+
+        A box can be moved along a line if both its neighbours there are neither walls nor frozen boxes: the largest set
+        of boxes none of which can be the first to move. A box in a corner is one alone.
+        """
+        stuck = boxes
+        for _ in range(rounds):
+            free = tuple(ground & ~box for ground, box in zip(floor, stuck, strict=True))
+            lines = [both(self.beside(free, one), self.beside(free, one + 1)) for one in (1, 3)]
+            stuck = tuple(box & ~across & ~along for box, across, along in zip(stuck, *lines, strict=True))
+        return stuck
+
+    def filled(self, floor: Bits, start: Bits) -> Bits:
+        """Return the cells of the floor that can be reached from some."""
+        reached = start
+        for _ in range(self.height * self.width // 2):
+            sides = [self.beside(reached, direction) for direction in range(1, 5)]
+            reached = tuple(reduce(or_, parts) & ground for ground, *parts in zip(floor, reached, *sides, strict=True))
+        return reached
+
+
+def _either(forward: Tensor | bool, up: object, down: object) -> Tensor:
+    if isinstance(forward, bool):
+        return up() if forward else down()  # type: ignore[operator]
+    return torch.where(forward, up(), down())  # type: ignore[operator]
+
+
+def both(one: Bits, other: Bits) -> Bits:
+    """Return the cells that two sets have in common."""
+    return tuple(a & b for a, b in zip(one, other, strict=True))
+
+
+def some(cells: Bits) -> Tensor:
+    """Return whether a set has a cell. Shape: that of a word, bool."""
+    return reduce(or_, (word != 0 for word in cells))
+
+
+def outside(cells: Bits, others: Bits) -> Bits:
+    """Return the cells of a set that another one has not."""
+    return tuple(a & ~b for a, b in zip(cells, others, strict=True))
+
+
+def count(cells: Bits) -> Tensor:
+    """Return the number of cells of a set, by adding neighbouring bit fields. Shape: that of a word, int64."""
+    return reduce(add, map(_count, cells))
+
+
+def _count(word: Tensor) -> Tensor:
+    word = word - (word >> 1 & 0x5555555555555555)
+    word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333)
+    word = word + (word >> 4) & 0x0F0F0F0F0F0F0F0F
+    return word * 0x0101010101010101 >> 56
+
+
+def back(direction: Tensor) -> Tensor:
+    """Return the opposite directions of 1 to 4."""
+    return (direction - 1 ^ 1) + 1
