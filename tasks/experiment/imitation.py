@@ -131,7 +131,7 @@ def imitated_start(
     console.print(f"Start     a tiny model imitates {told}, and learns from there", soft_wrap=True)
     agents = {name: world.task.agents[name]() for name in names}
     with working(console, f"{', '.join(names)} play …"):
-        said = dict(recorded_conversations(world, agents, episodes, language.turn_rules))
+        said = dict(recorded_conversations(world, agents, episodes, language.in_training.turn_rules))
     conversations = [record.messages() for records in said.values() for record in records]
     if not conversations:
         raise ValueError(f"the world failed in all {len(episodes):,} episodes of each teacher")

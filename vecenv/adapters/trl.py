@@ -89,7 +89,7 @@ class EpisodeRollouts:
         seed = rollout_seed(self.seed, self.rollouts)
         self.rollouts += 1
         chat = chat_format(model, tokenizer, self.config.thinking)
-        agent = LanguageAgent(model, chat, replace(self.config, temperature=trainer.temperature))
+        agent = LanguageAgent(model, chat, replace(self.config.in_training, temperature=trainer.temperature))
         was_training = model.training
         model.eval()
         try:

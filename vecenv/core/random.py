@@ -172,6 +172,10 @@ class EpisodeStream(IntEnum):
     """Trained policies: sampled actions."""
     STEP = ACTION + 2
     """Keys of the steps of scenarios that draw in them."""
+    TOOLS = ACTION + 3
+    """Tools: which of them an episode offers."""
+    TOOL_FAILURES = ACTION + 4
+    """Tools: which of an episode's calls fail, by the number of the call."""
 
 
 def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:

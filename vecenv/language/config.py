@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 from vecenv.learn.grpo import GroupConfig
 from vecenv.learn.runs import Frames
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, When, Within
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import Form
+from vecenv.tools.offers import in_training
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class AnswerConfig(Settings):
     thinking: bool = False
     """Enable reasoning in models whose chat template can switch it off."""
     tools: tuple[str, ...] = ()
-    """Tools that may be called before a day's answer: names, families, or all; by default none."""
+    """Tools that may be called before a day's answer: names, families, or all, by default none; further words choose,
+    draw, hold out or fail them, see the page of the tools."""
     tool_form: Annotated[Form, When("tools")] = "json"
     """Tool-call format: json or react."""
     turns: Annotated[Count, When("tools")] = 4
@@ -40,6 +42,11 @@ class AnswerConfig(Settings):
             raise ValueError(
                 f"answer_tokens {self.answer_tokens} must be fewer than context_tokens {self.context_tokens}"
             )
+
+    @property
+    def in_training(self) -> Self:
+        """These settings without the tools that are held out of training."""
+        return replace(self, tools=in_training(self.tools))
 
     @property
     def turn_rules(self) -> TextRules:

@@ -65,7 +65,7 @@ class ConversationGroups:
 
     def __init__(self, world: Interaction, config: AnswerConfig, device: torch.device, seed: int = 0) -> None:
         self.scenario, self.num_envs, self.longest, self.device = world, world.num_rows, world.check_longest(), device
-        self.dialogue = RecordedDialogue(world, config.turn_rules)
+        self.dialogue = RecordedDialogue(world, config.in_training.turn_rules)
         self.seed_tensor, self.env_ids = torch.tensor(seed), torch.arange(world.num_rows, device=device)
         self._starts = self._grades = torch.zeros(0)
 

@@ -113,7 +113,7 @@ class LanguageGRPO:
         longest = longest_context(model)
         if longest is not None and config.context_tokens > longest:
             raise ValueError(f"context_tokens {config.context_tokens} are more than the model's {longest}")
-        self.agent = LanguageAgent(model, chat, config, range(self.rows))
+        self.agent = LanguageAgent(model, chat, config.in_training, range(self.rows))
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, config.learning_rate, weight_decay=0.0)
         self.reference = frozen_copy(model) if config.kl_coef and not config.lora_rank else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -46,10 +46,37 @@ class ConversationEvaluation(Evaluation):
     draw: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
 
     def figures_json(self) -> dict[str, Any]:
-        return {"failed": self.failed}
+        told = {
+            agent: {
+                str(number): interval_json(interval) | {"episodes": int((self._offered(agent) == number).sum())}
+                for number, interval in grades.items()
+            }
+            for agent, grades in self.by_tools.items()
+        }
+        return {"failed": self.failed} | ({"by_tools_offered": told} if told else {})
 
     def notes(self) -> list[str]:
-        return [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
+        told = [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
+        for agent, grades in self.by_tools.items():
+            each = ", ".join(f"{number}: {interval.mean:.3f}" for number, interval in grades.items())
+            told.append(f"Grade of {agent} by number of tools offered: {each}.")
+        return told
+
+    def _offered(self, agent: str) -> Tensor:
+        return self.records[agent].outcomes["tools_offered"]
+
+    @cached_property
+    def by_tools(self) -> dict[str, dict[int, Interval]]:
+        """Mean grades with bootstrap intervals by agent and number of tools offered, where that differs by episode."""
+        if "tools_offered" not in self.units:
+            return {}
+        found: dict[str, dict[int, Interval]] = {}
+        for agent, record in self.records.items():
+            for number in self._offered(agent).unique().tolist():
+                chosen = self._offered(agent) == number
+                interval = bootstrap_interval(record.grades["grade"][chosen], self.blocks[chosen])
+                found.setdefault(agent, {})[int(number)] = interval
+        return found
 
     @cached_property
     def outcomes(self) -> dict[str, dict[str, Interval]]:
@@ -102,7 +129,9 @@ def evaluate_conversations(
         ValueError: the world failed in every episode, or an agent fails.
     """
     seed, played, said = episodes[0].seed, dict[str, list[list[Turn]]](), dict[str, list[ConversationRecord | None]]()
-    for name, turns, records in _talks(world, {RANDOM: RandomAnswers(seed)} | dict(agents), episodes, rules):
+    # One dialogue, since connections of a slow world live as long as its loop.
+    dialogue = RecordedDialogue(world, rules)
+    for name, turns, records in _talks(dialogue, {RANDOM: RandomAnswers(seed)} | dict(agents), episodes):
         played[name], said[name] = turns, records
     kept = [row for row in range(len(episodes)) if not any(world_failed(turns[row]) for turns in played.values())]
     if not kept:
@@ -113,10 +142,10 @@ def evaluate_conversations(
         metadata=world.metadata(),
         seed=seed,
         num_episodes=len(kept),
-        records={name: _record([played[name][row] for row in kept], world) for name in names},
+        records={name: _record([played[name][row] for row in kept], dialogue.outcomes) for name in names},
         reference=domain.reference if domain.reference in played else RANDOM,
         hindsight=domain.hindsight,
-        units=world.outcomes,
+        units=dialogue.outcomes,
         blocks=torch.arange(len(kept)),
         scale=domain.scale,
         failed=len(episodes) - len(kept),
@@ -132,24 +161,22 @@ def recorded_conversations(
     rules: TextRules = COMPARED,
 ) -> Iterator[tuple[str, list[ConversationRecord]]]:
     """Play the same episodes, one a row, with every agent; return by agent what was said where no world failed."""
-    for name, played, records in _talks(world, agents, episodes, rules):
+    for name, played, records in _talks(RecordedDialogue(world, rules), agents, episodes):
         pairs = zip(records, played, strict=True)
         yield name, [record for record, turns in pairs if record is not None and not world_failed(turns)]
 
 
 def _talks(
-    world: Interaction, agents: Mapping[str, Any], episodes: Sequence[Episode], rules: TextRules
+    dialogue: RecordedDialogue, agents: Mapping[str, Any], episodes: Sequence[Episode]
 ) -> Iterator[tuple[str, list[list[Turn]], list[ConversationRecord | None]]]:
     """Return the name, the turns and the records of every agent; language models talk by themselves."""
-    # One dialogue, since connections of a slow world live as long as its loop.
-    dialogue = RecordedDialogue(world, rules)
     for name, agent in agents.items():
         talk = getattr(agent, "talk", None)
         played = converse(dialogue, agent, episodes, name) if talk is None else talk(dialogue, episodes)
         yield name, played, list(dialogue.records)
 
 
-def _record(played: Sequence[Sequence[Turn]], world: Interaction) -> AgentRecord:
+def _record(played: Sequence[Sequence[Turn]], outcomes: Iterable[str]) -> AgentRecord:
     """Return the results of the turns of each episode."""
     last = [turns[-1] for turns in played]
 
@@ -158,7 +185,7 @@ def _record(played: Sequence[Sequence[Turn]], world: Interaction) -> AgentRecord
 
     return AgentRecord(
         grades={"grade": column([turn.grade or 0.0 for turn in last])},
-        outcomes={name: column([(turn.outcomes or {})[name] for turn in last]) for name in world.outcomes},
+        outcomes={name: column([(turn.outcomes or {})[name] for turn in last]) for name in outcomes},
         reward=column([sum(turn.reward for turn in turns) for turns in played]),
         length=torch.tensor([len(turns) for turns in played]),
     )

@@ -8,6 +8,7 @@ from vecenv.testing.learners import check_learner
 from vecenv.testing.records import check_records
 from vecenv.testing.tasks import check_task
 from vecenv.testing.texts import check_text
+from vecenv.testing.tools import check_tools
 
 __all__ = [
     "ConformanceFault",
@@ -18,5 +19,6 @@ __all__ = [
     "check_records",
     "check_task",
     "check_text",
+    "check_tools",
     "learner_case",
 ]

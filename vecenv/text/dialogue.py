@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import Annotated, Any, NamedTuple, TypeVar
 from weakref import finalize
@@ -15,7 +15,7 @@ from weakref import finalize
 from vecenv.system.settings import Count, Settings, When, Within
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
-from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
+from vecenv.text.tool_calls import CallName, Form, ToolCall, read_answer, read_call
 
 Result = TypeVar("Result")
 
@@ -31,7 +31,8 @@ class TextRules(Settings):
     format_penalty: Annotated[float, Within(high=0)] = 0.0
     """Reward of an invalid answer, at most 0."""
     tools: tuple[str, ...] = ()
-    """Tools that may be called before a day's answer: names, families, or all; by default none."""
+    """Tools that may be called before a day's answer: names, families, or all, by default none; further words choose,
+    draw or fail them, see the page of the tools."""
     tool_form: Annotated[Form, When("tools")] = "json"
     """Tool-call format: json or react."""
     turns: Annotated[Count, When("tools")] = 4
@@ -51,6 +52,7 @@ class Dialogue:
     Attributes:
         turns: tool calls of each row since its last answer.
         moves: answers of each row in its episode.
+        outcomes: names and units of the outcomes of its turns: the world's, and those of its tools.
 
     Raises:
         ValueError: a tool is unknown.
@@ -60,6 +62,9 @@ class Dialogue:
         self.interaction, self.rules = interaction, rules or TextRules()
         self.tools = interaction.tools(self.rules.tools) if self.rules.tools else None
         self.turns, self.moves = ([0] * interaction.num_rows for _ in range(2))
+        self.outcomes = {**interaction.outcomes, **(self.tools.outcomes if self.tools else {})}
+        # Of each row the name of its next call.
+        self._next = [CallName(row, 0, 0, 0) for row in range(interaction.num_rows)]
         self._outcomes: list[Mapping[str, float]] = [{}] * interaction.num_rows
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -70,8 +75,8 @@ class Dialogue:
         told = self.interaction.instructions(ids)
         if self.tools is None:
             return told
-        added = self.tools.instructions(self.rules.tool_form, self.rules.turns - 1)
-        return [f"{text}\n{added}" for text in told]
+        added = self.tools.instructions_of(self.rules.tool_form, self.rules.turns - 1, self._names(ids))
+        return [f"{text}\n{tools}" for text, tools in zip(told, added, strict=True)]
 
     def begin(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
         """Begin episodes in some rows; without names, of a `TensorInteraction`, they have begun already."""
@@ -104,10 +109,28 @@ class Dialogue:
 
     async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
         begun = await _awaited(self.interaction.begin(ids, episodes))  # type: ignore[arg-type]
+        for row in ids:
+            self._next[row] = CallName(row, 0, 0, 0)
+        for row, episode in zip(ids, episodes or (), strict=False):
+            self._next[row] = CallName(row, episode.seed, episode.index, 0)
+        begun = [self._counted(*each) for each in zip(ids, begun, strict=False)]
         for row, turn in zip(ids, begun, strict=False):
             self.turns[row] = self.moves[row] = 0
             self._outcomes[row] = turn.outcomes or {}
         return begun
+
+    def _names(self, ids: Sequence[int]) -> list[CallName]:
+        """Return the names of the next calls in rows, the first ones where episodes have begun since the last."""
+        running = self.interaction.running(ids)
+        for row, name in zip(ids, running or (), strict=False):
+            if self._next[row][1:4] != name:
+                self._next[row] = CallName(row, *name)
+        return [self._next[row] for row in ids]
+
+    def _counted(self, row: int, turn: Turn) -> Turn:
+        if self.tools is None or not self.tools.outcomes:
+            return turn
+        return turn._replace(outcomes={**(turn.outcomes or {}), **self.tools.counted(*self._names([row]))})
 
     async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
         heard: list[Any] = [None] * len(ids)
@@ -122,8 +145,11 @@ class Dialogue:
             heard[place] = self._answer(message, "" if call is None else "it calls a tool, but no call was left")
         if self.tools is not None and calls:
             chosen = [ids[place] for place in calls]
-            results = await _awaited(self.interaction.call(self.tools, chosen, list(calls.values())))
-            results = self._with_dropped(chosen, list(calls.values()), results)
+            asked = [replace(call, at=name) for call, name in zip(calls.values(), self._names(chosen), strict=True)]
+            for row in chosen:
+                self._next[row] = self._next[row]._replace(number=self._next[row].number + 1)
+            results = await _awaited(self.interaction.call(self.tools, chosen, asked))
+            results = self._with_dropped(chosen, asked, results)
             for place, result in zip(calls, results, strict=True):
                 heard[place] = Turn(result, acted=False, outcomes=None)
         return heard
@@ -172,6 +198,7 @@ class Dialogue:
         self.moves[row] += 1
         if turn.failed:
             return turn._replace(outcomes=self._outcomes[row])
+        turn = self._counted(row, turn)
         self._outcomes[row] = turn.outcomes or {}
         if not turn.done and self.moves[row] == self.interaction.longest:
             turn = turn._replace(truncated=True, grade=turn.grade or 0.0)

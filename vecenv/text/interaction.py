@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from vecenv.text.dress import without_marks
 from vecenv.text.reasoning import without_reasoning
-from vecenv.text.tool_calls import FAULT, ToolCall, Tools
+from vecenv.text.tool_calls import FAILURE, ToolCall, Tools
 
 LOG = logging.getLogger("vecenv.text")
 
@@ -135,6 +135,10 @@ class Interaction(ABC):
         """Return tools that agents may call before they answer; ValueError if there is no such tool."""
         raise ValueError(f"there are no tools; {', '.join(names)} cannot be called")
 
+    def running(self, ids: Sequence[int]) -> Sequence[tuple[int, int, int]] | None:
+        """Return seed, env_id and episode of the episodes that run in rows; None where they are as they were begun."""
+        return None
+
     def call(
         self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]
     ) -> Sequence[str] | Awaitable[Sequence[str]]:
@@ -160,9 +164,9 @@ def _no_step(places: Sequence[int], action: object) -> Any:  # noqa: ANN401
 class AsyncInteraction(Interaction):
     """A world that takes its time, such as a sandbox or a tool server: each row by a coroutine, within a deadline.
 
-    A row that is late, or fails, ends with a sentence and without a grade, see `Turn.failed`; a late tool call has an
-    error for a result. The other rows go on. Coroutines are cancelled at the deadline and not waited for; none runs in
-    a thread.
+    A row that is late, or fails, ends with a sentence and without a grade, see `Turn.failed`; the result of a late tool
+    call is a failure of the tool. The other rows go on. Coroutines are cancelled at the deadline and not waited for;
+    none runs in a thread.
 
     Attributes:
         deadline: seconds for each beginning, answer and call.
@@ -192,7 +196,7 @@ class AsyncInteraction(Interaction):
 
     async def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> Sequence[str]:
         asked = [self.call_row(tools, row, call) for row, call in zip(ids, calls, strict=True)]
-        return await self._in_time(asked, lambda why: f"{FAULT}the tool {why}")
+        return await self._in_time(asked, lambda why: f"{FAILURE}the tool {why}")
 
     async def _in_time(
         self, asked: Sequence[Coroutine[Any, Any, Result]], without: Callable[[str], Result]

@@ -129,5 +129,10 @@ class TensorInteraction(Interaction):
     def tools(self, names: Sequence[str]) -> Tools:
         return self.door.text.tools(names)
 
+    def running(self, ids: Sequence[int]) -> list[tuple[int, int, int]]:
+        rows, numbers = self.env.rows_of(ids)
+        columns = (self.env.seeds_of(numbers), self.env.start_ids[numbers], rows.episode)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> list[str]:
         return self.door.tool_results(tools, calls, ids)

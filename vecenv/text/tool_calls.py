@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -46,6 +46,9 @@ Step = Callable[[Sequence[int], Tensor], Any]
 
 FAULT = "Error: "
 """Prefix of the result of an invalid call."""
+
+FAILURE = "Failure: "
+"""Prefix of the result of a valid call whose tool failed, which is no fault of the agent."""
 
 LONGEST_CALL = 4_096
 """Maximum characters of a call; a longer one is invalid."""
@@ -107,6 +110,16 @@ _TWICE = "a key stands twice in a call"
 _TOO_LONG = f"a call may have {LONGEST_CALL} characters"
 
 
+class CallName(NamedTuple):
+    """Which call of which episode it is: rows of a group have episodes of one name, whatever the row."""
+
+    row: int
+    seed: int
+    env_id: int
+    episode: int
+    number: int = 0
+
+
 @dataclass(frozen=True)
 class ToolCall:
     """A call of a tool; a malformed one has an empty name and the fault.
@@ -114,6 +127,7 @@ class ToolCall:
     Attributes:
         further: number of other calls in the text.
         beside: what the text has beside its calls.
+        at: which call of which episode it is; None outside of a dialogue.
     """
 
     name: str
@@ -121,13 +135,24 @@ class ToolCall:
     fault: str = ""
     further: int = 0
     beside: str = field(default="", compare=False, repr=False)
+    at: CallName | None = field(default=None, compare=False, repr=False)
 
 
 class Tools(Protocol):
-    """Tools of a task for text agents."""
+    """Tools of a task for text agents.
 
-    def instructions(self, form: Form, most: int) -> str:
-        """Return the instructions on the tools: the call format, and the maximum number of calls per day."""
+    Attributes:
+        outcomes: names and units of what `counted` tells of an episode beside the outcomes of the task.
+    """
+
+    outcomes: Mapping[str, str]
+
+    def instructions_of(self, form: Form, most: int, names: Sequence[CallName]) -> list[str]:
+        """Return the instructions of episodes: the tools, the call format, and the maximum number of calls per day."""
+        ...
+
+    def counted(self, name: CallName) -> Mapping[str, float]:
+        """Return outcomes of the tools in a row's episode so far, by name."""
         ...
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401

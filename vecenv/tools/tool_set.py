@@ -16,22 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from vecenv.text.tool_calls import Form, Step, ToolCall
+from vecenv.text.tool_calls import CallName, Form, Step, ToolCall
 from vecenv.tools.declaration import Kind, Tool, ToolFault, told_fault
+from vecenv.tools.failing import OUTCOMES, REFUSED, Failures, failure_rates
+from vecenv.tools.offers import ALL, FAILS, Offers, named
 
 Value = TypeVar("Value")
 State = TypeVar("State")
 Function = TypeVar("Function", bound=Callable[..., "Sequence[Reply]"])
 
 Reply = str | ToolFault
-
-ALL = "all"
-"""Stands for all tools of a task."""
 
 LONGEST_REPLY = 20_000
 """Maximum characters of a reply; of a longer one the beginning is told."""
@@ -44,23 +44,31 @@ class Callers(Generic[State]):
     Attributes:
         state: of these rows, batch (M,); of a task without tensors, their numbers.
         step: returns the states of some of them after hypothetical actions. Positions of L rows, (L, *action) -> (L,).
+        names: of their calls; None outside of a dialogue.
     """
 
     state: State
     step: Step
+    names: Sequence[CallName | None]
 
     @classmethod
-    def of(cls, state: Any, places: Sequence[int], step: Step) -> Callers[Any]:  # noqa: ANN401
+    def of(
+        cls,
+        state: Any,  # noqa: ANN401
+        places: Sequence[int],
+        step: Step,
+        names: Sequence[CallName | None],
+    ) -> Callers[Any]:
         """Choose rows of a state by their positions."""
 
         def own(positions: Sequence[int], action: Tensor) -> Any:  # noqa: ANN401
             return step([places[position] for position in positions], action)
 
         if list(places) == list(range(len(state))):
-            return cls(state, step)
+            return cls(state, step, names)
         if isinstance(state, Sequence):
-            return cls([state[place] for place in places], own)  # type: ignore[arg-type]
-        return cls(state[torch.tensor(places, device=state.device)], own)
+            return cls([state[place] for place in places], own, names)  # type: ignore[arg-type]
+        return cls(state[torch.tensor(places, device=state.device)], own, names)
 
 
 def tool(
@@ -104,31 +112,20 @@ def sound(
     return replies
 
 
-def offered_tools(tools: Mapping[str, Tool], names: Sequence[str]) -> tuple[str, ...]:
-    """Resolve names of tools and families, or all, to tools; ValueError if one is unknown."""
-    families = {declared.family for declared in tools.values()}
-    unknown = [name for name in names if name not in tools and name not in families and name != ALL]
-    if unknown:
-        raise ValueError(
-            f"unknown tools {', '.join(unknown)}; there are {', '.join(tools)}, the families "
-            f"{', '.join(sorted(families))}, and {ALL}"
-        )
-    return tuple(name for name, declared in tools.items() if ALL in names or name in names or declared.family in names)
-
-
 class ToolSet:
     """Tools of a task, whose functions are the methods that are declared by `tool`.
 
     Args:
-        offered: tools, families, or all.
+        offered: tools, families, or all, and further words of `vecenv.tools.offers`.
 
     Attributes:
         tools: declarations by name, those of a subclass before those of its bases.
         example: tool of the example in the instructions, if it is offered, else the first.
         turn: what an agent answers, such as a day.
+        outcomes: names and units of what `counted` tells.
 
     Raises:
-        ValueError: there is no such tool.
+        ValueError: there is no such tool, two have one name, or a word is none.
     """
 
     tools: Mapping[str, Tool] = {}
@@ -145,15 +142,35 @@ class ToolSet:
         cls.tools = known
 
     def __init__(self, offered: Sequence[str]) -> None:
-        self.offered = offered_tools(self.tools, offered)
+        self.beside = general_families(self.tools, offered)
+        for name, others in self.beside.items():
+            if name in self.tools:
+                raise ValueError(f"two tools are called {name!r}")
+            self.tools = {**self.tools, name: others.tools[name]}
+        self._offers = Offers(self.tools, offered)
+        self.offered = self._offers.tools
+        failing = any(name.startswith(FAILS) for name in offered)
+        self._failures = Failures(self.tools, failure_rates(self.tools, offered)) if failing else None
+        self.outcomes: Mapping[str, str] = {
+            **({"tools_offered": "count"} if self._offers.drawn else {}),
+            **(OUTCOMES if self._failures else {}),
+        }
 
     def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
         """Return the replies of a tool to the rows that call it, given a column of each argument by name."""
         replies: Sequence[Reply] = getattr(self, name)(callers, **columns)
         return replies
 
-    def instructions(self, form: Form, most: int) -> str:
-        example = self.example if self.example in self.offered else self.offered[0]
+    def instructions_of(self, form: Form, most: int, names: Sequence[CallName]) -> list[str]:
+        """Return the instructions of episodes, which may be offered different tools."""
+        offers = self._offers.of(names)
+        told = {offer: self.instructions(form, most, offer) for offer in dict.fromkeys(offers)}
+        return [told[offer] for offer in offers]
+
+    def instructions(self, form: Form, most: int, offered: Sequence[str] = ()) -> str:
+        """Return the instructions on some tools, by default on all that may be offered."""
+        names = offered or self.offered
+        example = self.example if self.example in names else names[0]
         arguments = ", ".join(f'"{name}": …' for name in self.tools[example].arguments)
         if form == "json":
             how = f'{{"name": "{example}", "arguments": {{{arguments}}}}}'
@@ -162,34 +179,71 @@ class ToolSet:
             how = f"Action: {example}\nAction Input: {{{arguments}}}"
             answer = "Your answer follows Final Answer:"
         opening = f"Before you answer you may call tools, one at a time, at most {most} a {self.turn}, like this:"
-        lines = [f"  {name}: {self.tools[name].usage}" for name in self.offered]
+        lines = [f"  {name}: {self.tools[name].usage}" for name in names]
         return "\n".join([opening, how, *lines, answer])
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
         """Return the reply to each row's call, or what is wrong with it: one call of each tool that is called."""
         told = [""] * len(calls)
-        asked: dict[str, dict[int, dict[str, Any]]] = {}
-        for place, call in enumerate(calls):
+        valid: dict[int, dict[str, Any]] = {}
+        for place, (call, offer) in enumerate(zip(calls, self._offers.of([call.at for call in calls]), strict=True)):
+            if self._failures:
+                self._failures.account(named(call.at))
             try:
-                asked.setdefault(call.name, {})[place] = self.arguments(call)
+                valid[place] = self._arguments(call, offer)
             except ToolFault as fault:
                 told[place] = told_fault(fault)
-        for name, given in asked.items():
-            if not given:
-                continue
-            callers = Callers.of(state, list(given), step)
-            columns = self.tools[name].columns(list(given.values()), getattr(state, "device", None))
-            for place, reply in zip(given, self.replies(name, callers, columns), strict=True):
+        fails: dict[int, tuple[str, float]] = {}
+        if self._failures and valid:
+            fails = dict(zip(valid, self._failures.drawn([calls[place] for place in valid]), strict=True))
+        asked: dict[str, list[int]] = {}
+        for place in valid:
+            if self._failures and fails[place][0] in REFUSED:
+                told[place] = self._failures.refused(calls[place], fails[place][0])
+            else:
+                asked.setdefault(calls[place].name, []).append(place)
+        for name, places in asked.items():
+            callers = Callers.of(state, places, step, [calls[place].at for place in places])
+            columns = self.tools[name].columns([valid[place] for place in places], getattr(state, "device", None))
+            replies = self.beside.get(name, self).replies(name, callers, columns)
+            for place, reply in zip(places, replies, strict=True):
                 told[place] = told_fault(reply) if isinstance(reply, ToolFault) else cut(reply)
+                if self._failures and not isinstance(reply, ToolFault):
+                    told[place] = self._failures.told(calls[place], *fails[place], told[place])
         return told
 
-    def arguments(self, call: ToolCall) -> dict[str, Any]:
+    def counted(self, name: CallName) -> Mapping[str, float]:
+        """Return the outcomes of the tools in a row's episode so far."""
+        offered = {"tools_offered": float(len(self._offers.of([name])[0]))} if self._offers.drawn else {}
+        return offered | (self._failures.counted(name) if self._failures else {})
+
+    def _arguments(self, call: ToolCall, offered: Sequence[str]) -> dict[str, Any]:
         """Return the arguments of a call as they are declared, or raise a `ToolFault`."""
         if call.fault:
             raise ToolFault(call.fault)
-        if call.name not in self.offered:
-            raise ToolFault(f"there is no tool {call.name[:40]!r}; there are {', '.join(self.offered)}")
+        if call.name not in offered:
+            raise ToolFault(f"there is no tool {call.name[:40]!r}; there are {', '.join(offered)}")
         return self.tools[call.name].checked(call)
+
+
+def general_families(own: Mapping[str, Tool], names: Sequence[str]) -> dict[str, ToolSet]:
+    """Return sets of the families for any task that a setting names, by tool.
+
+    They are entry points of packages, ``vecenv.tools``: classes of tools by the name of their family.
+    """
+    families = {declared.family for declared in own.values()}
+    words = {name.removeprefix("family:") for name in names if name not in own} - families - {ALL}
+    words = {word for word in words if ":" not in word}
+    found: dict[str, ToolSet] = {}
+    # To look for entry points takes milliseconds.
+    for entry in entry_points(group="vecenv.tools") if words else ():
+        if entry.name in words:
+            beside: ToolSet = entry.load()((ALL,))
+            for name in beside.tools:
+                if name in found:
+                    raise ValueError(f"two tools are called {name!r}")
+                found[name] = beside
+    return found
 
 
 def cut(reply: str) -> str:

@@ -21,7 +21,7 @@ from vecenv.tasks.tiers.tools import TierTools
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of
 from vecenv.text.tool_calls import FAULT, ToolCall
-from vecenv.tools.tool_set import offered_tools
+from vecenv.tools.offers import offered_tools
 
 ROWS, MARKET = 4, {"num_paths": 3, "num_days": 330}
 

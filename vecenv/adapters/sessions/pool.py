@@ -64,7 +64,7 @@ class RowPool:
     @property
     def outcomes(self) -> Mapping[str, str]:
         """Unit of each reported outcome, most important first."""
-        return self.dialogue.interaction.outcomes
+        return self.dialogue.outcomes
 
     @property
     def currency(self) -> str | None:
