@@ -131,7 +131,8 @@ class TensorInteraction(Interaction):
 
     def running(self, ids: Sequence[int]) -> list[tuple[int, int, int]]:
         rows, numbers = self.env.rows_of(ids)
-        columns = (self.env.seeds_of(numbers), self.env.start_ids[numbers], rows.episode)
+        seeds, starts = self.env.seeds_of(numbers), self.env.start_ids[numbers]
+        columns = torch.broadcast_tensors(seeds, starts, rows.episode)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> list[str]:
