@@ -22,6 +22,7 @@ Size = TypeVar("Size")
 CASES: Mapping[str, str] = {
     "auction": "trading",
     "ensemble": "trading",
+    "frozen_lake": "games",
     "grpo_rollouts": "language",
     "neural_sampling": "worldmodel",
     "news_scoring": "language",

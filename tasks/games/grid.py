@@ -9,7 +9,7 @@ import re
 from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from random import Random
 from typing import Any, ClassVar, TypeVar
@@ -44,13 +44,18 @@ class GridGame(Scenario[State]):
         words: of the moves, in the order of their numbers, upper and lower case.
         symbols: a character for each kind of cell; a blank for what is below or right of a smaller board.
         colours: red, green and blue of each kind of cell, from 0 to 255.
+        config: settings of the game, a dataclass.
         answer_moves: most moves of an action; 0 for actions of tensor agents, which are one move.
     """
 
     words: ClassVar[tuple[str, ...]]
     symbols: ClassVar[str]
     colours: ClassVar[tuple[tuple[int, int, int], ...]]
+    config: Any
     answer_moves: int
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"config": asdict(self.config)}
 
     @abstractmethod
     def board(self, state: Any) -> Tensor:  # noqa: ANN401
@@ -197,24 +202,27 @@ class GridText(TextInterface):
 
 @dataclass(frozen=True, kw_only=True)
 class GridStep(StepRecord):
-    """One step: the words of the moves, and the board, the line below it and the outcomes after it."""
+    """One step: the words of the moves, and the board and the line below it after them."""
 
     moves: list[str]
     board: list[str]
     told: str
     effective: bool
-    outcomes: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridEpisode(EpisodeRecord):
-    """One episode; ``start`` is the board at its start, and ``total_return`` the sum of its rewards."""
+    """One episode.
+
+    ``start`` is the first board, ``total_return`` the sum of the rewards, ``outcomes`` are those so far, by name.
+    """
 
     steps_field = "turns"
     step_type = GridStep
 
     start: list[str]
     turns: list[GridStep]
+    outcomes: dict[str, float]
 
     @property
     def frames(self) -> list[list[str]]:
@@ -237,7 +245,6 @@ class GridRecording(Recording[GridStep, GridEpisode]):
         "step": None,
         "moves": lambda record, turn: " ".join(turn.moves),
         **dict.fromkeys(("effective", "valid", "reward")),
-        "outcome": lambda record, turn: turn.outcomes,
     }
     figures: ClassVar[Figures] = {"Game": _played}
     metadata = ("versions", "task", "config", "seed", "env_id", "episode")
@@ -248,7 +255,7 @@ class GridRecording(Recording[GridStep, GridEpisode]):
     def step_columns(self, recorded: RecordedRows, decided: Tensor) -> Values:
         game = recorded.env.scenario
         assert isinstance(game, GridGame)
-        info, names = recorded.info, game.outcomes
+        info = recorded.info
         moves = [[game.words[move] for move in row if move != NO_MOVE] for row in decided.tolist()]
         return {
             "answer": [" ".join(row) for row in moves],
@@ -257,7 +264,6 @@ class GridRecording(Recording[GridStep, GridEpisode]):
             "board": written(game.board(recorded.state), game.symbols),
             "told": game.told(recorded.state),
             "effective": [bool(effective) for effective in info["action_is_effective"]],
-            "outcomes": [{name: float(info[name][row]) for name in names} for row in range(len(moves))],
         }
 
     def episode_columns(self, recorded: RecordedRows, start: Any, steps: Sequence[Sequence[GridStep]]) -> Values:  # noqa: ANN401
@@ -266,13 +272,16 @@ class GridRecording(Recording[GridStep, GridEpisode]):
         return {
             "start": written(game.board(start), game.symbols),
             "total_return": [sum(step.reward for step in played) for played in steps],
+            "outcomes": [
+                {name: float(recorded.info[name][row]) for name in game.outcomes} for row in range(len(steps))
+            ],
         }
 
     def title(self, record: GridEpisode) -> str:
         return f"{record.task}, seed {record.seed}, row {record.env_id}, {len(record.turns)} steps"
 
     def result(self, record: GridEpisode) -> dict[str, Any]:
-        return {"steps": len(record.turns), "outcomes": record.turns[-1].outcomes if record.turns else {}}
+        return {"steps": len(record.turns), "outcomes": record.outcomes}
 
     def origin(self, record: GridEpisode) -> dict[str, Any]:
         return {"episode": record.episode}

@@ -52,10 +52,12 @@ TEXTS = {
 }
 TIERS = ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")
 AGENTS = ("agent_market", "execution")
+GAMES = ("frozen_lake", "race")
 MORE_TEXTS = {
     **dict.fromkeys(TIERS, TEXTS["multi_stock_3"]),
     "curriculum": {"market_options": BARS},
     **dict.fromkeys(AGENTS, TEXTS["market_making"]),
+    **dict.fromkeys(GAMES, {}),
 }
 RECORDS = {
     "multi_stock_3": {"market": {"market": "random_walk", "seed": 0, **BARS}, "days": 3},
@@ -68,6 +70,7 @@ MORE_RECORDS = {
     **dict.fromkeys(TIERS, RECORDS["multi_stock_3"]),
     "curriculum": {"market": RECORDS["multi_stock_3"]["market"]},
     **dict.fromkeys(AGENTS, BOOK),
+    **dict.fromkeys(GAMES, {}),
 }
 
 

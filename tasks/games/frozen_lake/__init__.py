@@ -1,0 +1,1 @@
+"""FrozenLake: over slippery ice to a goal, around holes."""

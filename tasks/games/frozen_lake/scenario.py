@@ -1,0 +1,196 @@
+"""Scenario of FrozenLake, on lakes that are bits: a new one each episode, or always the same.
+
+`rules.md` beside this file is the specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+
+from vecenv.core.capabilities import Drawing
+from vecenv.core.random import EpisodeKey, uniform
+from vecenv.system.settings import Settings, When, Within
+from vecenv.tasks.games.frozen_lake.law import LEAST, MOST, drawn_lake, has, read_lake, slid, spread, went
+from vecenv.tasks.games.grid import GridGame, colour_table, is_valid, moved, moves_spec, picture
+
+Tensors = Mapping[str, Tensor]
+
+_DRAWN = When("lake", "", told="lakes that are drawn, without --env.lake")
+
+
+@dataclass(frozen=True)
+class FrozenLakeConfig(Settings):
+    """Rules of FrozenLake; see ``tasks/games/frozen_lake/rules.md`` for their exact meaning."""
+
+    size: Annotated[int, Within(LEAST, MOST), _DRAWN] = 4
+    """Cells of a side."""
+    density: Annotated[float, Within(0, 1), _DRAWN] = 0.2
+    """Probability of a hole, for each cell but start and goal."""
+    random_ends: Annotated[bool, _DRAWN] = False
+    """Draw the cells of start and goal; else they are the first and the last corner."""
+    lake: str = ""
+    """The lake of all episodes, 4x4 or 8x8 as in Gymnasium, or rows of S, F, H and G separated by slashes; by default
+    each episode has a lake of its own."""
+    slip: Annotated[float, Within(0, 1)] = 2 / 3
+    """Probability that a move goes to a side."""
+    leaning: Annotated[float, Within(0, 1)] = 0.5
+    """Share of these that goes to the left of where the move was meant to go."""
+    max_steps: Annotated[int, Within(1, 10_000)] = 100
+    """Moves of an episode; an invalid answer counts as one."""
+    answer_moves: Annotated[int, Within(0, 10)] = 0
+    """Most moves of an answer in words; 0 for actions of tensor agents, one move each."""
+    format_penalty: Annotated[float, Within(0, 1)] = 0.0
+    """Taken from the reward for an invalid answer."""
+    observation: Literal["around", "cells", "planes", "bits", "pixels"] = "around"
+    """What is around the player, goal, holes and edge, in a row; cells of player, goal and holes, in a row; the same as
+    planes, for convolutions; a byte for each row of holes, and the cells of the others; or a picture."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lake:
+            read_lake(self.lake)
+
+
+class Lake(TensorClass):
+    """State: the lake as `Drawn` has it, where the player is, and what came of the last step."""
+
+    holes: Tensor
+    goal: Tensor
+    place: Tensor
+    slip: Tensor
+    leaning: Tensor
+    steps: Tensor
+    valid: Tensor
+    effective: Tensor
+
+
+def _chance(key: EpisodeKey, number: int) -> Tensor:
+    """Draw a number in [0, 1) for a move of a step: the words of its key are random, and serve for the first ones."""
+    return (key[number] >> 8).to(torch.float32) * 2.0**-24 if number < len(key) else uniform(key, 0, number)
+
+
+class FrozenLake(GridGame[Lake], Drawing[Lake]):
+    """Scenario of FrozenLake."""
+
+    name = "frozen_lake"
+    version = "1"
+    words = ("Left", "Down", "Right", "Up")
+    symbols = "_POGX√"
+    colours = ((222, 238, 246), (213, 94, 0), (23, 50, 77), (0, 158, 115), (120, 30, 30), (240, 200, 60))
+    off_scale = MappingProxyType({"reward": "a goal is seldom reached by chance on large lakes"})
+
+    def __init__(self, config: FrozenLakeConfig | None = None) -> None:
+        self.config = config = config or FrozenLakeConfig()
+        self.fixed = read_lake(config.lake) if config.lake else None
+        self.side = self.fixed[3] if self.fixed else config.size
+        self.longest, self.answer_moves = config.max_steps, config.answer_moves
+        self.action_spec = moves_spec(config.answer_moves)
+        self.params = {name: torch.tensor(getattr(config, name)) for name in ("density", "slip", "leaning")}
+        self.shared = {"colours": colour_table(self)}
+
+    def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> Lake:
+        zero = 0 * key.episode
+        if self.fixed:
+            holes, place, goal = (zero + number for number in self.fixed[:3])
+        else:
+            holes, place, goal = drawn_lake(key, params["density"], self.side, self.config.random_ends)
+        none = zero > 0
+        slip, leaning = (params[name] + 0.0 * zero for name in ("slip", "leaning"))
+        return Lake(
+            holes=holes,
+            goal=goal,
+            place=place,
+            slip=slip,
+            leaning=leaning,
+            steps=zero,
+            valid=~none,
+            effective=none,
+            batch_size=[],
+        )
+
+    def drawn_step(self, state: Lake, action: Tensor, key: EpisodeKey, params: Tensors, shared: Tensors) -> Lake:
+        def move(state: Lake, chosen: Tensor, number: int) -> Lake:
+            direction = slid(chosen, state.slip, state.leaning, _chance(key, number))
+            return state.replace(place=went(state.place, direction, self.side), steps=state.steps + 1)
+
+        after, valid = moved(state, action, move, self._over), is_valid(action)
+        steps = after.steps + torch.where(valid, 0, 1)
+        return after.replace(steps=steps, valid=valid, effective=after.place != state.place)
+
+    def _over(self, state: Lake) -> Tensor:
+        return self._ended(state) | (state.steps >= self.config.max_steps)
+
+    def _ended(self, state: Lake) -> Tensor:
+        return (state.place == state.goal) | has(state.holes, state.place)
+
+    def observation(self, state: Lake, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
+        numbers = torch.stack([state.slip, state.leaning, state.steps / self.config.max_steps], -1)
+        kind = self.config.observation
+        if kind == "pixels":
+            return {"picture": picture(self.board(state), shared["colours"]), "numbers": numbers}
+        if kind == "bits":
+            rows = (state.holes >> (8 * torch.arange(self.side, device=state.holes.device))) & 255
+            cells = torch.stack([state.place, state.goal])
+            return {"holes": rows.to(torch.uint8), "cells": cells.to(torch.uint8), "numbers": numbers}
+        if kind == "around":
+            line = torch.arange(1 - self.side, self.side, device=state.holes.device)
+            row, column = (state.place >> 3) + line.unsqueeze(-1), (state.place & 7) + line
+            inside = ((row >= 0) & (row < self.side)) & ((column >= 0) & (column < self.side))
+            cells = (8 * row + column) & 63
+            planes = torch.stack([inside & (cells == state.goal), inside & has(state.holes, cells), ~inside])
+            return {"board": planes.flatten(-3), "numbers": numbers}
+        line = torch.arange(self.side, device=state.holes.device)
+        cells = 8 * line.unsqueeze(-1) + line
+        planes = torch.stack([cells == state.place, cells == state.goal, has(state.holes, cells)])
+        return {"board": planes if kind == "planes" else planes.flatten(-3), "numbers": numbers}
+
+    def reward(self, state: Lake, action: Tensor, next_state: Lake, params: Tensors, shared: Tensors) -> Tensor:
+        reached = (next_state.place == next_state.goal).to(torch.float32)
+        return reached - torch.where(next_state.valid, 0.0, self.config.format_penalty)
+
+    def terminated(self, state: Lake, params: Tensors, shared: Tensors) -> Tensor:
+        return self._ended(state)
+
+    def truncated(self, state: Lake, params: Tensors, shared: Tensors) -> Tensor:
+        return state.steps >= self.config.max_steps
+
+    def grade(self, state: Lake, params: Tensors, shared: Tensors) -> Tensor:
+        return (state.place == state.goal).to(torch.float32)
+
+    def info(self, state: Lake, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
+        return {
+            "success": state.place == state.goal,
+            "drowned": has(state.holes, state.place),
+            "moves": state.steps,
+            "action_is_valid": state.valid,
+            "action_is_effective": state.effective,
+        }
+
+    def board(self, state: Lake) -> Tensor:
+        line = torch.arange(self.side, device=state.holes.device)
+        cells = 8 * line.unsqueeze(-1) + line
+        player = cells == state.place[..., None, None]
+        kinds = 2 * spread(state.holes, self.side) + 3 * (cells == state.goal[..., None, None])
+        return torch.where(player, torch.where(kinds == 0, 1, kinds + 2), kinds)
+
+    def told(self, state: Lake) -> list[str]:
+        return [f"Moves left: {self.config.max_steps - steps}" for steps in state.steps.tolist()]
+
+    def goal(self, state: Lake) -> list[str]:
+        board = (
+            "You are P on a frozen lake. Walk to the goal G; a hole O ends the game. _ is ice, X is you in a hole, √ "
+            "is you on the goal. At an edge you stay where you are."
+        )
+        told = []
+        for slip, leaning in zip(state.slip.tolist(), state.leaning.tolist(), strict=True):
+            sides = f"{slip * leaning:.0%} of the moves go to the left of where they should, {slip * (1 - leaning):.0%}"
+            ice = f"The ice is slippery: {sides} to the right." if slip else "The ice is not slippery."
+            told.append(f"{board} {ice} Reaching the goal earns 1.")
+        return told

@@ -1,0 +1,1 @@
+"""A car on a track, paid in four ways: what rewards do."""

@@ -1,0 +1,58 @@
+"""Agents of the race: at random, straight to the finish, and whatever is paid most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.evaluation import Agent, Random
+from vecenv.tasks.games.grid import NO_MOVE
+from vecenv.tasks.games.race.scenario import Race, RaceConfig, Track
+
+
+def best_moves(
+    track: Track, gains: Sequence[float], horizon: int, discount: float = 1.0
+) -> tuple[list[list[int]], list[float]]:
+    """Return the moves that are paid most, by moves left, from 1, and cell, and what they are paid from each cell.
+
+    Exact, by backward induction.
+    """
+    worth, moves = [0.0] * len(track.cells), []
+    for _ in range(horizon):
+        values = [
+            gain + discount * (0.0 if track.cells[after] in "OF" else worth[after])
+            for gain, after in zip(gains, track.after, strict=True)
+        ]
+        chosen = [max(range(4), key=values[4 * cell : 4 * cell + 4].__getitem__) for cell in range(len(track.cells))]
+        worth = [values[4 * cell + move] for cell, move in enumerate(chosen)]
+        moves.append(chosen)
+    return moves, worth
+
+
+class Planner:
+    """Makes the moves that are paid most, one an answer, by the rules of the environment or by others."""
+
+    def __init__(self, paid: str | None = None, discount: float = 1.0) -> None:
+        self.paid, self.discount = paid, discount
+
+    def act(self, env: VecEnv) -> Tensor:
+        game, state = env.scenario, env.state
+        assert isinstance(game, Race)
+        config: RaceConfig = game.config
+        gains = game.track.gains(self.paid or config.paid, config.discount)
+        moves = torch.tensor(
+            best_moves(game.track, gains, config.max_steps, self.discount)[0], device=state.cell.device
+        )
+        move = moves[(config.max_steps - state.steps - 1).clamp(min=0), state.cell].unsqueeze(-1)
+        return torch.cat([move, move.new_full((len(move), game.answer_moves - 1), NO_MOVE)], -1)
+
+
+AGENTS: dict[str, Callable[[], Agent]] = {
+    "random": Random,
+    # Any discount hastens to the finish.
+    "to_the_finish": lambda: Planner("strict", 0.9),
+}
+"""Agents by name; what is paid most is `vecenv.learn.domain.BEST_RULE`."""
