@@ -26,6 +26,9 @@ TRACK = ("____O____", "__O____O_", "____O___F")
 MOVE, AVOID, FINISH = 0.1, 0.5, 1.0
 """What hints pay: for a move, for a move to a cell beside oil, and for the finish."""
 
+START = 3
+"""Stream of the first cell."""
+
 STEPS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
@@ -130,7 +133,7 @@ class Race(GridGame[Car]):
         zero, none = 0 * key.episode, key.episode < 0
         paid = zero.to(torch.float32)
         return Car(
-            cell=shared["roads"][randint(key, 0, len(self.track.roads))],
+            cell=shared["roads"][randint(key, START, len(self.track.roads))],
             steps=zero,
             invalid=zero,
             paid=paid,

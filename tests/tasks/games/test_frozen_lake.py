@@ -214,7 +214,12 @@ def test_rows_slip_by_parameters_of_their_own():
     assert "0% to the right" in FROZEN_LAKE.text(env.scenario).instructions(env.state)[1]
 
 
-CONFIGS = [{}, {"size": 8, "observation": "bits", "random_ends": True}, {"lake": "4x4", "observation": "pixels"}]
+CONFIGS = [
+    {},
+    {"observation": "cells"},
+    {"size": 8, "observation": "bits", "random_ends": True},
+    {"lake": "4x4", "observation": "pixels"},
+]
 
 
 @pytest.mark.parametrize("options", CONFIGS)
@@ -236,3 +241,13 @@ def test_bits_tell_what_planes_do():
     cells = 8 * torch.arange(4).unsqueeze(-1) + torch.arange(4)
     for plane in (0, 1):
         assert torch.equal(seen["board"][:, plane], cells == packed["cells"][:, plane, None, None])
+
+
+def test_what_is_around_the_player_is_the_lake_seen_from_there():
+    around, planes = (make(60, observation=kind, random_ends=True, size=5) for kind in ("around", "planes"))
+    seen = around.observations()["board"].view(60, 3, 9, 9)
+    for row in range(60):
+        (y, x), board = divmod(around.state.place[row].item(), 8), planes.observations()["board"][row]
+        part = seen[row, :, 4 - y : 9 - y, 4 - x : 9 - x]
+        assert torch.equal(part[:2], board[1:]) and not part[2].any()
+        assert seen[row, 2].sum() == 81 - 25 and seen[row, :2].sum() == board[1:].sum()
