@@ -57,7 +57,7 @@ MORE_TEXTS = {
     **dict.fromkeys(TIERS, TEXTS["multi_stock_3"]),
     "curriculum": {"market_options": BARS},
     **dict.fromkeys(AGENTS, TEXTS["market_making"]),
-    **dict.fromkeys(GAMES, {}),
+    **{name: {} for name in GAMES},
 }
 RECORDS = {
     "multi_stock_3": {"market": {"market": "random_walk", "seed": 0, **BARS}, "days": 3},
@@ -70,7 +70,7 @@ MORE_RECORDS = {
     **dict.fromkeys(TIERS, RECORDS["multi_stock_3"]),
     "curriculum": {"market": RECORDS["multi_stock_3"]["market"]},
     **dict.fromkeys(AGENTS, BOOK),
-    **dict.fromkeys(GAMES, {}),
+    **{name: {} for name in GAMES},
 }
 
 
