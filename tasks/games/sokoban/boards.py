@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from operator import add
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -12,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from vecenv.core.random import EpisodeKey, episode_key, random_bits
+from vecenv.system.native_library import built_library
 from vecenv.tasks.games.sokoban.config import Part, SokobanConfig
 from vecenv.tasks.games.sokoban.law import Bits, Grid, back, both, count, outside, some
 
@@ -121,7 +126,7 @@ def _chunk(grid: Grid, config: SokobanConfig, boxes: int, numbers: Tensor) -> _M
         rows = torch.arange(min(CHUNK, max(len(waiting), 1024)))
         attempt, row = rows // len(waiting), rows % len(waiting)
         key = episode_key(config.board_seed, numbers[waiting[row]], attempts + attempt)
-        tried = walked(grid, config, boxes, key)
+        tried = (walked if (native := _library()) is None else native)(grid, config, boxes, key)
         some_made = tried.made.nonzero().squeeze(-1)
         # Written in the order of attempts from the last: the first remains.
         first = torch.full((len(waiting),), len(rows)).scatter_reduce(0, row[some_made], some_made, "amin")
@@ -185,6 +190,44 @@ def walked(grid: Grid, config: SokobanConfig, boxes: int, key: EpisodeKey) -> _M
     return _Made(words, _proof(torch.stack(walked, -1), kept.length), kept.pulls, made)
 
 
+@cache
+def _library() -> Callable[[Grid, SokobanConfig, int, EpisodeKey], _Made] | None:
+    """Return `walked` in C++; None without a compiler."""
+    library = built_library(Path(__file__).with_name("walk.cpp"))
+    if library is None:
+        return None
+    integers = [ctypes.c_int32] * 7 + [ctypes.c_int64, ctypes.c_uint32, ctypes.c_int64]
+    library.walks_back.argtypes = [*integers, *[ctypes.c_void_p] * 5]
+    library.walks_back.restype = None
+
+    def native(grid: Grid, config: SokobanConfig, boxes: int, key: EpisodeKey) -> _Made:
+        keys = torch.stack(torch.broadcast_tensors(*key), -1).contiguous()
+        rows = len(keys)
+        made = _Made(
+            torch.zeros(rows, 4 * grid.words, dtype=torch.int64),
+            torch.zeros(rows, config.depth, dtype=torch.uint8),
+            torch.zeros(rows, dtype=torch.int64),
+            torch.zeros(rows, dtype=torch.bool),
+        )
+        sizes = (grid.height, grid.width, grid.words, grid.size, boxes, config.depth)
+        carving = _carving(grid) if config.layout == "rooms" else 0
+        addresses = (tensor.data_ptr() for tensor in (keys, *made))
+        library.walks_back(*sizes, carving, _least(config), _STREAMS * boxes, rows, *addresses)
+        return made._replace(made=made.made & _of_part(made.words, config.part))
+
+    return native
+
+
+def _carving(grid: Grid) -> int:
+    """Return the steps of the walk that carves rooms."""
+    return round(2.5 * (grid.height + grid.width))
+
+
+def _least(config: SokobanConfig) -> int:
+    """Return the least word of 32 random bits that leaves a cell without a wall."""
+    return math.ceil(config.wall_density * 2**32) if config.layout == "walls" else 0
+
+
 def _walked_back(
     grid: Grid, floor: Bits, targets: Bits, walk: _Walk, kept: _Walk, word: Tensor
 ) -> tuple[_Walk, _Walk, Tensor]:
@@ -226,16 +269,14 @@ def _walked_back(
     return walk, kept, torch.where(moves, direction, 0)
 
 
-def _floor(grid: Grid, config: SokobanConfig, drawn: object, single: Tensor, floor: Bits) -> Bits:
+def _floor(grid: Grid, config: SokobanConfig, drawn: Callable[[int, int], Tensor], single: Tensor, floor: Bits) -> Bits:
     """Return the floor of each row, which may be in several parts. ``single`` are the inner cells, one by one."""
     inside = tuple(single.sum(0).unbind(-1))
     if config.layout != "rooms":
-        density = config.wall_density if config.layout == "walls" else 0.0
-        open_cells = drawn(_LAYOUT, len(single)) >= density * 2**32  # type: ignore[operator]
+        open_cells = drawn(_LAYOUT, len(single)) >= _least(config)
         return tuple((open_cells * words).sum(-1) for words in single.unbind(-1))
     # A walk carves: at each step straight on or aside, and a line or a corner of cells around it.
-    steps = round(2.5 * (grid.height + grid.width))
-    words = drawn(_LAYOUT, steps + 1).unbind(-1)  # type: ignore[operator]
+    words = drawn(_LAYOUT, _carving(grid) + 1).unbind(-1)
     at: Bits = tuple(single[words[0] * len(single) >> 32].unbind(-1))
     direction = (words[0] & 3) + 1
     for word in words[1:]:

@@ -146,7 +146,12 @@ class Sokoban(Masked, GridGame[SokobanState]):
             on = some(gained).int() - some(lost).int()
         else:
             on = count(both(after, targets)) - count(both(before, targets))
-        return STEP * (next_state.steps - state.steps) + ON_TARGET * on + SOLVED * self.solved(next_state)
+        moves, solved = next_state.steps - state.steps, self.solved(next_state)
+        if self.config.end_on_deadlock:
+            # As much as if the episode went on: it must not pay to end it.
+            lost = self.deadlocked(next_state) & ~solved
+            moves = moves + (self.config.max_steps - next_state.steps) * lost
+        return STEP * moves + ON_TARGET * on + SOLVED * solved
 
     def solved(self, state: SokobanState) -> Tensor:
         """Return whether all boxes are on targets. Shape: that of the batch, bool."""

@@ -7,7 +7,7 @@ import vecenv
 from tests.tasks.games.sokoban_oracle import Oracle
 from vecenv.core.random import episode_key
 from vecenv.tasks.games.sokoban.agents import AGENTS, boards_of
-from vecenv.tasks.games.sokoban.boards import made_boards, walked
+from vecenv.tasks.games.sokoban.boards import _library, made_boards, walked
 from vecenv.tasks.games.sokoban.config import SokobanConfig
 from vecenv.tasks.games.sokoban.law import Grid, count
 from vecenv.tasks.games.sokoban.scenario import Sokoban
@@ -138,6 +138,18 @@ def test_every_walk_that_counts_leaves_all_boxes_away():
         assert all(bool(((t | b | p) & ~f == 0).all() & (b & (t | p) == 0).all()) for f, t, b, p in pairs)
 
 
+@pytest.mark.parametrize("layout", ["rooms", "walls", "open"])
+@pytest.mark.parametrize("size, words", [((6, 7), 1), ((10, 10), 2)])
+def test_walks_in_cpp_are_those_of_tensors(layout, size, words):
+    config = SokobanConfig(num_boxes=2, dim_room=size, layout=layout, max_steps=40, part="train")
+    native, grid = _library(), Grid(*size, words)
+    assert native is not None
+    key = episode_key(2**40 + 5, torch.arange(300), torch.arange(300) % 7)
+    tensors, cpp = walked(grid, config, 2, key), native(grid, config, 2, key)
+    assert torch.equal(tensors.made, cpp.made) and 20 < cpp.made.sum() < 280
+    assert all(torch.equal(one[cpp.made], other[cpp.made]) for one, other in zip(tensors, cpp, strict=True))
+
+
 def test_parameters_by_row():
     boxes, pulls = torch.tensor([1, 2, 3]).repeat(20), torch.tensor([3, 1000]).repeat_interleave(30)
     params = {"num_boxes": boxes, "max_pulls": pulls}
@@ -157,8 +169,8 @@ def test_deadlock_ends_an_episode_by_option(tmp_path):
     # Around the box, and into the corner.
     for move in (0, 3, 3, 1, 2):
         assert not bool(env.rows.done)
-        env.advance(torch.tensor([[move]]))
-    assert bool(env.rows.terminated)
+        reward = env.advance(torch.tensor([[move]]))
+    assert bool(env.rows.terminated) and reward.item() == pytest.approx(-0.1 * (1 + 95))
     assert env.info()["deadlock"] == 1 and env.info()["success"] == 0
 
 
