@@ -10,20 +10,22 @@ constexpr int LARGEST = 10 * 10;
 struct Draws {
     uint32_t key[2], env_id, episode;
 
-    // Word `number` of `total` of a stream: words 0, 1, 2 and 3 of all blocks, one after the other.
-    uint32_t operator()(uint32_t stream, int number, int total) const {
+    // Words of a stream: words 0, 1, 2 and 3 of all blocks, one after the other.
+    void operator()(uint32_t stream, int total, uint32_t* out) const {
         const int blocks = (total + 3) / 4;
-        uint32_t c[4] = {env_id, episode, stream, uint32_t(number % blocks)}, k[2] = {key[0], key[1]};
-        for (int round = 0; round < 10; ++round) {
-            const uint64_t a = 0xD2511F53ull * c[0], b = 0xCD9E8D57ull * c[2];
-            c[0] = uint32_t(b >> 32) ^ c[1] ^ k[0];
-            c[2] = uint32_t(a >> 32) ^ c[3] ^ k[1];
-            c[1] = uint32_t(b);
-            c[3] = uint32_t(a);
-            k[0] += 0x9E3779B9u;
-            k[1] += 0xBB67AE85u;
+        for (int block = 0; block < blocks; ++block) {
+            uint32_t c[4] = {env_id, episode, stream, uint32_t(block)}, k[2] = {key[0], key[1]};
+            for (int round = 0; round < 10; ++round) {
+                const uint64_t a = 0xD2511F53ull * c[0], b = 0xCD9E8D57ull * c[2];
+                c[0] = uint32_t(b >> 32) ^ c[1] ^ k[0];
+                c[2] = uint32_t(a >> 32) ^ c[3] ^ k[1];
+                c[1] = uint32_t(b);
+                c[3] = uint32_t(a);
+                k[0] += 0x9E3779B9u;
+                k[1] += 0xBB67AE85u;
+            }
+            for (int word = 0; word < 4; ++word) out[word * blocks + block] = c[word];
         }
-        return c[number / blocks];
     }
 };
 
@@ -38,6 +40,7 @@ extern "C" void walks_back(
     const int cells = height * width, step[5] = {0, -width, width, -1, 1};
     int inner[LARGEST], count = 0;
     bool inside[LARGEST] = {};
+    uint32_t drawn[1024];
     for (int row = 1; row < height - 1; ++row)
         for (int column = 1; column < width - 1; ++column) inside[inner[count++] = row * width + column] = true;
 
@@ -46,10 +49,10 @@ extern "C" void walks_back(
         const Draws draw{{uint32_t(key[0]), uint32_t(key[1])}, uint32_t(key[2]), uint32_t(key[3])};
         bool floor[LARGEST] = {}, target[LARGEST] = {}, box[LARGEST] = {};
         if (carving) {
-            const uint32_t first = draw(stream + 1, 0, carving + 1);
-            int at = inner[uint64_t(first) * count >> 32], direction = int(first & 3) + 1;
+            draw(stream + 1, carving + 1, drawn);
+            int at = inner[uint64_t(drawn[0]) * count >> 32], direction = int(drawn[0] & 3) + 1;
             for (int number = 1; number <= carving; ++number) {
-                const uint32_t word = draw(stream + 1, number, carving + 1);
+                const uint32_t word = drawn[number];
                 if ((word & 0xFF) < 90) direction = int(word >> 8 & 3) + 1;
                 if (inside[at + step[direction]]) at += step[direction];
                 const int side = int(word >> 10 & 3) + 1;
@@ -58,13 +61,15 @@ extern "C" void walks_back(
                 for (int one : two) floor[at + one] = floor[at + one] || inside[at + one];
             }
         } else {
-            for (int place = 0; place < count; ++place) floor[inner[place]] = draw(stream + 1, place, count) >= least;
+            draw(stream + 1, count, drawn);
+            for (int place = 0; place < count; ++place) floor[inner[place]] = drawn[place] >= least;
         }
+        draw(stream, count, drawn);
         int64_t chance[LARGEST] = {};
         int player = inner[0];
         for (int place = 0; place < count; ++place) {
             const int cell = inner[place];
-            chance[cell] = floor[cell] ? int64_t(draw(stream, place, count)) + 1 : 0;
+            chance[cell] = floor[cell] ? int64_t(drawn[place]) + 1 : 0;
             if (chance[cell] > chance[player]) player = cell;
         }
         // Fill what the player cannot reach, by layers.
@@ -100,8 +105,9 @@ extern "C" void walks_back(
         int kept_player = player, kept_away = 0, length = 0, direction = 1, away = 0;
         int64_t pulled_so_far = 0, kept_pulls = 0;
         uint8_t walked[1024];
+        draw(stream + 2, depth, drawn);
         for (int number = 0; number < depth; ++number) {
-            const uint32_t word = draw(stream + 2, number, depth);
+            const uint32_t word = drawn[number];
             int takes = 0, moving = 0, able = 0;
             for (int one = 1; one <= 4; ++one) {
                 const int ahead = player + step[one], behind = player - step[one];
