@@ -22,12 +22,12 @@ def game_of(env: VecEnv) -> Sokoban:
 def boards_of(game: Sokoban, state: SokobanState) -> list[Board]:
     """Return the boards of states, batch (B,), as the solver reads them."""
     grid = game.grid
+    boards = []
     parts = (state.ground, state.targets, state.boxes, state.player)
-    rows = zip(*(cells.tolist() for cells in parts), strict=True)
-    return [
-        Board(grid.width, *(frozenset(grid.unpacked(cells)) for cells in row[:3]), *grid.unpacked(row[3]))
-        for row in rows
-    ]
+    for row in zip(*(cells.tolist() for cells in parts), strict=True):
+        floor, targets, boxes, player = (frozenset(grid.unpacked(cells)) for cells in row)
+        boards.append(Board(grid.width, floor, targets, boxes, min(player)))
+    return boards
 
 
 def _action(env: VecEnv, moves: Tensor) -> Tensor:

@@ -117,20 +117,16 @@ def _read_boards(text: str, max_steps: int, words: int | None) -> Boards:
     def packed(cells: frozenset[int], width: int) -> list[int]:
         return grid.packed(cell // width * grid.width + cell % width for cell in cells)
 
-    rows = [
-        [
-            word
-            for cells in (board.floor, board.targets, board.boxes, frozenset({board.player}))
-            for word in packed(cells, board.width)
-        ]
-        for _, _, _, board, _ in solved
-    ]
+    table = []
+    for _, _, _, board, _ in solved:
+        sets = (board.floor, board.targets, board.boxes, frozenset({board.player}))
+        table.append([word for cells in sets for word in packed(cells, board.width)])
     longest = max(len(moves) for *_, moves in solved)
     pushes = torch.tensor([level[0] for level in solved])
     within = torch.searchsorted(pushes, torch.arange(int(pushes[-1]) + 1), right=True)
     return Boards(
         grid=grid,
-        words=torch.tensor(rows),
+        words=torch.tensor(table),
         moves=torch.tensor([[*moves, *[0] * (longest - len(moves))] for *_, moves in solved], dtype=torch.uint8),
         first=torch.zeros(1, dtype=torch.int64),
         within=within.unsqueeze(0),

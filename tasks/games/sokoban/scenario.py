@@ -149,8 +149,8 @@ class Sokoban(Masked, GridGame[SokobanState]):
         moves, solved = next_state.steps - state.steps, self.solved(next_state)
         if self.config.end_on_deadlock:
             # As much as if the episode went on: it must not pay to end it.
-            lost = self.deadlocked(next_state) & ~solved
-            moves = moves + (self.config.max_steps - next_state.steps) * lost
+            dead = self.deadlocked(next_state) & ~solved
+            moves = moves + (self.config.max_steps - next_state.steps) * dead
         return STEP * moves + ON_TARGET * on + SOLVED * solved
 
     def solved(self, state: SokobanState) -> Tensor:
