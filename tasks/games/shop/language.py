@@ -84,7 +84,7 @@ class Words:
         ]
         values = [canonical(value) for _, value, _ in pairs]
         clicked: dict[str, list[str]] = {}
-        read = {}
+        read: dict[str, int] = {}
         for (name, value, choice), own in zip(pairs, values, strict=True):
             whole = f"{name}: {value}"
             alone = values.count(own) == 1 and own not in _FIXED

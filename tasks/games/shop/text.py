@@ -100,8 +100,8 @@ class ShopText(TextInterface):
             if value >= 0
         ]  # fmt: skip
         if page == Page.BOUGHT:
-            told = "".join(f", {name}" for name in picked)
-            return [f"You have bought {product.title}{told} for {_price(product.price)}. Thank you!"]
+            with_options = "".join(f", {name}" for name in picked)
+            return [f"You have bought {product.title}{with_options} for {_price(product.price)}. Thank you!"]
         return [*self._item(item), *([f"Chosen: {', '.join(picked) or 'nothing yet'}"] if product.options else [])]
 
     def _result_line(self, number: int) -> str:
