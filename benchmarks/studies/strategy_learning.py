@@ -1,6 +1,6 @@
 """Does a small policy learn to write strategies, and what are many common paths worth?
 
-On the planted market the best rule is known. A policy over tokens of the language (`vecenv.tasks.strategy.policy`)
+On the planted market the best rule is known. A policy over tokens of the language (`vecenv.tasks.strategy.learning`)
 writes programs, each batch of which is graded on common paths: on many, on one that is another for each batch, and on
 one that is always the same, with as many programs. Beside what it then writes by its most probable tokens: the best
 rule, and the best of as many random programs on the same paths. All are graded on paths and years that no training
@@ -18,15 +18,17 @@ import torch
 
 from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.learn.intervals import jackknife_interval
-from vecenv.programs.expressions import Program
+from vecenv.learn.runs import run
 from vecenv.programs.printing import printed
 from vecenv.registry import make_interaction
 from vecenv.system.settings import Count
 from vecenv.tasks.strategy.agents import BEST, written
-from vecenv.tasks.strategy.policy import BATCH, TokenPolicy, learn
+from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig
 from vecenv.tasks.strategy.scene import StrategyWriting
-from vecenv.tasks.strategy.search import drawn_programs
 from vecenv.text.interaction import Episode
+
+BATCH = 128
+"""Programs of a batch."""
 
 RULES: dict[str, Any] = {"num_days": 300, "days": 21, "tries": 1, "features": ("daily_change",)}
 """Accounts of 21 days on the planted market, without the indicator whose sign is the best rule."""
@@ -53,7 +55,7 @@ def main(config: StrategyLearningConfig) -> dict[str, Any]:
             runs.append({"kind": name, "seed": seed, **_run(config, seed, paths, fresh)})
             print({key: value for key, value in runs[-1].items() if key != "batches"}, flush=True)
     shares = {
-        (agent, kind): [run["share_of_best"][agent] for run in runs if run["kind"] == kind]
+        (agent, kind): [one["share_of_best"][agent] for one in runs if one["kind"] == kind]
         for agent in ("policy", "random")
         for kind in _kinds(config)
     }
@@ -76,28 +78,15 @@ def _over_seeds(values: Sequence[float]) -> dict[str, float]:
 
 
 def _run(config: StrategyLearningConfig, seed: int, paths: int, fresh: bool) -> dict[str, Any]:
-    shown, held_out = (
-        make_interaction("strategy", 1, part=part, paths=config.paths, **RULES) for part in ("train", "test")
-    )
+    shown = make_interaction("strategy", BATCH, part="train", paths=paths, **RULES)
+    held_out = make_interaction("strategy", 1, part="test", paths=config.paths, **RULES)
     assert isinstance(shown, StrategyWriting) and isinstance(held_out, StrategyWriting)
-    batches = 0
-
-    def worth(programs: Sequence[Program]) -> list[float]:
-        nonlocal batches
-        batches += 1
-        return shown.grades(Episode(seed, batches if fresh else 0), programs, paths).mean.tolist()
-
-    begun, policy = time.process_time(), TokenPolicy(shown.vocabulary, seed)
-    _, means = learn(policy, worth, config.programs)
-    (program,) = policy.programs(policy.write(1, greedy=True).tokens)
-    seconds = time.process_time() - begun
-    random = drawn_programs(shown.vocabulary, config.programs, seed, shown.config.most_lines)
-    batches, graded = 0, []
-    for first in range(0, len(random), BATCH):
-        graded += worth(random[first : first + BATCH])
-    best_of_random = random[max(range(len(random)), key=graded.__getitem__)]
+    learner = TokenLearner(shown, TokensConfig(total_frames=config.programs, fresh=fresh, seed=seed))
+    begun = time.process_time()
+    means = [metrics["batch_mean"] for metrics in run(learner)]
+    program, seconds = learner.most_probable(), time.process_time() - begun
     best = held_out.read(written(held_out, BEST["momentum"]))
-    found = {"policy": program, "random": best_of_random, "best_rule": best}
+    found = {"policy": program, "random": learner.random_best(), "best_rule": best}
     grades = torch.stack(
         [held_out.held_out_grades(Episode(seed, row), list(found.values())).mean for row in range(config.episodes)]
     ).mean(0)

@@ -206,7 +206,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     names = chosen_agents(settings.task, settings.agents)
     if settings.model is not None:
         check_language(settings.task, settings.model)
-    elif settings.checkpoint and settings.without_tensors:
+    elif settings.checkpoint and settings.without_tensors and task_named(settings.task).domain.trained is None:
         raise ValueError(f"task {settings.task!r} is a conversation, which a language model plays: give --model")
     _refuse_bad_record(settings)
     with nullcontext() if settings.folder is None else WriteLock(settings.folder):
@@ -292,7 +292,10 @@ def _agents(
     trained: dict[str, Any] = {}
     if settings.model is not None:
         trained[MODEL] = loaded_model(settings.model, device_named(settings.device), settings.trained.language)
-    if not isinstance(env, Interaction):
+    if isinstance(env, Interaction):
+        made, config = env.task.domain.trained, env.config
+        trained |= {name: made([path], config, env) for name, path in checkpoints.items()}
+    else:
         trained = trained_agents(checkpoints, env, combination) | trained
     return trained | baseline_agents(env, names)
 

@@ -115,9 +115,9 @@ class Combining(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRun(Settings):
-    """The training of a language model: one, from its own start."""
+    """The training of what talks: one, from its own start."""
 
-    owner: ClassVar[str] = "the training of a language model"
+    owner: ClassVar[str] = "the training of what talks, such as a language model"
 
     seeds: ClassVar[int] = 1
     number: ClassVar[int] = 1

@@ -142,7 +142,7 @@ class TrainSettings(TaskSettings):
     @property
     def of_language(self) -> bool:
         """Whether a language model is trained, not a policy."""
-        return self.model is not None or self.without_tensors
+        return learns_language(self.record, algorithm_named(self.algorithm), self.model)
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -263,12 +263,16 @@ def _of_kinds(
 ) -> TrainSettings:
     """Return the defaults of a task, a learner, and what else was chosen."""
     talks = record.interaction is not None
-    of_policy = model is None and not talks
-    if not of_policy and not algorithm.groups:
+    if algorithm.talks and (not talks or model is not None):
+        told = f"not --model {model}" if talks else f"and task {record.name!r} is none"
+        raise ValueError(f"--algorithm {algorithm.name} learns conversations by itself, {told}")
+    of_language = learns_language(record, algorithm, model)
+    of_policy = not of_language and not talks
+    if of_language and not algorithm.groups:
         told = f"task {record.name!r} is a conversation, and " if talks else ""
         raise ValueError(f"{told}a language model learns by --algorithm {OF_LANGUAGE}")
     source = market_for(record, env, chosen)
-    starts = talks and model is None
+    starts = of_language and model is None
     learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
     return TrainSettings(
         task=record.name,
@@ -282,8 +286,13 @@ def _of_kinds(
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),
         env=env,
-        learner=algorithm.config() if of_policy else learner,
+        learner=learner if of_language else algorithm.config(),
     )
+
+
+def learns_language(record: Task, algorithm: Algorithm, model: str | None) -> bool:
+    """Whether what learns is a language model: one that is named, or of a conversation, unless the algorithm talks."""
+    return model is not None or (record.interaction is not None and not algorithm.talks)
 
 
 def _fitting(

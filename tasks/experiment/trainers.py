@@ -1,4 +1,4 @@
-"""What trains: policies by an algorithm, or a language model. An experiment knows them by one base."""
+"""What trains: policies or authors by an algorithm, or a language model. An experiment knows them by one base."""
 
 from __future__ import annotations
 
@@ -314,12 +314,31 @@ class ModelTrainer(Trainer):
         return run.settings.model or str(run.folder / START)
 
 
+@dataclass(frozen=True)
+class TalkTrainer(Trainer):
+    """Trains an author of messages that is no language model, by an algorithm that talks."""
+
+    algorithm: Algorithm
+
+    def check(self) -> None:
+        """Check nothing: the learner sees what does not fit."""
+
+    def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Any:  # noqa: ANN401
+        config = run.settings.learner
+        return self.algorithm.learner(env, replace(config, seed=config.seed + run.settings.seed))
+
+    def agents(self, learner: Any, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Any]:  # noqa: ANN401
+        agents: dict[str, Any] = learner.agents()
+        return agents
+
+
 def trainer_of(settings: TrainSettings) -> Trainer:
     """Return what trains under the settings, by the symbols of their market; `Trainer.check` says whether it can."""
     rules = settings.source.fitted(settings.record, settings.env)
     if settings.of_language:
         return ModelTrainer(settings, compared_rules(settings.record, rules, of_text=True))
-    return PolicyTrainer(settings, rules, algorithm_named(settings.algorithm))
+    algorithm = algorithm_named(settings.algorithm)
+    return (TalkTrainer if algorithm.talks else PolicyTrainer)(settings, rules, algorithm)
 
 
 def write_untrained(learner: Learner[Any], state: Mapping[str, Any], folder: Path) -> None:

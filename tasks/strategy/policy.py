@@ -1,15 +1,12 @@
-"""A small policy over tokens of the language, which learns from the grades of the programs that it writes.
+"""A small policy over tokens of the language.
 
 A program is a sequence of tokens in prefix order; each token is a production of a grammar of sorts, in which units fit
-by construction, and what cannot be completed within `LONGEST` tokens is masked. Learning is group-relative: of each
-batch, graded on the same paths, the best tenth is made more probable, each program by how far it lies above the batch's
-quantile (the risk-seeking gradient of Petersen et al., arXiv 1912.04871, 2021), since what counts is the best program
-and not the mean one. A bonus for entropy keeps it searching.
+by construction, and what cannot be completed within the longest program is masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,19 +17,11 @@ from vecenv.programs.expressions import Program, Vocabulary
 from vecenv.programs.parsing import parsed
 from vecenv.programs.units import NONE, PRICE, RETURN
 
-LONGEST = 20
-"""Tokens of a program at most."""
-
 WINDOWS = (2, 3, 5, 10, 20)
 NUMBERS = ("0", "0.1", "0.2", "0.5", "1", "2")
 
-BATCH, HIDDEN, LEARNING_RATE = 128, 64, 3e-3
-
-TOP = 0.1
-"""Share of a batch that is learned from."""
-
-ENTROPY, DECAY = 0.02, 0.85
-"""Weight of the bonus, and how it falls from token to token, so that the first ones are not decided too early and long
+DECAY = 0.85
+"""How the weight of the entropy falls from token to token, so that the first ones are not decided too early and long
 programs are not preferred."""
 
 
@@ -47,7 +36,8 @@ class Token(NamedTuple):
 def grammar(vocabulary: Vocabulary) -> list[Token]:
     """Return the productions for a vocabulary of one output.
 
-    Sorts are prices, plain numbers of the market, truth values, and outputs, which alone depend on the account.
+    Sorts are prices, plain numbers of the market, truth values, and outputs, which alone depend on the account. What
+    takes a sort of which a vocabulary has nothing, such as prices, is left out.
     """
     past = [f"{name}({{}}, bars={bars})" for name in ("mean", "lag", "max", "min") for bars in WINDOWS]
     tokens = [Token("price", text, ("price",)) for text in past] + [Token("number", "{} / {}", ("price", "price"))]
@@ -67,7 +57,21 @@ def grammar(vocabulary: Vocabulary) -> list[Token]:
             tokens.append(Token("price", name))
         elif feature.unit in (NONE, RETURN):
             tokens.append(Token("number", f"plain({name})"))
-    return tokens
+    known = shortest(tokens)
+    return [token for token in tokens if known.keys() >= set(token.operands)]
+
+
+def shortest(tokens: Sequence[Token]) -> dict[str, int]:
+    """Return the tokens of the shortest text of each sort; without those that have none."""
+    found: dict[str, int] = {}
+    while True:
+        before = dict(found)
+        for token in tokens:
+            if found.keys() >= set(token.operands):
+                length = 1 + sum(found[operand] for operand in token.operands)
+                found[token.sort] = min(length, found.get(token.sort, length))
+        if found == before:
+            return found
 
 
 @dataclass
@@ -85,13 +89,15 @@ class TokenPolicy(nn.Module):
     Args:
         vocabulary: of the programs.
         seed: of weights and draws.
+        hidden: size of its state.
+        longest: tokens of a program at most.
     """
 
-    def __init__(self, vocabulary: Vocabulary, seed: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, seed: int, hidden: int = 64, longest: int = 20) -> None:
         super().__init__()
         self.vocabulary, self.tokens = vocabulary, grammar(vocabulary)
+        self.hidden, self.longest, least = hidden, longest, shortest(self.tokens)
         sorts = {sort: number for number, sort in enumerate(dict.fromkeys(token.sort for token in self.tokens))}
-        shortest = {"truth": 3}
         self.generator = torch.Generator().manual_seed(seed)
         self.sort = torch.tensor([sorts[token.sort] for token in self.tokens])
         self.start = sorts["output"]
@@ -102,31 +108,28 @@ class TokenPolicy(nn.Module):
         self.arity = torch.tensor([len(row) for row in rows])
         # How many tokens the shortest program that begins so gets longer by this one.
         self.further = torch.tensor(
-            [
-                1 + sum(shortest.get(operand, 1) for operand in token.operands) - shortest.get(token.sort, 1)
-                for token in self.tokens
-            ]
+            [1 + sum(least[operand] for operand in token.operands) - least[token.sort] for token in self.tokens]
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.embedded = nn.Embedding(len(self.tokens) + 1, HIDDEN)
-            self.asked = nn.Embedding(len(sorts), HIDDEN)
-            self.cell, self.head = nn.GRUCell(HIDDEN, HIDDEN), nn.Linear(HIDDEN, len(self.tokens))
+            self.embedded = nn.Embedding(len(self.tokens) + 1, hidden)
+            self.asked = nn.Embedding(len(sorts), hidden)
+            self.cell, self.head = nn.GRUCell(hidden, hidden), nn.Linear(hidden, len(self.tokens))
 
     def write(self, count: int, greedy: bool = False) -> Written:
         """Write programs; their probabilities carry gradients."""
         rows = torch.arange(count)
-        stack = torch.zeros(count, 3 * LONGEST, dtype=torch.int64)
+        stack = torch.zeros(count, 3 * self.longest, dtype=torch.int64)
         stack[:, 0], depth = self.start, torch.ones(count, dtype=torch.int64)
         # Tokens of the shortest program that begins so.
-        least, hidden = torch.ones(count, dtype=torch.int64), torch.zeros(count, HIDDEN)
+        least, hidden = torch.ones(count, dtype=torch.int64), torch.zeros(count, self.hidden)
         before = torch.full((count,), len(self.tokens))
         log_prob, entropy, written = torch.zeros(count), torch.zeros(count), []
-        for place in range(LONGEST):
+        for place in range(self.longest):
             open_ = depth > 0
             wanted = stack[rows, (depth - 1).clamp(min=0)]
             hidden = self.cell(self.embedded(before) + self.asked(wanted), hidden)
-            fits = (self.sort == wanted[:, None]) & (least[:, None] + self.further <= LONGEST)
+            fits = (self.sort == wanted[:, None]) & (least[:, None] + self.further <= self.longest)
             logits = self.head(hidden).masked_fill(~fits & open_[:, None], -torch.inf).log_softmax(-1)
             weights = logits.exp()
             token = weights.argmax(-1) if greedy else torch.multinomial(weights, 1, generator=self.generator)[:, 0]
@@ -156,31 +159,3 @@ class TokenPolicy(nn.Module):
             return token.text.format(*(part() for _ in token.operands))
 
         return f"{next(iter(self.vocabulary.outputs))} = {part()}"
-
-
-def learn(
-    policy: TokenPolicy, worth: Callable[[Sequence[Program]], Sequence[float]], count: int
-) -> tuple[Program, list[float]]:
-    """Let a policy write ``count`` programs and learn from what they are worth.
-
-    Returns:
-        The best program that it wrote, and the mean worth of each batch.
-    """
-    optimiser = torch.optim.Adam(policy.parameters(), LEARNING_RATE)
-    best, most, means = None, -torch.inf, []
-    for _ in range(count // BATCH):
-        written = policy.write(BATCH)
-        programs = policy.programs(written.tokens)
-        values = torch.tensor(worth(programs))
-        place = int(values.argmax())
-        if best is None or float(values[place]) > most:
-            best, most = programs[place], float(values[place])
-        means.append(float(values.mean()))
-        excess = (values - values.quantile(1 - TOP)).clamp(min=0)
-        weights = excess / excess.sum().clamp(min=1e-9)
-        loss = -(weights * written.log_prob).sum() - ENTROPY * written.entropy.mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    assert best is not None
-    return best, means

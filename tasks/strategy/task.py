@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
 from vecenv.tasks.stock_trading.task import ACCOUNTS
-from vecenv.tasks.strategy.agents import AGENTS, best_rule
+from vecenv.tasks.strategy.agents import AGENTS, Author, best_rule
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.figures import figures, talk_figures
 from vecenv.tasks.strategy.scene import PARTS, StrategyWriting
@@ -17,6 +20,13 @@ def part(config: StrategyConfig, split: str) -> StrategyConfig:
     """Return the config of the episodes of a split; all of them are those of the test."""
     (chosen,) = [name for name in PARTS if name == ("test" if split == "all" else split)]
     return replace(config, part=chosen)
+
+
+def _trained(checkpoints: Sequence[Path], config: StrategyConfig, world: Any) -> Author:  # noqa: ANN401
+    # Here, as the task needs no learner to be played.
+    from vecenv.tasks.strategy.learning import trained_author
+
+    return trained_author(checkpoints, config, world)
 
 
 STRATEGY = Task(
@@ -33,5 +43,6 @@ STRATEGY = Task(
         teachers=("random_programs",),
         pictures=figures,
         talk_pictures=talk_figures,
+        trained=_trained,
     ),
 )

@@ -51,9 +51,12 @@ class Algorithm:
         summary: what it is, in half a sentence, for the help of commands.
         learner: makes the learner from an environment and settings; of groups also from their size.
         config: returns the settings with which commands begin, a frozen dataclass over
-            `vecenv.learn.networks.NetworkConfig`; mostly the class itself.
+            `vecenv.learn.networks.NetworkConfig`, or, if it ``talks``, any with ``total_frames``, ``seed``,
+            ``checkpoint_every`` and ``tensorboard``; mostly the class itself.
         actions: what it learns: a single choice, numbers within bounds, or both.
         groups: rows are groups of several that share path and start, whose sizes are given to ``learner``.
+        talks: it learns conversations without tensors. The learner is made from a `vecenv.text.interaction.Interaction`,
+            and its ``agents()`` returns what has learned, ``trained``, and what is shown beside it, by name.
         smooth: tasks are learned in their smooth form, see `vecenv.learn.domain.Domain.smooth`.
         ensemble: several seeds can be trained as one batch, by `vecenv.learn.members.ensemble_of` its learner.
         extends: name of another algorithm, all of whose settings it has: what a preset sets for that one holds for
@@ -66,6 +69,7 @@ class Algorithm:
     config: Callable[[], Any]
     actions: Learned = "any"
     groups: bool = False
+    talks: bool = False
     smooth: bool = False
     ensemble: bool = False
     extends: str | None = None

@@ -82,7 +82,8 @@ class Domain:
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
         trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
-            their training config and the environment of a comparison; by default the trained policy or the ensemble.
+            their training config and the environment, or world, of a comparison; by default the trained policy or the
+            ensemble.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
     """
 
@@ -98,7 +99,7 @@ class Domain:
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     part: Callable[[Any, Any], Any] = lambda config, split: config
     smooth: Callable[[Any], Any] | None = None
-    trained: Callable[[Sequence[Path], Any, VecEnv], Agent] | None = None
+    trained: Callable[[Sequence[Path], Any, Any], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
 
     validated: ClassVar[tuple[str, ...]] = ()

@@ -1,13 +1,23 @@
 """The policy over tokens writes programs of the language, and learns what they are worth."""
 
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from tests.tasks.strategy.test_search import WORDS, near
+from tests.tasks.strategy.test_search import WORDS
+from vecenv.learn.runs import read_metrics, run
 from vecenv.programs.expressions import Feature, Vocabulary
 from vecenv.programs.printing import printed
 from vecenv.programs.units import BARS, MONEY, NONE, PRICE, RETURN, WEALTH
-from vecenv.tasks.strategy.policy import BATCH, LONGEST, TokenPolicy, grammar, learn
+from vecenv.tasks.commands import cli
+from vecenv.tasks.experiment.settings import train_settings
+from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig, trained_author
+from vecenv.tasks.strategy.policy import TokenPolicy, grammar
+from vecenv.tasks.strategy.search import drawn_programs
 
 FEATURES = {
     "close": Feature(PRICE), "move": Feature(RETURN), "signal": Feature(NONE), "cash": Feature(MONEY, account=True),
@@ -25,7 +35,7 @@ def test_every_production_is_of_the_language_and_programs_end():
     used = set()
     for each in written:
         lengths = (each.tokens >= 0).sum(1)
-        assert int(lengths.max()) <= LONGEST and bool((each.entropy >= 0).all())
+        assert int(lengths.max()) <= policy.longest == 20 and bool((each.entropy >= 0).all())
         assert len(policy.programs(each.tokens)) == 256
         used |= set(each.tokens.unique().tolist())
     assert used == {-1, *range(len(policy.tokens))}
@@ -43,14 +53,103 @@ def test_probabilities_are_those_of_the_tokens():
         assert len(places) == pytest.approx(wanted, abs=4 * wanted**0.5)
 
 
-def test_it_learns_and_again_the_same():
-    def learned(seed):
-        policy = TokenPolicy(WORDS, seed)
-        best, means = learn(policy, lambda programs: near(programs, 1), 40 * BATCH)
-        return best, means, policy.programs(policy.write(1, greedy=True).tokens)[0]
+def test_what_a_vocabulary_has_no_words_for_is_left_out():
+    of_numbers = Vocabulary({"move": Feature(RETURN)}, outputs={"weight": WEALTH})
+    assert not [token for token in grammar(of_numbers) if "price" in (token.sort, *token.operands)]
+    with torch.no_grad():
+        policy = TokenPolicy(of_numbers, 0)
+        texts = {printed(program) for program in policy.programs(policy.write(500).tokens)}
+    assert len(texts) > 100 and any("plain(move)" in text for text in texts)
 
-    best, means, greedy = learned(2)
-    assert sum(means[-5:]) / 5 > sum(means[:5]) / 5 + 0.1
-    assert near([greedy], 1)[0] > max(means[:5]) and near([best], 1)[0] >= near([greedy], 1)[0] - 1e-6
-    again = learned(2)
-    assert means == again[1] and printed(best) == printed(again[0])
+
+def signs(programs):
+    """Return what programs are worth here: the more signs they take, up to three."""
+    return torch.tensor([min(printed(program).count("sign("), 3) / 3 for program in programs], dtype=torch.float64)
+
+
+class Signs:
+    """Stands for the world of strategies: its programs of `WORDS` are worth their `signs`."""
+
+    num_rows, vocabulary = 32, WORDS
+
+    def __init__(self, **config):
+        self.config, self.asked = StrategyConfig(**config), []
+
+    def grades(self, episode, programs):
+        self.asked.append(episode.index)
+        grade = signs(programs)
+        return SimpleNamespace(mean=grade, standard_error=torch.full_like(grade, 0.25))
+
+    def held_out_grades(self, episode, programs):
+        found = self.grades(episode, programs)
+        return SimpleNamespace(mean=found.mean - 0.01, standard_error=found.standard_error)
+
+    def metadata(self):
+        return {"task": "signs"}
+
+
+def test_it_learns_and_again_the_same_also_when_resumed(tmp_path):
+    config = TokensConfig(total_frames=24 * 32, learning_rate=1e-2)
+    learner = TokenLearner(Signs(), config)
+    metrics = run(learner)
+    means = [row["batch_mean"] for row in metrics]
+    assert sum(means[-4:]) > sum(means[:4]) + 1.0 and len(means) == 24
+    assert metrics[-1]["shown"] > max(means[:4]) and metrics[-1]["frames"] == 24 * 32
+    assert metrics[-1]["overfit_gap"] == pytest.approx(0.01)
+    assert metrics[-1]["grade_high"] - metrics[-1]["grade"] == pytest.approx(1.96 * 0.25)
+    # A batch and the grades of the most probable program are of one episode, and the next batch's of another.
+    assert learner.world.asked[:6] == [0, 0, 0, 1, 1, 1]
+    run(TokenLearner(Signs(), replace(config, total_frames=20 * 32)), tmp_path)
+    again = TokenLearner(Signs(), config)
+    rest, told = run(again, tmp_path, resume=True), ("batch_mean", "loss", "grade")
+    assert [[row[name] for name in told] for row in rest] == [[row[name] for name in told] for row in metrics[20:]]
+    author = trained_author([tmp_path / "checkpoint.pt"], None, Signs())
+    said = {name: agent.answer(Signs(), [0], [""]) for name, agent in learner.agents().items()}
+    assert author.answer(Signs(), [0], [""]) == said["trained"] != said["untrained"]
+    other = Signs()
+    other.vocabulary = Vocabulary(FEATURES, outputs={"weight": WEALTH})
+    with pytest.raises(ValueError, match="programs of other names"):
+        trained_author([tmp_path / "checkpoint.pt"], None, other)
+
+
+def test_the_best_of_as_many_is_graded_as_the_training_is():
+    world = Signs()
+    learner = TokenLearner(world, TokensConfig(total_frames=300, fresh=False))
+    best = signs([learner.random_best()])
+    assert world.asked == [0] * 10
+    assert best == signs(drawn_programs(WORDS, 320, 0, world.config.most_lines)).max() > 0
+
+
+def test_orders_in_shares_are_refused():
+    with pytest.raises(ValueError, match="weights or tilt"):
+        TokenLearner(Signs(action="shares"), TokensConfig())
+
+
+def test_the_command_trains_it_goes_on_and_evaluates_it(tmp_path, capsys):
+    folder, told = tmp_path / "run", tmp_path / "told.json"
+    small = "--env.num-paths 16 --env.num-days 64 --env.days 4 --env.paths 4 --env.embargo 2 --episodes 3 --num-envs 8"
+    words = f"train --task strategy {small} --agents buy_and_hold --seed 3 --learner.longest 8 --learner.hidden 8"
+    assert cli.main([*words.split(), "--learner.total-frames", "16", "--folder", str(folder)]) == 0
+    document = json.loads((folder / "metrics.json").read_text())
+    agents = document["evaluation"]["agents"]
+    assert list(agents) == ["trained", "untrained", "best_of_as_many", "buy_and_hold", "best_rule", "random"]
+    assert document["settings"]["algorithm"] == "tokens" and document["settings"]["episodes"] == 3
+    pictures = {"learning_curve.png", "grade_by_try.png", "overfit_gap.png", "grades.png", "standard_error.png"}
+    assert pictures <= {path.name for path in folder.iterdir()}
+    assert cli.main(["train", "--resume", str(folder), "--learner.total-frames", "24"]) == 0
+    assert [row["update"] for row in read_metrics(folder / "metrics.csv")] == [1, 2, 3]
+    evaluate = f"evaluate --checkpoint {folder} --episodes 3 --seed 3 --agents buy_and_hold --json {told}"
+    assert cli.main(evaluate.split()) == 0
+    again = json.loads(told.read_text())["agents"]
+    resumed = json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"]
+    assert again["trained"] == resumed["trained"]
+    capsys.readouterr()
+    for wrong, why in (
+        ("--task portfolio --algorithm tokens", "--algorithm tokens learns conversations by itself, and task 'portfol"),
+        ("--task strategy --algorithm tokens --model m", "--algorithm tokens learns conversations by itself, not --m"),
+        ("--task strategy --start-episodes 3", "--start-episodes belongs to the training of a conversation without"),
+        ("--task strategy --validation-fraction 0.2", "validation_fraction must be"),
+    ):
+        assert cli.main(["train", *wrong.split()]) == cli.BAD_INPUT and why in capsys.readouterr().err
+    grpo = train_settings(task="strategy", algorithm="grpo")
+    assert grpo.of_language and grpo.learner.answer_tokens == 160 and grpo.batch.group_size == 32
