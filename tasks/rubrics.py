@@ -1,23 +1,23 @@
 """Tasks whose grade is a rubric's: conversations of other families, graded by several criteria at once.
 
-The weights are a setting, so that records replay under those of their episodes; in a training of one's own they move by
-`Weights.update` and `Weights.hear` of the world's ``weights`` (see `vecenv.text.rubric`).
+The weights are a setting, so that records replay under those of their episodes. In a training they move towards others
+that are a setting too; what else moves them is given to `vecenv.text.rubric.graded_by`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from vecenv.registry import Task
-from vecenv.system.settings import Share
+from vecenv.system.settings import Count, Share, When
 from vecenv.tasks.code.config import CodeConfig
 from vecenv.tasks.code.task import CODE
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.task import STRATEGY
 from vecenv.text.interaction import Interaction, Turn
-from vecenv.text.rubric import Criterion, Weights, grade, graded_by, lines, outcome
+from vecenv.text.rubric import Criterion, Move, Weights, grade, graded_by, lines, outcome, towards
 
 
 def documented(turn: Turn, message: str) -> float:
@@ -47,16 +47,28 @@ def weighted(criteria: Sequence[Criterion], weights: Sequence[float]) -> Weights
     return Weights([replace(one, weight=weight) for one, weight in zip(criteria, weights, strict=True)])
 
 
+def moving(criteria: Sequence[Criterion], config: Any) -> tuple[Weights, Move | None]:  # noqa: ANN401
+    """Return the weights of a config and what moves them in a training; ValueError as `weighted`, also of the end's."""
+    begun = weighted(criteria, config.weights)
+    if config.weights_at_end is None:
+        return begun, None
+    return begun, towards({0: begun.values, config.rollouts: weighted(criteria, config.weights_at_end).values})
+
+
 @dataclass(frozen=True)
 class CodeRubricConfig(CodeConfig):
     """Settings of ``code_rubric``."""
 
     weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
     """Weights of correct, short, documented and fast (in few tries)."""
+    weights_at_end: tuple[Share, Share, Share, Share] | None = None
+    """Weights towards which a training moves them after each rollout, evenly, by at most 0.1; by default none."""
+    rollouts: Annotated[Count, When("weights_at_end")] = 50
+    """Rollouts after which they are those at the end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weighted(CODE_CRITERIA, self.weights)
+        moving(CODE_CRITERIA, self)
 
 
 @dataclass(frozen=True)
@@ -65,16 +77,21 @@ class StrategyRubricConfig(StrategyConfig):
 
     weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
     """Weights of the grade, a small drawdown, a small turnover, and few lines."""
+    weights_at_end: tuple[Share, Share, Share, Share] | None = None
+    """Weights towards which a training moves them after each rollout, evenly, by at most 0.1; by default none."""
+    rollouts: Annotated[Count, When("weights_at_end")] = 50
+    """Rollouts after which they are those at the end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weighted(STRATEGY_CRITERIA, self.weights)
+        moving(STRATEGY_CRITERIA, self)
 
 
 def _with_rubric(task: Task, criteria: Sequence[Criterion], config: type[Any]) -> Task:
     def world(num_rows: int, config: Any) -> Interaction:  # noqa: ANN401
         assert task.interaction is not None
-        return graded_by(weighted(criteria, config.weights), task.interaction(num_rows, config))
+        weights, move = moving(criteria, config)
+        return graded_by(weights, task.interaction(num_rows, config), move)
 
     scale = f"the grade is the weighted mean of scores: {', '.join(one.name for one in criteria)}"
     domain = replace(task.domain, scale=scale)

@@ -120,7 +120,9 @@ def answer_calls() -> None:
             json.dumps(answer)
         except BaseException as error:
             kinds = [kind.__name__ for kind in type(error).__mro__]
-            answer = {"n": number, "raised": kinds, "message": str(error)[:400], "told": _told(error, PROGRAM)}
+            # Of one text its text: that of a KeyError is in quotes, and would get further ones when it is raised again.
+            text = error.args[0] if len(error.args) == 1 and type(error.args[0]) is str else str(error)
+            answer = {"n": number, "raised": kinds, "message": text[:400], "told": _told(error, PROGRAM)}
         tell(answer)
 
 

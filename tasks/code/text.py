@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vecenv.tasks.code.answers import cut
 from vecenv.tasks.code.problems import Problem, Test
 from vecenv.tasks.code.values import literal
 from vecenv.tasks.code.verification import Verdict
+from vecenv.text.program_messages import Said, program_said
 
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE | re.ASCII)
-OPENED, CLOSED = "<final_code>", "</final_code>"
 NAMES = {
     **dict.fromkeys(("py", "python", "python3"), "python"),
     **dict.fromkeys(("js", "javascript", "node"), "javascript"),
@@ -24,44 +21,10 @@ TOKEN = 4
 """Characters of a token, about."""
 
 
-class Said(NamedTuple):
-    """What is read from a message: a program, whether it is the last, or why there is none."""
-
-    program: str = ""
-    final: bool = False
-    fault: str = ""
-
-
 def read_program(message: str, language: str) -> Said:
-    """Return the program of a message in a language, in linear time.
-
-    It is what stands in the last ``<final_code>``, with fences or without, or else in the last block between fences
-    that is not said to be in another language.
-    """
-    start = message.rfind(OPENED)
-    if start < 0:
-        blocks = _blocks(message, language)
-        return Said(blocks[-1]) if blocks else Said(fault=f"it has no {language} program between ``` fences")
-    end = message.find(CLOSED, start)
-    if end < 0:
-        return Said(fault=f"{OPENED} is not closed by {CLOSED}")
-    inner = message[start + len(OPENED) : end]
-    program = (_blocks(inner, language) or [inner.strip("\n")])[-1]
-    return Said(program, final=True) if program.strip() else Said(fault=f"there is nothing in {OPENED}")
-
-
-def _blocks(text: str, language: str) -> list[str]:
-    """Return what stands in closed fences and may be of a language, without blank blocks."""
-    blocks, opened = [], None
-    for fence in FENCE.finditer(text):
-        if opened is None:
-            opened = fence
-        elif not fence[2] and fence[1].startswith(opened[1]):
-            block = text[opened.end() + 1 : fence.start()]
-            if block.strip() and NAMES.get(opened[2].lower(), language) == language:
-                blocks.append(block)
-            opened = None
-    return blocks
+    """Return the program of a message in a language; a block that is said to be in another one is passed over."""
+    said = program_said(message, lambda named: NAMES.get(named, language) == language)
+    return Said(fault=f"it has no {language} program between ``` fences") if said is None else said
 
 
 def instructions(language: str) -> str:

@@ -32,7 +32,8 @@ ANSWER, CHECK = (f"{INSIDE}\n\n{name}()\n" for name in ("answer_calls", "check")
 MOST_ASKED = 1 << 20
 """Characters of the calls that one process is asked, or one call."""
 MOST_DEATHS = 3
-"""Calls of a test that end the process, after which its others are not made."""
+"""Calls of a test that end the process, after which its others are not made; and processes that the clock ends, after
+which no call is made."""
 MOST_ROUNDS = 8
 """Rounds of a test whose calls depend on answers."""
 MOST_KEPT = 4096
@@ -285,16 +286,20 @@ class Verifier:
     async def _answers(self, problem: Problem, program: str, asked: Sequence[Sequence[str]]) -> dict[str, Answer]:
         """Return what a program answers to groups of calls; each call has the limits for itself.
 
-        Of a group whose calls end the process `MOST_DEATHS` times the others are not made; other groups are.
+        Of a group whose calls end the process `MOST_DEATHS` times the others are not made; other groups are, unless it
+        is the clock that ends so many processes: of a program that sleeps in each call.
         """
         groups = {call: number for number, calls in reversed([*enumerate(asked)]) for call in calls}
         left, answers, deaths = list(dict.fromkeys(chain(*asked))), dict[str, Answer](), Counter[int]()
+        clocks = 0
         while left:
             sizes = accumulate(map(len, left))
             some = left[: max(1, sum(size <= MOST_ASKED for size in sizes))]
-            found, error = await self._loaded(problem, program, some)
+            found, error, late = await self._loaded(problem, program, some)
             answers |= zip(some, found, strict=False)
-            left = left[len(found) :]
+            left, clocks = left[len(found) :], clocks + late
+            if clocks == MOST_DEATHS:
+                return answers | {call: {"died": error, "told": error} for call in left}
             # The call at which a process ended is asked again, as the first one of the next.
             if found or not left:
                 continue
@@ -306,8 +311,8 @@ class Verifier:
             left = [call for call in left if call not in answers]
         return answers
 
-    async def _loaded(self, problem: Problem, program: str, calls: Sequence[str]) -> tuple[list[Answer], str]:
-        """Let a process answer calls; return answers until it ended, and how it ended, empty if it answered all."""
+    async def _loaded(self, problem: Problem, program: str, calls: Sequence[str]) -> tuple[list[Answer], str, bool]:
+        """Let a process answer calls; return answers until it ended, how, empty if all, and whether by the clock."""
         asked = {"entry": problem.entry, "calls": [parsed(call) for call in calls]}
         job = Job(ANSWER, stdin=json.dumps(asked), files={"solution.py": program}, limits=problem.limits)
         result = await self._run(job)
@@ -315,7 +320,7 @@ class Verifier:
         loaded = lines[0].get("loaded") if lines else None
         if loaded != "":
             told = loaded if isinstance(loaded, str) else _ended(result, problem) or "it left its process"
-            return [], f"{clean(told)} (import)"
+            return [], f"{clean(told)} (import)", result.status is Status.WALL
         answers: list[Answer] = []
         for line in lines[1 : 1 + len(calls)]:
             answer = read_answer(line, len(answers))
@@ -323,7 +328,8 @@ class Verifier:
                 break
             answers.append(answer)
         whole = len(answers) == len(calls)
-        return answers, "" if whole else _ended(result, problem) or "the program left its process in the call"
+        error = "" if whole else _ended(result, problem) or "the program left its process in the call"
+        return answers, error, not whole and result.status is Status.WALL
 
 
 def _stdio_job(problem: Problem, program: str, test: Test) -> Job:

@@ -1,28 +1,31 @@
 """The task ``code_tests``: a conversation in which a row writes a test, or a program that meets tests of a pool.
 
 Each row is scored as if it were alone, so that equal episodes are equal and records replay: a test by the problem's
-shipped right and wrong solutions, a program by the problem's tests and those of a pool that the config names. What
-members of a group make of each other is `own_tests.score_group`, for trainers.
+shipped right and wrong solutions, a program by the problem's tests and those of a pool that the config names. In a
+training all programs and tests of a problem are paid by what they make of each other (`own_tests.score_group`), and
+the best tests are kept in a pool that later rollouts meet (`OwnTestsWorld.settled`).
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.system.settings import Share, When
+from vecenv.system.settings import Count, Share
 from vecenv.tasks.code.agents import Kind, Writes
 from vecenv.tasks.code.config import CodeConfig
 from vecenv.tasks.code.figures import matrix_figures
-from vecenv.tasks.code.own_tests import Pool, separation
+from vecenv.tasks.code.own_tests import Pool, PooledTest, score_group, separation
 from vecenv.tasks.code.problems import Problem, Test
 from vecenv.tasks.code.scene import FAILURE, CodeWorld
 from vecenv.tasks.code.task import of_part
@@ -46,11 +49,14 @@ class OwnTestsConfig(CodeConfig):
     """Settings of ``code_tests``."""
 
     writes: Literal["tests", "programs", "both"] = "tests"
-    """What a row writes; with both, programs in episodes of even index and tests in the others."""
+    """What a row writes; with both, programs in episodes of even index, and tests for the same problem in the next."""
     pool: str = ""
     """File of tests of a pool, which programs meet beside the problem's."""
-    own_weight: Annotated[Share, When("pool")] = 0.2
-    """Weight of the pool's tests in the grade of a program; the problem's have the rest."""
+    own_weight: Share = 0.2
+    """Weight of tests that were written, by the pool or the group, in the grade of a program; the problem's have the
+    rest."""
+    pool_size: Count = 8
+    """Most tests of a problem in the pool of a training."""
 
 
 class Written(NamedTuple):
@@ -89,7 +95,9 @@ class OwnTestsWorld(CodeWorld):
                 f"no problem of part {config.part} has right solutions and wrong ones caught by a function"
             )
         self.written = [Written()] * num_rows
-        self.programs = [""] * num_rows
+        # The last valid program or test of each row.
+        self.programs, self.tests = ([""] * num_rows for _ in range(2))
+        self.kept, self._collusion = Pool(config.pool_size, self.pool.tests), math.nan
 
     def writes_test(self, row: int) -> bool:
         """Whether a row writes a test in its episode, by the episode's name."""
@@ -104,8 +112,10 @@ class OwnTestsWorld(CodeWorld):
         return ("```\nassert True\n```",)
 
     async def begin_row(self, row: int, episode: Episode) -> Turn:
-        begun = await super().begin_row(row, episode)
-        self.written[row], self.programs[row] = Written(), ""
+        index = episode.index // 2 if self.config.writes == "both" else episode.index
+        begun = await super().begin_row(row, Episode(episode.seed, index))
+        self.rows[row] = replace(self.rows[row], episode=episode)
+        self.written[row], self.programs[row], self.tests[row] = Written(), "", ""
         if not self.writes_test(row):
             return self._told(row, begun)
         problem, config = self.rows[row].problem, self.config
@@ -159,7 +169,7 @@ class OwnTestsWorld(CodeWorld):
             worth = float(separation(passed, known, of_right, ~of_right))
             accepted, rejected = int(passed[of_right].sum()), int((~passed[~of_right]).sum())
             shares = accepted / len(right), rejected / len(wrong), float(passed.all())
-            self.written[row] = Written(worth, *shares)
+            self.written[row], self.tests[row] = Written(worth, *shares), said.program
             told = [
                 f"{accepted} of {len(right)} right programs pass it, {rejected} of {len(wrong)} wrong ones fail it."
             ]
@@ -169,6 +179,49 @@ class OwnTestsWorld(CodeWorld):
         worth = self.written[row].separation
         told.append(f"Your last test is worth {worth:.2f}.")
         return self._told(row, Turn("\n".join(told), worth, True, False, fault, not fault, grade=max(0.0, worth)))
+
+    async def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn]:
+        """Return the turns paid by `score_group`, for each problem of a rollout, and offer its tests to the pool.
+
+        The problem's own solutions and the pool's tests stand beside what was written, so that a test always meets a
+        right program. What has written nothing valid keeps its turn; what cannot be told has a world that failed.
+        """
+        found, of_problem = dict(zip(ids, turns, strict=True)), defaultdict[str, list[int]](list)
+        for row in ids:
+            if self.programs[row] or self.tests[row]:
+                of_problem[self.rows[row].problem.name].append(row)
+        collusion = []
+        for name, rows in of_problem.items():
+            problem = self.rows[rows[0]].problem
+            programs = [row for row in rows if self.programs[row]]
+            writers = [row for row in rows if self.tests[row]]
+            right, wrong = references(problem)
+            codes = [self.tests[row] for row in writers] + [test.code for test in self.kept.tests.get(name, ())]
+            if not codes:
+                continue
+            solutions = [*(self.programs[row] for row in programs), *right, *wrong]
+            own = await self.verifier.matrix(problem, solutions, [Test("assertions", code=code) for code in codes])
+            true = await self.verifier.matrix(problem, solutions, problem.tests)
+            scores = score_group(own, true, self.config.own_weight)
+            self.kept.offer(name, codes, own, scores.right, scores.wrong)
+            collusion.append(scores.collusion)
+            paid = [*zip(programs, scores.programs.tolist(), strict=False)]
+            for row, worth in [*paid, *zip(writers, scores.tests.tolist(), strict=False)]:
+                turn = found[row]
+                known = turn._replace(reward=worth, grade=max(0.0, worth))
+                found[row] = turn._replace(failed=True, grade=None) if math.isnan(worth) else known
+        self._collusion = fmean(collusion) if collusion else math.nan
+        return list(found.values())
+
+    def measures(self) -> dict[str, float]:
+        return {"pool_tests": float(sum(map(len, self.kept.tests.values()))), "collusion": self._collusion}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"pool": self.kept.tests}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        tests = {name: [PooledTest(*test) for test in kept] for name, kept in state["pool"].items()}
+        self.kept = Pool(self.config.pool_size, tests)
 
 
 def no_python(code: str) -> str:
@@ -241,7 +294,7 @@ def _exact(value: Any) -> bool:  # noqa: ANN401
 
 CODE_TESTS = Task(
     name="code_tests",
-    version="1",
+    version="2",
     interaction=OwnTestsWorld,
     config=OwnTestsConfig,
     agents={

@@ -44,13 +44,14 @@ class CollectSettings(TaskSettings):
     out: Path = Path("conversations.jsonl")
     """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
     agents: tuple[str, ...] = ("rule_based", "oracle")
-    """Baseline agents; by default the task's reference if it has none of these."""
+    """Baseline agents; by default the task's teachers, or those of these that it has, or its reference."""
     episodes: Count = 256
     """Episodes of each agent; all play the same ones."""
     seed: Seed = 0
     """Seed of the episodes."""
     conversation: Literal["episode", "day"] = "episode"
-    """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
+    """Content of a line: all days (steps, or turns of a conversation) of an episode, or a single one without the
+    earlier ones."""
     min_grade: NotNegative = 0.0
     """Lowest grade of the episodes that are kept."""
     device: Annotated[str, OF_TENSORS] = "auto"

@@ -99,9 +99,12 @@ def compared_conversations(world: Interaction, agents: Mapping[str, Any], seed: 
 def write_conversations(folder: Path, evaluation: Evaluation) -> None:
     """Write what was said in a comparison of conversations: `CONVERSATIONS` of the first agent, a file of each other.
 
-    Those have its name too, such as ``conversations_random.jsonl``; ``vecenv replay`` reads all.
+    Those have its name too, such as ``conversations_random.jsonl``; ``vecenv replay`` reads all. Such files of an
+    earlier comparison are removed.
     """
     assert isinstance(evaluation, ConversationEvaluation)
+    for old in folder.glob(f"{Path(CONVERSATIONS).stem}_*.jsonl"):
+        old.unlink()
     for number, (name, records) in enumerate(evaluation.conversations.items()):
         path = folder / CONVERSATIONS
         write_jsonl(path if number == 0 else path.with_stem(f"{path.stem}_{name}"), records)

@@ -32,6 +32,9 @@ from vecenv.tasks.strategy.accounts import Played, in_native_form, played_native
 PATHS, ACCOUNTS = 256, 16384
 """Paths and accounts that are played at a time."""
 
+ROUNDING = 1e-5
+"""Part of an account by which purchases of fractional shares may pass its cash by rounding."""
+
 
 @dataclass(frozen=True)
 class Grades:
@@ -184,7 +187,7 @@ def played_by_law(
         own = {name: account[name].unflatten(0, shape) for name in evaluator.account_features}
         output = evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
         after, over = bound.mapped(one, state, action_of(scenario.config, output, hmax))
-        refused = after.invalid_actions - state.invalid_actions + (after.buy_ratio < 1.0)
+        refused = after.invalid_actions - state.invalid_actions + _cut(scenario, after)
         refusals += torch.where(ended, 0, refused)
         traded.append(torch.where(ended, 0.0, after.traded.double()))
         # An account that is worth nothing stays as it is.
@@ -192,3 +195,12 @@ def played_by_law(
         value.append(state.portfolio_value.double())
     worth, moved = (torch.stack(column).unflatten(1, shape) for column in (value, traded))
     return Played(worth, moved, refusals.view(shape), (state.day - state.start_day).view(shape))
+
+
+def _cut(scenario: StockTrading, after: StockState) -> Tensor:
+    """Return where cash did not cover the purchases of a day, of fractional shares by more than a rounding. (B,)."""
+    if scenario.config.whole_shares:
+        return after.buy_ratio < 1.0
+    # No more than this: what was traded are purchases, after the cut, and sales.
+    lacking = after.traded * (1.0 / after.buy_ratio.clamp(min=1e-12) - 1.0)
+    return (after.buy_ratio <= 0.0) | (lacking > ROUNDING * after.portfolio_value)

@@ -78,10 +78,12 @@ class TokenLearner:
     """The learner; `vecenv.learn.runs.run` runs it. A batch has a program for each row of the world.
 
     Raises:
-        ValueError: the world's programs give an order in shares, for which the policy has no tokens.
+        ValueError: the world is of another task, or its programs order shares, for which the policy has no tokens.
     """
 
     def __init__(self, world: StrategyWriting, config: TokensConfig) -> None:
+        if not isinstance(world, StrategyWriting):
+            raise ValueError("--algorithm tokens learns task 'strategy' alone")
         if world.config.action == "shares":
             raise ValueError(
                 "--algorithm tokens writes weights and tilts: choose env.action weights or tilt, not shares"

@@ -20,7 +20,7 @@ from vecenv.programs.printing import printed
 from vecenv.tasks.strategy.config import Part, StrategyConfig
 from vecenv.tasks.strategy.grading import Grader, Grades
 from vecenv.tasks.strategy.search import drawn_programs
-from vecenv.tasks.strategy.text import EXAMPLES, Result, instructions, program_text, report
+from vecenv.tasks.strategy.text import EXAMPLES, Result, instructions, read_program, report
 from vecenv.text.interaction import Episode, Interaction, Turn
 
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -128,14 +128,14 @@ class StrategyWriting(Interaction):
         for row, message in zip(ids, messages, strict=True):
             state = self.rows[row]
             state.tries += 1
-            text, final = program_text(message)
+            said = read_program(message)
             try:
-                program = self.read(text)
+                program = self.read(said.program)
             except ProgramError as error:
-                faults[row] = str(error).rstrip(".")
+                faults[row] = said.fault or str(error).rstrip(".")
             else:
                 state.program, state.shown = program, None
-            if (final and row not in faults) or state.tries == self.config.tries:
+            if (said.final and row not in faults) or state.tries == self.config.tries:
                 ended.add(row)
         self._grade([row for row in ids if row not in faults])
         held_out = self._held_out([row for row in ids if row in ended])

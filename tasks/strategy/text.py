@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from vecenv.programs.expressions import LONGEST_WINDOW, Vocabulary
 from vecenv.programs.parsing import DEEPEST
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.grading import Grades
+from vecenv.text.program_messages import Said, program_said
 
 EXAMPLES = {
     "weights": (
@@ -56,19 +56,10 @@ class Result(NamedTuple):
         return cls(float(grades.mean[place]), float(grades.standard_error[place]), *means)
 
 
-_FINAL = re.compile(r"<final_code>(.*?)(?:</final_code>|\Z)", re.DOTALL)
-_FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
-
-
-def program_text(message: str) -> tuple[str, bool]:
-    """Return the program of a message, and whether it is the final one.
-
-    It is what stands in the last ``<final_code>`` block, else in the last fenced block, else the whole message.
-    """
-    final = _FINAL.findall(message)
-    text = final[-1] if final else message
-    fenced = _FENCED.findall(text)
-    return (fenced[-1] if fenced else text).strip("\r\n"), bool(final)
+def read_program(message: str) -> Said:
+    """Return the program of a message, which is the whole of it where none is marked."""
+    said = program_said(message, lambda named: True) or Said(message)
+    return said._replace(program=said.program.strip("\r\n"))
 
 
 def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequence[str], currency: str | None) -> str:

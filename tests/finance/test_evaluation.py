@@ -20,7 +20,7 @@ from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_
 from vecenv.learn.domain import AgentRecord, Domain, members_metrics, outcomes
 from vecenv.learn.domain import episode_metrics as metrics_of_rollout
 from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.intervals import Interval, interval_text, short_text, student_quantile
+from vecenv.learn.intervals import Interval, interval_text, scaled_text, short_text, student_quantile
 from vecenv.learn.report import evaluation_table
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -254,7 +254,8 @@ def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
     # An account near nothing is divided by nearly nothing.
     assert interval_text(Interval(0.0, -1e6, 2e6)) == "<-10,000 … >10,000"
     assert interval_text(Interval(0.0, -1e6, 2e6), 1.0) == "-1,000,000 … 2,000,000"
-    assert interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
+    assert interval_text(Interval(0.0, math.nan, math.nan)) == "too few"
+    assert (short_text(math.nan), scaled_text(math.nan, 100.0)) == ("–", "–")
     assert interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.guess_number import GUESS_NUMBER, Failing
+from tests.guess_number import GUESS_NUMBER, Failing, GuessNumber
 from tests.language.tiny import ALONE, SMALL
+from tests.text.test_rubric import CRITERIA
 from vecenv import Dialogue, Episode, make_interaction
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.grpo import LanguageGRPO
@@ -16,6 +17,7 @@ from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_model import tiny_model
 from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.registry import Task
+from vecenv.text.rubric import Weights, graded_by, towards
 
 SAID = [str(number) for number in range(1, 21)]
 
@@ -73,6 +75,53 @@ def test_a_language_model_learns_by_a_conversation():
     world.longest = None
     with pytest.raises(ValueError, match="GuessNumber does not say how long an episode may be"):
         LanguageGRPO(world, one.model, one.chat, config, 4)
+
+
+class Settling(GuessNumber):
+    """Pays who needed least answers of a rollout, and counts rollouts."""
+
+    rollouts = 0
+
+    def settled(self, ids, turns):
+        self.rollouts += 1
+        least = min(turn.outcomes["tries"] for turn in turns)
+        return [turn._replace(grade=float(turn.outcomes["tries"] == least), reward=0.25) for turn in turns]
+
+    def measures(self):
+        return {"rollouts": float(self.rollouts)}
+
+    def state_dict(self):
+        return {"rollouts": self.rollouts}
+
+    def load_state_dict(self, state):
+        self.rollouts = state["rollouts"]
+
+
+@pytest.mark.assembly
+def test_a_world_settles_each_rollout_and_its_weights_move_and_go_on():
+    points = {0: {"right": 0.6, "quick": 0.4}, 4: {"right": 0.2, "quick": 0.4}}
+    model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower."], SMALL, 0)
+    config = replace(ALONE, minibatches=2, reward=EpisodeReward(grade=1.0, steps=1.0), total_frames=10**6)
+
+    def learner() -> LanguageGRPO:
+        def made(rows, config):
+            return graded_by(Weights(CRITERIA), Settling(rows, config), towards(points))
+
+        task = Task(name="settling", version="1", interaction=made)
+        return LanguageGRPO(make_interaction(task, 4), model, chat_format(model, tokenizer), config, 2)
+
+    one = learner()
+    episodes = one.collect()
+    tries = episodes.mask.sum(0)
+    assert torch.equal(episodes.parts["grade"], (tries == tries.min()).double())
+    assert (episodes.parts["steps"] >= 0.25).all()
+    told = one.update()
+    assert (told["rollouts"], one.rollouts) == (2, 2) and told["weight_right"] == pytest.approx(0.4)
+    other = learner()
+    other.load_state_dict(one.state_dict())
+    world = other.env.scenario
+    assert world.weights.values["right"] == told["weight_right"] and world.weights.version == world.rollouts == 2
+    assert other.update()["weight_right"] == pytest.approx(0.3) and other.update()["weight_right"] == pytest.approx(0.2)
 
 
 def test_tool_calls_of_a_model_are_none_of_its_answers(monkeypatch):

@@ -94,6 +94,10 @@ def test_a_tree():
         ("a = held\nweight = rank(a)", "rank reads what is known ahead, and a depends on the account"),
         ("weight = clip(rsi, 0)", "clip has 3 arguments, this has 2"),
         ("weight = min(1)", "min has 2 or more arguments, this has 1"),
+        (
+            "weight = 1 if 0 < rsi in 2 else 0",
+            "the operator in, which is none of < <= > >= == !=, is not in the language",
+        ),
         ("weight = rsi ** 2", "the operator ** is not in the language"),
         ("weight = rsi.real", "a dot is not in the language"),
         ("weight = (lambda: weight)()", "a function is called by its name alone, as in mean(number, bars=n)"),

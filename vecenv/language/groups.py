@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -69,19 +70,26 @@ class ConversationGroups:
         self.seed_tensor, self.env_ids = torch.tensor(seed), torch.arange(world.num_rows, device=device)
         self._starts = self._grades = torch.zeros(0)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what names the next episodes: nothing but the learner's seeds, since all begin anew."""
-        return {"seed": self.seed_tensor.clone()}
+    def state_dict(self) -> dict[str, Any]:
+        """Return what names the next episodes, the learner's seed, since all begin anew, and what the world keeps."""
+        kept = self.scenario.state_dict()
+        return {"seed": self.seed_tensor.clone(), **({"world": json.dumps(kept)} if kept else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.seed_tensor.copy_(state["seed"])
+        self.scenario.load_state_dict(json.loads(state.get("world", "{}")))
 
     def play(self, agent: LanguageAgent, starts: Tensor, seed: int, worth: EpisodeReward) -> EpisodeAccounts:
         """Play an episode in every row; rows of equal starts share theirs. Shape of the starts: (N,)."""
         self._starts = starts.cpu()
         self.seed_tensor.fill_(seed)
         episodes = [Episode(seed, start) for start in starts.tolist()]
-        return self._accounts(agent.talk(self.dialogue, episodes, self.env_ids), worth)
+        played = agent.talk(self.dialogue, episodes, self.env_ids)
+        ids = [row for row, turns in enumerate(played) if not world_failed(turns)]
+        settled = self.dialogue.settled(ids, [played[row][-1] for row in ids])
+        for row, turn in zip(ids, settled, strict=True):
+            played[row] = [*played[row][:-1], turn]
+        return self._accounts(played, worth)
 
     def _accounts(self, played: Sequence[Sequence[Turn]], worth: EpisodeReward) -> EpisodeAccounts:
         """Return the accounts of the turns of each row, of which one whose episode failed has none that count."""
@@ -113,6 +121,6 @@ class ConversationGroups:
         return EpisodeAccounts(mask, reward, parts, exposure=None, flow=None, invalid=invalid, failed=lost)
 
     def outcomes(self) -> Metrics:
-        """Return the mean grade of the last episodes that did not fail, with an interval."""
+        """Return the mean grade of the last episodes that did not fail, with an interval, and the world's measures."""
         interval = jackknife_interval(self._grades, self._starts)
-        return dict(zip(("grade", "grade_low", "grade_high"), interval, strict=True))
+        return dict(zip(("grade", "grade_low", "grade_high"), interval, strict=True)) | self.scenario.measures()

@@ -55,7 +55,7 @@ class Algorithm:
             ``checkpoint_every`` and ``tensorboard``; mostly the class itself.
         actions: what it learns: a single choice, numbers within bounds, or both.
         groups: rows are groups of several that share path and start, whose sizes are given to ``learner``.
-        talks: it learns conversations without tensors. The learner is made from a `vecenv.text.interaction.Interaction`,
+        talks: it learns conversations without tensors. The learner is made of a `vecenv.text.interaction.Interaction`,
             and its ``agents()`` returns what has learned, ``trained``, and what is shown beside it, by name.
         smooth: tasks are learned in their smooth form, see `vecenv.learn.domain.Domain.smooth`.
         ensemble: several seeds can be trained as one batch, by `vecenv.learn.members.ensemble_of` its learner.

@@ -97,7 +97,7 @@ def student_quantile(degrees: float) -> float:
 def interval_text(interval: Interval, scale: float = 100.0, decimals: int = 1) -> str:
     """Format the bounds of an interval, in percent by default."""
     if math.isnan(interval.low):
-        return "too few days"
+        return "too few"
     return f"{scaled_text(interval.low, scale, decimals)} … {scaled_text(interval.high, scale, decimals)}"
 
 
@@ -110,7 +110,9 @@ def scaled_text(value: float, factor: float, decimals: int = 2) -> str:
 
 
 def short_text(value: float, decimals: int = 2) -> str:
-    """Format a number: fixed decimals below 10,000, whole ones below a billion, else two significant digits."""
+    """Format a number: fixed decimals below 10,000, whole ones below a billion, else two digits; a dash if unknown."""
+    if math.isnan(value):
+        return "–"
     if abs(value) < 1e4:
         return f"{value:.{decimals}f}"
     return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2g}"

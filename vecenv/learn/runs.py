@@ -62,7 +62,7 @@ MAY_CHANGE = ("total_frames", "checkpoint_every", "tensorboard")
 """Settings of a learner that a resumed run may have otherwise; all others decide what it learns."""
 
 
-def origin(config: Settings, env: VecEnv) -> dict[str, Any]:
+def origin(config: Any, env: VecEnv) -> dict[str, Any]:  # noqa: ANN401
     """Return settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
     return {"config": asdict(config), "scenario": scenario_of(env)}
 
@@ -72,7 +72,7 @@ def scenario_of(env: VecEnv) -> Any:  # noqa: ANN401
     return json.loads(json.dumps(env.scenario.metadata()))
 
 
-def check_resumable(state: Mapping[str, Any], config: Settings, env: VecEnv) -> None:
+def check_resumable(state: Mapping[str, Any], config: Any, env: VecEnv) -> None:  # noqa: ANN401
     """Check that a checkpoint fits the settings and the scenario.
 
     Raises:

@@ -39,6 +39,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _COMPARED = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+_OTHER = {ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}
 _WINDOWED = {name: operation for operation, name in WINDOWS.items()}
 _CALLED = [*FUNCTIONS, *(name for name in _WINDOWED if name not in FUNCTIONS), "rank", "param"]
 _OTHERWISE = {
@@ -388,7 +389,8 @@ def _function(node: ast.expr) -> str | None:
 def _told(node: ast.AST) -> str:
     """Return what a node is, in words."""
     if isinstance(node, ast.Compare):
-        return f"the operator {'/'.join(dict.fromkeys(type(op).__name__ for op in node.ops))}"
+        wrong = next(_OTHER[type(op)] for op in node.ops if type(op) in _OTHER)
+        return f"the operator {wrong}, which is none of {' '.join(_SYMBOLS[name] for name in _COMPARED.values())},"
     if isinstance(node, ast.Constant):
         return "None" if node.value is None else f"a {type(node.value).__name__}"
     kind = type(node.op if isinstance(node, ast.BinOp | ast.UnaryOp) else node).__name__

@@ -93,6 +93,10 @@ class Dialogue:
         """
         return self.run(self.answer_async(ids, messages))
 
+    def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn]:
+        """Return the last turns of a rollout's episodes as the world's `Interaction.settled` has them."""
+        return self.run(_awaited(self.interaction.settled(ids, turns)))
+
     def run(self, turn: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of an asynchronous form of a method, for callers without an event loop."""
         if isinstance(self.interaction, AsyncInteraction):

@@ -145,6 +145,25 @@ class Interaction(ABC):
         """Return the results of tool calls in some rows; by default of tools that are given the rows' numbers."""
         return tools.results(ids, calls, _no_step)
 
+    def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
+        """Return the last turns of a rollout's episodes as the trainer is to count them; by default as they are.
+
+        A trainer that compares episodes calls it once a rollout, when all are over. Members may be paid by each other,
+        and what the world keeps between rollouts may change: `state_dict` has that, and `measures` tells it.
+        """
+        return turns
+
+    def measures(self) -> dict[str, float]:
+        """Return numbers that a training logs beside its own, the same names at all times; none by default."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the world keeps between rollouts of a training, JSON-able; nothing by default."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Go on from a `state_dict`."""
+
     def check_longest(self) -> int:
         """Return the most answers in an episode; ValueError of a world without a limit."""
         if self.longest is None:
@@ -152,9 +171,13 @@ class Interaction(ABC):
         return self.longest
 
     def metadata(self) -> dict[str, Any]:
-        """Return what identifies the world in checkpoints, JSON-able."""
+        """Return what identifies the world in checkpoints, JSON-able: its task and config."""
         config = {} if self.config is None else asdict(self.config)
         return {"task": self.task and self.task.name, "task_version": self.task and self.task.version, "config": config}
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the `metadata` under which episodes that begin now replay; by default those of the config."""
+        return self.metadata()
 
 
 def _no_step(places: Sequence[int], action: object) -> Any:  # noqa: ANN401

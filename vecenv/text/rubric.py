@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from reprlib import repr as short
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from vecenv.system.settings import Share, check_fields, refuse_unknown
@@ -249,6 +250,21 @@ def scheduled(points: Mapping[int, Mapping[str, float]], update: int) -> dict[st
     return {name: weight + share * (points[after][name] - weight) for name, weight in points[before].items()}
 
 
+Move = Callable[["Weights", Mapping[str, float]], object]
+"""What moves weights after a rollout of a training, given them and the mean scores of its episodes.
+
+Such as `towards`, or one that asks a language model and gives its message to `Weights.hear`."""
+
+
+def towards(points: Mapping[int, Mapping[str, float]]) -> Move:
+    """Return what moves weights as `scheduled` between points by number of updates."""
+    return partial(_towards, points)
+
+
+def _towards(points: Mapping[int, Mapping[str, float]], weights: Weights, scores: Mapping[str, float]) -> None:
+    weights.update(scheduled(points, weights.version + 1))
+
+
 class ReplayedLog(NamedTuple):
     """What a log comes to: its first line, the weights by version, and the grades of episodes in their order."""
 
@@ -293,8 +309,8 @@ def replayed_log(text: str, name: str = "log") -> ReplayedLog:
 class Rubric(Interaction):
     """A conversation whose grade is that of a rubric; see `graded_by`."""
 
-    def __init__(self, world: Interaction, weights: Weights) -> None:
-        self.world, self.weights = world, weights
+    def __init__(self, world: Interaction, weights: Weights, move: Move | None = None) -> None:
+        self.world, self.weights, self.move = world, weights, move
         self.num_rows, self.longest, self.currency = world.num_rows, world.longest, world.currency
         self.description = world.description
         self.outcomes = {**world.outcomes, **{f"score_{name}": "share" for name in weights.values}}
@@ -330,6 +346,23 @@ class Rubric(Interaction):
         told = {f"score_{name}": score for name, score in scores.items()}
         return turn if turn.outcomes is None else turn._replace(outcomes={**turn.outcomes, **told})
 
+    def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
+        if self.move is not None and turns:
+            told = [turn.outcomes or {} for turn in turns]
+            names = self.weights.values
+            self.move(self.weights, {name: fmean(each.get(f"score_{name}", 0.0) for each in told) for name in names})
+        return self.world.settled(ids, turns)
+
+    def measures(self) -> dict[str, float]:
+        return {**self.world.measures(), **{f"weight_{name}": value for name, value in self.weights.values.items()}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights.values, "version": self.weights.version, "world": self.world.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.weights.values, self.weights.version = dict(state["weights"]), state["version"]
+        self.world.load_state_dict(state["world"])
+
     def instructions(self, ids: Sequence[int]) -> list[str]:
         return [
             f"{text}\n{self._told(row)}".lstrip() for row, text in zip(ids, self.world.instructions(ids), strict=True)
@@ -346,9 +379,9 @@ class Rubric(Interaction):
         ]
         return f"The grade is the mean of these scores in [0, 1], weighted: {', '.join(parts)}."
 
-    def metadata(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """Return what identifies the world, with the weights of now in the config: a record is replayed under them."""
-        about = super().metadata()
+        about = self.metadata()
         return {**about, "config": {**about["config"], "weights": list(self.weights.values.values())}}
 
 
@@ -358,8 +391,8 @@ class AsyncRubric(Rubric, AsyncInteraction):
     world: AsyncInteraction
     begin, answer = AsyncInteraction.begin, AsyncInteraction.answer  # type: ignore[assignment]
 
-    def __init__(self, world: AsyncInteraction, weights: Weights) -> None:
-        super().__init__(world, weights)
+    def __init__(self, world: AsyncInteraction, weights: Weights, move: Move | None = None) -> None:
+        super().__init__(world, weights, move)
         self.deadline, self.sleep = world.deadline, world.sleep
 
     async def begin_row(self, row: int, episode: Episode) -> Turn:
@@ -369,11 +402,12 @@ class AsyncRubric(Rubric, AsyncInteraction):
         return self._paid(row, message, await self.world.answer_row(row, message))
 
 
-def graded_by(weights: Weights, world: Interaction) -> Interaction:
+def graded_by(weights: Weights, world: Interaction, move: Move | None = None) -> Interaction:
     """Return a conversation with another grade: the mean of the scores of criteria, under the weights at its beginning.
 
     Rewards of turns stay the world's; its own grade is the score `grade`. Outcomes have each score, once the episode is
-    over. An episode that the loop ends for its length has the grade 0, as everywhere.
+    over. An episode that the loop ends for its length has the grade 0, as everywhere. In a training, ``move`` is called
+    after each rollout (`Interaction.settled`); the weights are in its metrics and checkpoints.
     """
     kind: Any = AsyncRubric if isinstance(world, AsyncInteraction) else Rubric
-    return kind(world, weights)
+    return kind(world, weights, move)

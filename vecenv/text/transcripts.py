@@ -119,7 +119,7 @@ class RecordedDialogue(Dialogue):
     async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
         assert episodes is not None
         begun = await super().begin_async(ids, episodes)
-        about = self.interaction.metadata()
+        about = self.interaction.recorded()
         versions = {"vecenv": vecenv.__version__, "task": about["task_version"], "answers": ANSWERS_VERSION}
         for row, name, told, turn in zip(ids, episodes, self.instructions(ids), begun, strict=True):
             self.records[row] = ConversationRecord(

@@ -29,6 +29,8 @@ SAID = [
     ("```python\nx = 1\n```\nRun it:\n```bash\npython x.py\n```", ("x = 1\n", False)),
     ("~~~~ Python title=a\nx = '''\n~~~\n'''\n~~~~", ("x = '''\n~~~\n'''\n", False)),
     ("<final_code>x = 1</final_code>", ("x = 1", True)),
+    ("<final_code>\n```python\nx = 1\n</final_code>", ("x = 1\n", True)),
+    ("<final_code>\nx = 0\n```python\n</final_code>", ("x = 0\n```python", True)),
     ("```\nx = 1\n```\n<final_code>\n```python\nx = 2\n```\n</final_code> done", ("x = 2\n", True)),
     ("x = 1", "it has no python program between ``` fences"),
     ("```js\nlet x\n```", "it has no python program between ``` fences"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from random import Random
 
@@ -155,6 +156,28 @@ def test_each_call_has_the_limits_for_itself(verifier, median):
     for loops, passed in (("(1, 3)", [1, 0, 1, 0, 1, 1]), ("(1, 2, 3)", [1, 0, 0, 0, 0, 0])):
         (row,) = asyncio.run(verifier._called(quick, [program.format(loops)], tests))
         assert [verdict.passed for verdict in row] == [bool(each) for each in passed], row
+
+
+@needs_jail
+def test_a_test_catches_the_exception_with_its_own_text(verifier, median):
+    program = "def median(key):\n    raise KeyError(key)"
+    told = """str(error) == "'no such'" and error.args == ('no such',)"""
+    code = f"try:\n    median('no such')\nexcept KeyError as error:\n    assert {told}"
+    (verdict,) = asyncio.run(verifier.verdicts(median, program, [Test("assertions", code=code)]))
+    assert verdict.passed, verdict
+
+
+@needs_jail
+def test_a_program_that_sleeps_in_each_call_fails_before_the_deadline(verifier, median):
+    tests = [Test("function", args=(n,), returns=n) for n in range(12)]
+    quick = replace(median, limits=replace(median.limits, wall=1.0))
+    begun = time.monotonic()
+    sleeper = "import time\ndef median(n):\n    time.sleep(0.7)\n    return n"
+    (row,) = asyncio.run(verifier._called(quick, [sleeper], tests))
+    # Three processes of a second each, not twelve; the calls before are answered.
+    assert [verdict.passed for verdict in row[:2]] == [True, True] and not any(verdict.passed for verdict in row[4:])
+    assert all(verdict.passed is not None for verdict in row) and "more than 1 s" in row[-1].error
+    assert time.monotonic() - begun < 30
 
 
 TESTS = {

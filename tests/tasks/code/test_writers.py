@@ -1,5 +1,6 @@
 """The conversation ``code_tests``: tests and programs by the episode's name, scored as if alone; a pool that is met."""
 
+import json
 import math
 
 import pytest
@@ -110,6 +111,34 @@ def test_programs_meet_the_tests_of_the_pool(options, tmp_path):
     for changes, why in [({"part": "test"}, "no problem"), ({"pool": options["problems"]}, "no pool of tests")]:
         with pytest.raises(ValueError, match=why):
             make_interaction(CODE_TESTS, **{**options, **changes})
+
+
+def test_programs_and_tests_of_a_rollout_pay_each_other_and_feed_the_pool(options):
+    changes = {"writes": "both", "own_weight": 0.5, "tries": 1}
+    world = make_interaction(CODE_TESTS, 6, **(options | changes))
+    dialogue, ids = Dialogue(world), range(6)
+
+    def settled(*said):
+        dialogue.begin(ids, [Episode(1, row % 2) for row in ids])
+        return dialogue.settled(ids, dialogue.answer(ids, list(said)))
+
+    # Of one problem: programs in even rows, tests in odd ones.
+    said = (RIGHT, "assert double(-1) == -2", NEGATIVE, "assert double(2) == 4", ZERO, "assert double(0) == 1")
+    turns = settled(*map(final, said))
+    # Wrong are two that were written, and the same two of the problem's own.
+    assert [turn.reward for turn in turns[1::2]] == [0.5, 0.0, -0.5]
+    assert [turn.grade for turn in turns[1::2]] == [0.5, 0.0, 0.0]
+    # The test that separates has all of the own tests' half; the other half are the shares of true tests.
+    assert [turn.reward for turn in turns[::2]] == [0.5 + 0.5, 0.5 * 0.8, 0.5 * 0.8 + 0.5]
+    assert world.kept.tests == {"double": [PooledTest(said[1], 2, 4)]} and world.measures()["pool_tests"] == 1
+    assert world.measures()["collusion"] == pytest.approx(1 / 3)
+    # Later programs meet it, where none of the rollout writes a test.
+    later = make_interaction(CODE_TESTS, 6, **(options | changes))
+    later.load_state_dict(json.loads(json.dumps(world.state_dict())))
+    dialogue = Dialogue(later)
+    turns = settled(final(NEGATIVE), "", final(RIGHT), "", "", "")
+    assert [turn.reward for turn in turns] == [0.5 * 0.8, 0, 1, 0, 0, 0] and turns[1].fault
+    assert later.kept.tests["double"][0].met == 4 + 3
 
 
 @pytest.mark.assembly

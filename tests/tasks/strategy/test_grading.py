@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import vecenv
+from vecenv import Episode, make_interaction
 from vecenv.finance.metrics import episode_metrics
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.bars import CLOSE
@@ -226,3 +227,13 @@ def test_what_is_not_on_the_tape_is_refused():
         grader.grades(program, torch.tensor([1]), torch.tensor([84]))
     with pytest.raises(ValueError, match="days must be a vector of int64, one for each path"):
         grader.grades(program, torch.tensor([1, 2]), torch.tensor([80]))
+
+
+def test_roundings_of_fractional_shares_are_no_refusals():
+    """A constant weight buys with all the cash that there is, day by day; orders beyond it are cut."""
+    small = {"num_paths": 8, "num_days": 64, "days": 6, "paths": 4, "features": ("daily_change",)}
+    world = make_interaction("strategy", 1, **small, whole_shares=False)
+    (even,) = world.grades(Episode(0, 0), [world.read("weight = 0.3")]).refusals.tolist()
+    orders = make_interaction("strategy", 1, **small, whole_shares=False, action="shares")
+    (beyond,) = orders.grades(Episode(0, 0), [orders.read("order = 9000")]).refusals.tolist()
+    assert even == [0] * 4 and min(beyond) >= 4

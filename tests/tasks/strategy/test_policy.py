@@ -17,6 +17,7 @@ from vecenv.tasks.experiment.settings import train_settings
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig, trained_author
 from vecenv.tasks.strategy.policy import TokenPolicy, grammar
+from vecenv.tasks.strategy.scene import StrategyWriting
 from vecenv.tasks.strategy.search import drawn_programs
 
 FEATURES = {
@@ -67,15 +68,14 @@ def signs(programs):
     return torch.tensor([min(printed(program).count("sign("), 3) / 3 for program in programs], dtype=torch.float64)
 
 
-class Signs:
+class Signs(StrategyWriting):
     """Stands for the world of strategies: its programs of `WORDS` are worth their `signs`."""
 
-    num_rows, vocabulary = 32, WORDS
-
     def __init__(self, **config):
+        self.num_rows, self.vocabulary = 32, WORDS
         self.config, self.asked = StrategyConfig(**config), []
 
-    def grades(self, episode, programs):
+    def grades(self, episode, programs, most=None):
         self.asked.append(episode.index)
         grade = signs(programs)
         return SimpleNamespace(mean=grade, standard_error=torch.full_like(grade, 0.25))
@@ -120,7 +120,9 @@ def test_the_best_of_as_many_is_graded_as_the_training_is():
     assert best == signs(drawn_programs(WORDS, 320, 0, world.config.most_lines)).max() > 0
 
 
-def test_orders_in_shares_are_refused():
+def test_what_it_does_not_write_for_is_refused():
+    with pytest.raises(ValueError, match="learns task 'strategy' alone"):
+        TokenLearner(SimpleNamespace(config=StrategyConfig()), TokensConfig())
     with pytest.raises(ValueError, match="weights or tilt"):
         TokenLearner(Signs(action="shares"), TokensConfig())
 

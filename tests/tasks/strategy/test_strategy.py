@@ -16,7 +16,7 @@ from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.figures import figures
 from vecenv.tasks.strategy.scene import PARTS, StrategyWriting, shown_and_held_out
 from vecenv.tasks.strategy.task import STRATEGY
-from vecenv.tasks.strategy.text import program_text
+from vecenv.tasks.strategy.text import read_program
 from vecenv.testing import check_interaction
 from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 
@@ -49,12 +49,13 @@ def test_it_conforms():
         ("```\nweight = 1\n```\nNo:\n```\nweight = 2\n```", "weight = 2", False),
         ("So <final_code>\nweight = 1\n</final_code>", "weight = 1", True),
         ("<final_code>```\nweight = 3\n```</final_code>", "weight = 3", True),
-        ("<final_code>weight = 4", "weight = 4", True),
+        ("<final_code>```\nweight = 4</final_code>", "weight = 4", True),
         ("```weight = 1", "```weight = 1", False),
     ],
 )
 def test_the_program_of_a_message(message, text, final):
-    assert program_text(message) == (text, final)
+    assert read_program(message) == (text, final, "")
+    assert read_program("<final_code>weight = 4").fault == "<final_code> is not closed by </final_code>"
 
 
 def test_the_parts_share_no_path_and_no_day_that_is_held_out():
@@ -157,7 +158,7 @@ def test_baselines_write_programs_for_every_action():
         world.begin(ids, [ONE, OTHER])
         for name in ("buy_and_hold", "rsi", "crossover", "random_programs"):
             texts = STRATEGY.agents[name]().answer(world, ids, ["", ""])
-            assert all(world.read(program_text(text)[0]) for text in texts)
+            assert all(world.read(read_program(text).program) for text in texts)
     (hold,) = said(world_of(), *STRATEGY.agents["buy_and_hold"]().answer(world, [0], [""])[:0], "weight = 0")
     assert hold.outcomes["shown"] != 0.5
     assert best_rule(world_of(commission=0.001)) is None and best_rule(world_of(planted_kind="volatility")) is None
