@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
     from vecenv.core.scenario import Drawing, Scenario
+    from vecenv.curriculum import CurriculumSettings, Levelled, set_curriculum
     from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm, train
     from vecenv.learn.domain import Domain
     from vecenv.market.tape import MarketTape
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncInteraction",
     "BoundedObservations",
     "ColumnScaled",
+    "CurriculumSettings",
     "Dialogue",
     "Differentiable",
     "Domain",
@@ -52,6 +54,7 @@ __all__ = [
     "Interaction",
     "Itemised",
     "Items",
+    "Levelled",
     "MarketTape",
     "Masked",
     "MultiAgent",
@@ -73,6 +76,7 @@ __all__ = [
     "make_interaction",
     "register",
     "register_algorithm",
+    "set_curriculum",
     "task_names",
     "train",
 ]
@@ -80,12 +84,14 @@ __all__ = [
 _OTHERS = {
     "Algorithm": "learn",
     "AsyncInteraction": "text.interaction",
+    "CurriculumSettings": "curriculum",
     "Dialogue": "text.dialogue",
     "Domain": "learn.domain",
     "Drawing": "core.scenario",
     "Episode": "text.interaction",
     "FusedCollector": "core.collector",
     "Interaction": "text.interaction",
+    "Levelled": "curriculum",
     "MarketTape": "market.tape",
     "Scenario": "core.scenario",
     "Task": "registry",
@@ -99,6 +105,7 @@ _OTHERS = {
     "make_interaction": "registry",
     "register": "registry",
     "register_algorithm": "learn",
+    "set_curriculum": "curriculum",
     "task_names": "registry",
     "train": "learn",
 }

@@ -168,9 +168,9 @@ class Experiment:
         settings = run.settings
         identity = self.trainer.identity(settings)
         rows = settings.batch.rows * (settings.runs.ensemble or 1)
-        return self.splits.of_seed(settings.seed).training(
-            rows, self.trainer.training_rules, settings.compile, identity
-        )
+        env = self.splits.of_seed(settings.seed).training(rows, self.trainer.training_rules, settings.compile, identity)
+        self.trainer.follow(env)
+        return env
 
     def _fit(self, run: SeedRun) -> float:
         """Train one seed, or all of an ensemble, and return the seconds that it took."""

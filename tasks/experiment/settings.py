@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tyro import conf
 
+from vecenv.curriculum import CurriculumSettings
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.runs import RunSeed
@@ -118,6 +119,10 @@ class TrainSettings(TaskSettings):
     """Seed of the run: of its episodes, and added to the learner's."""
     runs: Annotated[Any, conf.arg(name="")] = field(default_factory=StackableRuns)
     """Trainings, and what is shown beside them."""
+    levels: Annotated[
+        CurriculumSettings, conf.arg(name=""), When("of_language", False, told="the training of a policy")
+    ] = field(default_factory=CurriculumSettings)
+    """Curriculum over the task's levels."""
     validation: Annotated[Any, conf.arg(name="")] = field(default_factory=NoValidation)
     """Validations during the training."""
     episodes: Count = 256

@@ -13,13 +13,14 @@ from rich.console import Console
 
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
+from vecenv.curriculum import set_curriculum
 from vecenv.finance.trading import Trading
 from vecenv.learn import NEEDED, Algorithm, algorithm_named
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import check_groups
 from vecenv.learn.learner import Learner
-from vecenv.learn.members import Members, check_stackable, ensemble_of, metrics_of_member, row_seeds
+from vecenv.learn.members import Members, check_stackable, check_unscheduled, ensemble_of, metrics_of_member, row_seeds
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT, make_network
@@ -92,6 +93,9 @@ class Trainer(ABC):
         """Return the seeds and numbers of the sub-environments of a run, by name."""
         return {"seed": settings.seed}
 
+    def follow(self, env: VecEnv) -> None:  # noqa: B027
+        """Give the rules of a training environment the curriculum that is chosen; ValueError if they have no levels."""
+
     def prepare(self, run: SeedRun, splits: Splits, console: Console) -> None:  # noqa: B027
         """Make what a run starts from, if that is made on the spot."""
 
@@ -133,6 +137,7 @@ class PolicyTrainer(Trainer):
     def check(self) -> None:
         settings = self.settings
         self._check_actions()
+        self._check_levels()
         if isinstance(settings.batch, Groups):
             check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
         if isinstance(settings.learner, OffPolicyConfig):
@@ -142,6 +147,20 @@ class PolicyTrainer(Trainer):
         self._check_network()
         check_initial(settings, self.rules)
         check_beside(settings, self.rules)
+
+    def follow(self, env: VecEnv) -> None:
+        levels = self.settings.levels
+        if levels.curriculum is not None:
+            set_curriculum(env.scenario, levels)
+        if self.settings.runs.ensemble is not None:
+            check_unscheduled(env)
+
+    def _check_levels(self) -> None:
+        """Reject a curriculum for learners that do not follow one."""
+        chosen, algorithm = self.settings.levels.curriculum, self.algorithm
+        if chosen is not None and (algorithm.groups or algorithm.smooth):
+            told = "compares episodes of one level" if algorithm.groups else "has no rollouts of episodes"
+            raise ValueError(f"--curriculum {chosen} has no effect: --algorithm {algorithm.name} {told}")
 
     def _check_actions(self) -> None:
         """Reject an algorithm that does not learn the task's actions or rewards."""
@@ -175,11 +194,13 @@ class PolicyTrainer(Trainer):
                     f"{option} cannot be given to policies of one batch: it needs a training without --ensemble"
                 )
         check_stackable(settings.learner)
-        scheduled = [name for name in ("scheduler", "cost_ramp") if getattr(settings.env, name, None)]
-        if scheduled:
+        scheduled = {
+            "curriculum": settings.levels.curriculum,
+            "env.cost_ramp": getattr(settings.env, "cost_ramp", None),
+        }
+        for name in [name for name, value in scheduled.items() if value]:
             raise ValueError(
-                f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule "
-                f"(env.{scheduled[0]})"
+                f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule ({name})"
             )
 
     def _check_combining(self) -> None:

@@ -171,35 +171,16 @@ one in ten episodes of random orders is graded above 0.4.
 
 @dataclass(frozen=True)
 class _Mixture(Settings):
-    """Which tiers a batch mixes, and how they are scheduled."""
+    """Which tiers a batch mixes."""
 
     tiers: Annotated[tuple[str, ...], Items(1, distinct=True)] = tuple(TIERS)
     """Tiers, easiest first."""
     symbols: Annotated[tuple[str, ...], Items(1, distinct=True)] = TWENTY_FIVE
     """Symbols of the market; each tier trades the first of them, as many as the tier's number of symbols."""
-    scheduler: Literal["promotion", "adaptive"] = "promotion"
-    """Promote and demote each sub-environment between tiers, or move one target over a continuous difficulty."""
-    score: Literal["grade", "regret"] = "grade"
-    """Score of an episode: its grade, or minus its regret, which is hindsight's return less the agent's."""
-    thresholds: dict[str, float] = field(default_factory=dict)
-    """Success thresholds by tier that override the default."""
-    window: Annotated[int, Within(1, 10_000), When("scheduler", "promotion")] = 8
-    """Window: number of a sub-environment's latest episodes in its tier that decide on promotion or demotion."""
-    promote_above: Annotated[Fraction, When("scheduler", "promotion")] = 0.8
-    """Success rate above which a sub-environment is promoted."""
-    demote_below: Annotated[Fraction, When("scheduler", "promotion")] = 0.2
-    """Success rate below which it is demoted."""
-    num_levels: Annotated[int, Within(2, 1_000), When("scheduler", "adaptive")] = 21
-    """Number of levels of a continuous difficulty. Each has a separate hindsight table."""
-    nearest: Annotated[Count, When("scheduler", "adaptive")] = 3
-    """Number of levels nearest to the target over which the sub-environments are spread."""
-    step_size: Annotated[Positive, When("scheduler", "adaptive")] = 0.5
-    """Step size: largest change of the target after a rollout."""
-    sensitivity: Annotated[Positive, When("scheduler", "adaptive")] = 2.0
-    """Sensitivity of the change to the mean score's distance from the target score."""
-    target_score: Annotated[float | None, When("scheduler", "adaptive")] = None
-    """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
-    path_share: Annotated[PositiveShare, When("scheduler", "adaptive")] = 0.5
+    num_levels: Annotated[int, Within(2, 1_000)] | None = None
+    """Number of levels of a continuous difficulty between the tiers, each with a separate hindsight table; by default
+    the tiers themselves are the levels."""
+    path_share: Annotated[PositiveShare, When("num_levels")] = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
 
 
@@ -209,15 +190,6 @@ class CurriculumConfig(BatchConfig, _Mixture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [tier for tier in self.thresholds if tier not in self.tiers]
-        if unknown:
-            raise ValueError(f"thresholds of {', '.join(unknown)}, but the tiers are {', '.join(self.tiers)}")
-        if self.nearest > self.num_levels:
-            raise ValueError(f"nearest must be at most num_levels {self.num_levels}, got {self.nearest}")
-        if not self.demote_below < self.promote_above:
-            raise ValueError(
-                f"demote_below {self.demote_below} and promote_above {self.promote_above} must be in this order"
-            )
         # Rejects unknown tiers and invalid shared settings.
         _ = self.rules
 
@@ -243,19 +215,20 @@ class CurriculumConfig(BatchConfig, _Mixture):
     def rules(self) -> tuple[TierConfig, ...]:
         """Rows of the rule table, easiest first: the tiers, or the levels of a continuous difficulty."""
         tiers = [self._tier(name) for name in self.tiers]
-        if self.scheduler == "promotion":
+        if self.num_levels is None:
             return tuple(tiers)
         return tuple(interpolated_rules(tiers, difficulty) for difficulty in self.difficulties)
 
     @property
     def difficulties(self) -> tuple[float, ...]:
         """Difficulty of each level, from 0 to 1."""
-        return tuple(level / (self.num_levels - 1) for level in range(self.num_levels))
+        last = (self.num_levels or len(self.tiers)) - 1
+        return tuple(level / (last or 1) for level in range(last + 1))
 
     @property
-    def success_scores(self) -> tuple[float, ...]:
-        """Score above which an episode is a success, by tier."""
-        return tuple(self.thresholds.get(tier, SUCCESS[self.score][tier]) for tier in self.tiers)
+    def nearest_tiers(self) -> tuple[str, ...]:
+        """Name of each level's tier, or of the nearest."""
+        return tuple(self.tiers[math.floor(place * (len(self.tiers) - 1) + 0.5)] for place in self.difficulties)
 
 
 _NUMBERS = ("initial_cash", "commission", "slippage", "max_position", "max_exposure")

@@ -52,8 +52,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "single_stock random": {"task": "single_stock", "action": "orders", "symbols": ("random",)},
     "portfolio aligned": {"task": "portfolio", "action": "orders", "reward": "aligned"},
     "portfolio potential": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
-    "curriculum promotion": {"task": "curriculum"},
-    "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
+    "curriculum tiers": {"task": "curriculum"},
+    "curriculum levels": {"task": "curriculum", "num_levels": 21},
     "news_signals levels": {"task": "news_signals", "market": "news", "horizon": 3, "picks": 2},
     "news_signals continuous": {"task": "news_signals", "market": "news", "action": "continuous", "demeaned": True},
 }

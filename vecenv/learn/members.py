@@ -57,6 +57,12 @@ class MembersPolicy(ActorPolicy):
         return tuple(tensor.flatten(0, 1) for tensor in acted)
 
 
+def check_unscheduled(env: VecEnv) -> None:
+    """Raise ValueError if the rules of an environment follow a schedule."""
+    if schedule_of(env.scenario, env.num_envs) is not None:
+        raise ValueError(f"{env.scenario.name} follows a schedule by its results, which members cannot share")
+
+
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
 
@@ -79,8 +85,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         if env.num_envs % self.num_members:
             raise ValueError(f"{env.num_envs} sub-environments cannot be shared evenly by {self.num_members} members")
         check_stackable(config)
-        if schedule_of(env.scenario, env.num_envs) is not None:
-            raise ValueError(f"{env.scenario.name} follows a schedule by its results, which members cannot share")
+        check_unscheduled(env)
         super().__init__(env, replace(config, seed=self.seeds[0]))
 
     def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:

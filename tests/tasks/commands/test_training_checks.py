@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.tasks.commands.small_runs import settings_of
+from vecenv.curriculum import CurriculumSettings
 from vecenv.learn import dqn, exact, grpo, sac
 from vecenv.learn.a2c import A2CConfig
 from vecenv.learn.cppo import CPPOConfig
@@ -24,6 +25,7 @@ SYMBOLS = PPOConfig(policy="symbol")
 QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
 VALIDATED = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
 CLOSED = {"algorithm": "grpo", "learner": grpo.GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
+LEVELS = CurriculumSettings("uniform")
 MODEL = {"algorithm": "grpo", "task": "single_stock", "model": "m"}
 SCALES = ("reward_scale", "cash_scale", "price_scale", "holdings_scale", "feature_scale")
 
@@ -72,7 +74,7 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         ({"ensemble": 2, "symbols_per_path": 2}, "--symbols-per-path cannot be given to policies of one batch"),
         ({"ensemble": 2, "learner": PPOConfig(target_kl=0.1)}, "target_kl stops one learner's epochs"),
         ({"ensemble": 2, "learner": PPOConfig(by_reference=True)}, "by_reference keeps one table for one policy"),
-        ({"ensemble": 2, "task": "curriculum"}, "those of task 'curriculum' follow a schedule (env.scheduler)"),
+        ({"ensemble": 2, "task": "curriculum", "levels": LEVELS}, "'curriculum' follow a schedule (curriculum)"),
         ({"ensemble": 2, "task": "crypto_lob", "cost_ramp": 5}, "follow a schedule (env.cost_ramp)"),
         ({"seeds": 2, "combine": "select"}, "--combine select needs validations: set a --validation-fraction above 0"),
         (VALIDATED | {"task": "crypto_lob"}, "--combine weighted needs accounts, which task 'crypto_lob' does not"),
