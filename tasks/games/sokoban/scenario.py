@@ -13,6 +13,7 @@ from torch import Tensor
 from vecenv.core.capabilities import Masked
 from vecenv.core.random import EpisodeKey, EpisodeStream, randint
 from vecenv.core.scenario import Observation
+from vecenv.curriculum import Levelled
 from vecenv.tasks.games.grid import NO_MOVE, GridGame, is_valid, moves_spec
 from vecenv.tasks.games.sokoban.boards import Boards, made_boards
 from vecenv.tasks.games.sokoban.config import SokobanConfig
