@@ -41,7 +41,7 @@ class SokobanState(TensorClass):
     valid: Tensor
 
 
-class Sokoban(Masked, GridGame[SokobanState]):
+class Sokoban(Masked, Levelled, GridGame[SokobanState]):
     """The rules of ``rules.md``.
 
     Args:
@@ -49,6 +49,7 @@ class Sokoban(Masked, GridGame[SokobanState]):
         words: of a set of cells; by default as few as hold it.
     """
 
+    level_parameter = "num_boxes"
     words = ("Up", "Down", "Left", "Right")
     symbols = "#_O√XPS"
     colours = (
@@ -59,6 +60,7 @@ class Sokoban(Masked, GridGame[SokobanState]):
         self.config, self.longest = config, config.max_steps
         self.boards: Boards = made_boards(config, words) if config.levels is None else read_boards(config, words)
         self.files = () if config.levels is None else (str(config.levels),)
+        self.levels = range(1, self.boards.num_boxes + 1)
         self.grid = grid = self.boards.grid
         inner = [row * grid.width + cell for row in range(1, grid.height - 1) for cell in range(1, grid.width - 1)]
         self.shared = {
@@ -70,6 +72,9 @@ class Sokoban(Masked, GridGame[SokobanState]):
         self.params = {"num_boxes": torch.tensor(config.num_boxes), "max_pulls": torch.tensor(config.max_pulls)}
         self.answer_moves = config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
+
+    def level_of(self, state: SokobanState) -> Tensor:
+        return count(state.boxes.unbind(-1))
 
     def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> SokobanState:
         levels, most = self.boards.within.shape
