@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vecenv
+from tests.grid_game import FORAGE
 from tests.levelled_game import REPEAT, Repeat
 from tests.small_env import make_env as make_stock_env
 from vecenv.curriculum import CurriculumSettings, LevelSchedule, set_curriculum
@@ -100,7 +101,7 @@ def test_what_has_no_levels_or_no_regret_is_refused():
 
 
 def test_training_takes_a_curriculum_where_it_has_an_effect(tmp_path, monkeypatch):
-    monkeypatch.setattr("vecenv.registry._registered", {"repeat_signs": REPEAT})
+    monkeypatch.setattr("vecenv.registry._registered", {"repeat_signs": REPEAT, "forage": FORAGE})
     small = {"task": "repeat_signs", "episodes": 4, "compile": False, "folder": tmp_path / "run"}
     rows, given = {"num_envs": 16}, {"curriculum": "threshold", "trials": 5}
     with plan(train_settings(**small, **rows, **given)) as experiment:
@@ -109,8 +110,8 @@ def test_training_takes_a_curriculum_where_it_has_an_effect(tmp_path, monkeypatc
         assert experiment.test.state.level.tolist() == [6] * 4 and experiment.test.scenario.schedule(4) is None
     for options, message in (
         (
-            {**given, **rows, "task": "stock_trading"},
-            "task 'stock_trading' has no levels, which --curriculum threshold",
+            {**given, **rows, "task": "forage"},
+            "task 'forage' has no levels, which --curriculum threshold",
         ),
         ({**given, "algorithm": "grpo", "num_groups": 8, "group_size": 2}, "--algorithm grpo compares episodes of one"),
         ({**given, "window": 3}, "--window belongs to curriculum promotion: no effect"),
