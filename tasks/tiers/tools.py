@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,11 +95,10 @@ class TierTools(Calculator):
             columns = [[tape.feature_names.index(name)] for name in names]
             places = (days.clamp(min=0), torch.tensor(slots)[:, None], torch.tensor(columns))
             seen = tape.features[state.path[:, None], *places].tolist()
-            rows = zip(self.text.symbols(state), names, slots, lengths, seen, strict=True)
+            shown = _written(names, [row[-length:] for row, length in zip(seen, lengths, strict=True)])
             return [
-                f"{symbols[slot]}, {name} of the last {length} days, today last: "
-                f"{', '.join(_written(name, values[len(values) - length :]))}"
-                for symbols, name, slot, length, values in rows
+                f"{symbols[slot]}, {name} of the last {len(texts)} days, today last: {', '.join(texts)}"
+                for symbols, name, slot, texts in zip(self.text.symbols(state), names, slots, shown, strict=True)
             ]
 
         return sound(each(named, name, self._slots(callers.state), symbol, days), told)
@@ -178,11 +178,18 @@ class TierTools(Calculator):
         return told
 
 
-def _written(name: str, values: Sequence[float]) -> list[str]:
-    words = [f"({labels_of(name, value)})" if name in LABELS else "" for value in values]
-    if name in LABELS and name not in LEVELS:
-        return [word.strip("()") for word in words]
-    return [f"{value:.4g} {word}".rstrip() for value, word in zip(values, words, strict=True)]
+def _written(names: Sequence[str], values: Sequence[Sequence[float]]) -> list[list[str]]:
+    """Return the values of an indicator of each row as texts, with their words or as these alone."""
+    told = [[f"{value:.4g}" for value in row] for row in values]
+    for name in dict.fromkeys(names):
+        if name not in LABELS:
+            continue
+        own = [place for place, other in enumerate(names) if other == name]
+        words = iter(labels_of(name, np.array([value for place in own for value in values[place]])).tolist())
+        for place in own:
+            labels = zip(told[place], words, strict=False)
+            told[place] = [f"{number} ({word})" if name in LEVELS else word for number, word in labels]
+    return told
 
 
 def _held(name: str, sign: str, shares: int, average: float, prices: Sequence[float], days: int) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ class Tool:
             if not left and not fits:
                 raise ValueError(f"tool {self.name!r}: the default of {name} is not {_told(kind)}")
 
-    @property
+    @cached_property
     def needed(self) -> tuple[str, ...]:
         return tuple(name for name in self.arguments if name not in self.optional)
 
@@ -88,11 +89,11 @@ class Tool:
         if unknown:
             takes = f"it takes {', '.join(self.arguments)}" if self.arguments else "it takes none"
             raise ToolFault(f"{call.name} takes no {str(unknown[0])[:40]!r}; {takes}")
-        lacking = [name for name in self.needed if name not in call.arguments]
-        if lacking:
-            raise ToolFault(f"{call.name} needs {lacking[0]}")
+        for name in self.needed:
+            if name not in call.arguments:
+                raise ToolFault(f"{call.name} needs {name}")
         given = {name: _value(name, value, self.arguments[name]) for name, value in call.arguments.items()}
-        return {name: given[name] if name in given else self.optional[name] for name in self.arguments}
+        return {**self.optional, **given}
 
     def columns(self, given: Sequence[Mapping[str, Any]], device: torch.device | None = None) -> dict[str, Any]:
         """Return the arguments of M calls by name.
@@ -119,6 +120,8 @@ def _value(name: str, given: object, kind: Kind) -> Any:  # noqa: ANN401
         if value is None:
             raise ToolFault(f"{name} must be {_told(kind)}")
         return value
+    if type(given) is kind and kind in (str, bool, list, dict):
+        return given
     value = _as_declared(given, kind)
     # Python's bool is a subclass of int.
     if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
