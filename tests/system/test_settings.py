@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vecenv.core.checks import TooLittleMemoryError
+from vecenv.core.scenario import flat_view
 from vecenv.registry import make, task_named, task_names
 from vecenv.system.settings import Count, Items, Positive, Seed, Settings, Share, Within
 
@@ -76,11 +77,12 @@ TENSORS = [name for name in task_names() if task_named(name).scenario is not Non
 ODD = ("x", "", NAN, INFINITY, -INFINITY, -1, -1.5, 0, 1e300, -1e300, 1e-300, 1e12, 10**18, 2**31, 1_000_003, ())
 ODD += ((NAN,), (0, INFINITY), (0.5, -1), None, True, False, {"x": NAN}, 0.5, 1)
 CHEAP = {"crypto_lob": {"synthetic_hours": 2.0, "episode_steps": 20}}
+CHEAP |= {"shop": {"products": 100}}
 CHEAP |= {name: {"episode_length": 20} for name in ("stock_trading", "signals")}
 GROWS = {"clearing", "max_ticks", "warm_up_ticks", "candle_ticks", "tick_seconds", "num_noise", "num_levels"}
 """Settings whose large values take seconds."""
 NAMES, UNBOUNDED = (
-    {"book", "forecasts", "symbol", "currency", "market", "problems", "pool"},
+    {"book", "forecasts", "symbol", "currency", "market", "problems", "pool", "catalogue"},
     {("gate_threshold", INFINITY)},
 )
 """All settings that take any word, and all infinities that mean something; no other is played under some other rule."""
@@ -120,7 +122,7 @@ def check_played(name, setting, value, config, drawn=()):
     env.reset()
     played = env.rollout(2, break_when_any_done=False)
     shown = {name: own for name, own in env.info().items() if own.is_floating_point()}
-    shown |= {"observation": played["next", "observation"], "reward": played["next", "reward"], "grade": env.grade()}
+    shown |= {"observation": flat_view(env.observations()), "reward": played["next", "reward"], "grade": env.grade()}
     for what, numbers in shown.items():
         assert numbers.isfinite().all(), (setting, value, what)
 

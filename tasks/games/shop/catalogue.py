@@ -152,5 +152,5 @@ def _generated(config: ShopConfig) -> Catalogue:
 
 
 def catalogue_of(config: ShopConfig) -> Catalogue:
-    """Return the catalogue of a config; a file is read every time. ValueError and OSError of `read_products`."""
+    """Return the catalogue of a config; a file is read every time. ValueError of `read_products`."""
     return Catalogue(read_products(config.catalogue), config) if config.catalogue else _generated(config)

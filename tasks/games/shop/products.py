@@ -106,12 +106,16 @@ def read_products(path: Path | str) -> list[Product]:
     ``description`` may be missing. Blank lines are passed over.
 
     Raises:
-        ValueError: naming the line and the field that is missing or wrong, or the id that occurs twice.
-        OSError: the file cannot be read.
+        ValueError: the file cannot be read, or its line with the field that is missing or wrong, or the id that occurs
+            twice.
     """
     products: list[Product] = []
     seen: dict[str, int] = {}
-    with Path(path).open("rb") as file:
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115, closed below
+    except OSError as error:
+        raise ValueError(f"catalogue {path}: {error.strerror}") from error
+    with file:
         number = 0
         while line := file.readline(LARGEST_LINE + 1):
             number += 1

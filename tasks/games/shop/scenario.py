@@ -107,8 +107,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
     An action is a choice (`Choice`) and the words of a query, which count if the choice is a search: (9,), int64.
 
     Raises:
-        ValueError: the file of the catalogue is wrong, see `read_products`.
-        OSError: it cannot be read.
+        ValueError: the file of the catalogue is wrong or cannot be read, see `read_products`.
     """
 
     name = "shop"

@@ -42,6 +42,7 @@ LENGTHS = {
     "synthetic_hours": 0.2,
     "embargo": 30,
     "boards": 64,
+    "products": 60,
 }
 LENGTHS |= {"warm_up_ticks": 5, "min_episode_length": 2, "boards": 64}
 ROWS, STEPS = 72, 8
