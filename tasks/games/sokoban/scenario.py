@@ -96,12 +96,11 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         floor, targets, boxes, player = _sets(state)
         steps, effective = state.steps, torch.zeros_like(state.effective)
         for number in range(len(action)):
-            # The first counts as a move even if it is none.
-            taken: Tensor | bool = number == 0
             direction = torch.where(action[number] == NO_MOVE, 0, action[number] + 1)
+            # The first counts as a move even if it is none.
+            taken = torch.ones_like(effective)
             if number:
-                going = some(outside(boxes, targets)) & (steps < self.config.max_steps)
-                taken = going & (direction > 0)
+                taken = some(outside(boxes, targets)) & (steps < self.config.max_steps) & (direction > 0)
                 direction = torch.where(taken, direction, 0)
             boxes, player, moved = self.grid.moved(floor, boxes, player, direction)
             steps, effective = steps + taken, effective | moved
