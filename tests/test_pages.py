@@ -41,7 +41,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT /
 
 NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch")
 NIGHTLY = ["benchmarks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
-NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/tiers"]
+NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/tiers", "vecenv/curriculum"]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]
 NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo", "networks")]
 NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md"]

@@ -75,6 +75,18 @@ def test_a_learner_follows_and_goes_on_from_its_state_bit_for_bit(kind, given):
         PPO(make(16), SMALL).load_state_dict(learner.state_dict())
 
 
+def test_the_boxes_of_sokoban_are_levels_and_solved_by_all_of_them():
+    env = vecenv.make("sokoban", 8, compile=False, num_boxes=4, boards=16, dim_room=(7, 7))
+    set_curriculum(env.scenario, CurriculumSettings("uniform"))
+    schedule = env.scenario.schedule(8)
+    env.follow(schedule)
+    boxes = env.scenario.params["num_boxes"]
+    assert sorted(boxes.tolist()) == [1, 1, 2, 2, 3, 3, 4, 4] == sorted(env.scenario.level_of(env.state).tolist())
+    for missing, success in ((0, 1.0), (1, 0.0)):
+        metrics = schedule.update(env.rows, torch.arange(8), lambda missing=missing: (boxes - missing) / boxes)
+        assert [metrics[f"success_num_boxes_{level}"] for level in (1, 2, 3, 4)] == [success] * 4
+
+
 def test_what_has_no_levels_or_no_regret_is_refused():
     for env, settings, message in (
         (make_stock_env(num_envs=2), {}, "task 'stock_trading' has no levels, which --curriculum adarft needs"),
