@@ -25,7 +25,7 @@ from vecenv.adapters.sessions.http_server import guarded
 from vecenv.adapters.sessions.service import SessionError, TextService
 from vecenv.adapters.sessions.session import RowSession
 from vecenv.text.interaction import Turn
-from vecenv.text.tool_calls import FAULT, LONGEST_CALL, ToolCall
+from vecenv.text.tool_calls import FAILURE, FAULT, LONGEST_CALL, ToolCall
 from vecenv.tools.schemas import parameters
 from vecenv.tools.tool_set import ToolSet
 
@@ -143,10 +143,11 @@ class Desk:
         ]
         if handles:
             self.tools.append(self._tool("end_session", "Ends a session and frees its place.", schema({}), self._end))
-        taken, offered = {tool.name for tool in self.tools}, dialogue.tools
+        taken = {tool.name for tool in self.tools}
+        offered = dialogue.tools if isinstance(dialogue.tools, ToolSet) else None
         # Tools without declarations are called in the text of an answer.
-        for name in offered.offered if isinstance(offered, ToolSet) else ():
-            tool = offered.tools[name]
+        for tool in [offered.tools[name] for name in offered.offered] if offered is not None else ():
+            name = tool.name
             if name in taken or (handles and SESSION in tool.arguments):
                 raise ValueError(f"tool {name!r} has the name, or an argument, of what the server offers itself")
             self.tools.append(self._tool(name, tool.usage, parameters(tool), partial(self._call, name)))
@@ -233,7 +234,7 @@ class Desk:
         told |= {name: getattr(turn, name) for name in ("valid", "acted", "reward", "done", "grade", "failed")}
         told |= {name: getattr(known, name) for name in ("answers", "total_reward", "outcomes")}
         # What a tool refuses is an error to whoever called it; an invalid answer is an answer.
-        is_fault = is_call and turn.message.startswith(FAULT)
+        is_fault = is_call and turn.message.startswith((FAULT, FAILURE))
         return ToolResult(content="\n\n".join(words), structured_content=told, is_error=is_fault)
 
 

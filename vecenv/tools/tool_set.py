@@ -248,6 +248,7 @@ def general_families(own: Mapping[str, Tool], names: Sequence[str]) -> dict[str,
 
 def cut(reply: str) -> str:
     """Return a reply, of a too long one its beginning and how long it is."""
-    if len(reply) <= LONGEST_REPLY:
+    # What was cut before, such as in a recording, is as it is.
+    if len(reply) <= LONGEST_REPLY or (reply.endswith(" characters)") and len(reply) < LONGEST_REPLY + 64):
         return reply
     return f"{reply[:LONGEST_REPLY]}… (the first {LONGEST_REPLY:,} of {len(reply):,} characters)"

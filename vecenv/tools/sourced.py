@@ -1,0 +1,92 @@
+"""Tools whose replies come from elsewhere: a recording, a generator, a model, a server of tools.
+
+A source has declarations and replies to calls; a world with sources has their tools beside its own, or in place of
+those that are declared alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from vecenv.text.interaction import Interaction
+from vecenv.tools.declaration import Tool
+from vecenv.tools.offers import ALL
+from vecenv.tools.tool_set import Callers, Reply, ToolSet
+
+World = TypeVar("World", bound=Interaction)
+
+Arguments = Mapping[str, Any]
+"""Of a call, as `Tool.checked` returns them: equal calls have equal ones, whatever was left to defaults."""
+
+
+class Source(Protocol):
+    """Where replies come from.
+
+    Attributes:
+        tools: declarations by name.
+    """
+
+    tools: Mapping[str, Tool]
+
+    def replies(self, name: str, calls: Sequence[Arguments]) -> Sequence[Reply]:
+        """Return a reply, or a `ToolFault`, to each call of a tool; never raises."""
+        ...
+
+
+class SourcedTools(ToolSet):
+    """Tools of sources, and of a set beside them.
+
+    Args:
+        offered: tools, families, or all.
+        sources: of replies.
+        own: set whose tools are offered too; a source that declares one of them as it does replies in its place.
+
+    Raises:
+        ValueError: two tools have one name, or there is no such tool.
+    """
+
+    def __init__(self, offered: Sequence[str], sources: Sequence[Source], own: ToolSet | None = None) -> None:
+        self.own = own
+        self.sources: dict[str, Source] = {}
+        tools = dict(own.tools) if own is not None else {}
+        for source in sources:
+            for name, declared in source.tools.items():
+                if name in self.sources or tools.get(name, declared) != declared:
+                    raise ValueError(f"there are two tools of the name {name!r}")
+                tools[name] = declared
+                self.sources[name] = source
+        self.tools = tools
+        super().__init__(offered)
+
+    def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
+        if name not in self.sources:
+            assert self.own is not None
+            return self.own.replies(name, callers, columns)
+        return self.sources[name].replies(name, rows_of(columns, len(callers.state)))
+
+
+def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return the arguments of each of some calls, from a column of each argument."""
+    values = {name: column.tolist() if isinstance(column, Tensor) else column for name, column in columns.items()}
+    return [{name: column[place] for name, column in values.items()} for place in range(count)]
+
+
+def with_sources(world: World, *sources: Source) -> World:
+    """Return a world whose agents are also offered tools of sources; of its own, those that sources do not declare."""
+    offered = world.tools
+
+    def tools(names: Sequence[str]) -> SourcedTools:
+        try:
+            own = offered([ALL])
+        except ValueError:
+            # All of no tools.
+            return SourcedTools(names, sources)
+        if not isinstance(own, ToolSet):
+            raise ValueError(f"{type(own).__name__} has no declarations, so that no tools can stand beside it")
+        return SourcedTools(names, sources, own)
+
+    world.tools = tools  # type: ignore[method-assign]
+    return world
