@@ -122,11 +122,12 @@ class Race(GridGame[Car]):
         self.track = track = Track()
         self.longest, self.answer_moves = config.max_steps, config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
-        self.params = {}
+        self.params, shaped = {}, float(config.paid == "potential")
         self.shared = {
             "roads": torch.tensor(track.roads),
             "after": torch.tensor(track.after),
             "gain": torch.tensor(track.gains(config.paid, config.discount), dtype=torch.float32),
+            "potential": torch.tensor([shaped * track.potential(cell) for cell in range(len(track.cells))]),
         }
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> Car:
@@ -155,10 +156,12 @@ class Race(GridGame[Car]):
 
         before = state.replace(earned=0 * state.earned, invalid=wrong, valid=valid)
         after = moved(before, action, move, self._over)
-        waited = torch.where(valid, 0, 1)
-        return after.replace(
-            steps=after.steps + waited, effective=after.cell != state.cell, paid=state.paid + after.earned
-        )
+        steps = after.steps + torch.where(valid, 0, 1)
+        # Waiting keeps the potential, and where the time is over it is 0: else it would pay to stop before the finish.
+        discount, height = self.config.discount, shared["potential"][after.cell]
+        waited = torch.where(valid, 0.0, (discount - 1.0) * height)
+        earned = after.earned + waited - torch.where(steps >= self.config.max_steps, discount * height, 0.0)
+        return after.replace(steps=steps, effective=after.cell != state.cell, earned=earned, paid=state.paid + earned)
 
     def _over(self, state: Car) -> Tensor:
         return self._ended(state) | (state.steps >= self.config.max_steps)
@@ -183,10 +186,10 @@ class Race(GridGame[Car]):
         return next_state.earned
 
     def terminated(self, state: Car, params: Tensors, shared: Tensors) -> Tensor:
-        return self._ended(state)
+        return self._over(state)
 
     def truncated(self, state: Car, params: Tensors, shared: Tensors) -> Tensor:
-        return state.steps >= self.config.max_steps
+        return state.cell < 0
 
     def grade(self, state: Car, params: Tensors, shared: Tensors) -> Tensor:
         return (state.cell == self.track.finish).to(torch.float32)

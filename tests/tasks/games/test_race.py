@@ -99,6 +99,29 @@ def test_only_hints_that_are_no_potential_pay_for_circles():
                     assert circle == pytest.approx((discount**2 - 1) * track.potential(cell), abs=1e-9)
 
 
+def test_of_ways_that_are_paid_alike_the_best_rule_drives_the_shortest():
+    env = make("strict", 30)
+    length = evaluate(env, {"best": Planner()}, seed=4).records["best"].length.tolist()
+    env.reset_groups(30, 1, 4)
+    assert length == [Track().distance[cell] for cell in env.state.cell.tolist()]
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_potential_pays_the_outcome_less_where_it_began(idle):
+    discount, draw = 0.9, Draw(3)
+    env = make("potential", 50, discount=discount, max_steps=15)
+    began, total, factor = [Track().potential(cell) for cell in env.state.cell.tolist()], torch.zeros(50), 1.0
+    arrived = torch.zeros(50)
+    for _ in range(15):
+        action = [[NO_MOVE if idle else draw.choices(range(5), (5, 5, 2, 6, 1))[0]] for _ in range(50)]
+        running = ~env.rows.done
+        total += factor * env.advance(torch.tensor(action))
+        arrived += factor * (running & (env.state.cell == Track().finish))
+        factor *= discount
+    assert env.rows.terminated.all() and (idle or arrived.any())
+    assert total.tolist() == pytest.approx((arrived - torch.tensor(began)).tolist(), abs=1e-4)
+
+
 def test_a_potential_leaves_the_best_way_as_it_is():
     track, discount = Track(), 0.9
     strict, shaped = (
