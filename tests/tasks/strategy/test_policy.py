@@ -138,7 +138,10 @@ def test_the_command_trains_it_goes_on_and_evaluates_it(tmp_path, capsys):
     assert document["settings"]["algorithm"] == "tokens" and document["settings"]["episodes"] == 3
     pictures = {"learning_curve.png", "grade_by_try.png", "overfit_gap.png", "grades.png", "standard_error.png"}
     assert pictures <= {path.name for path in folder.iterdir()}
+    # What an agent of an earlier comparison said does not stay.
+    (folder / "conversations_rsi.jsonl").write_text("")
     assert cli.main(["train", "--resume", str(folder), "--learner.total-frames", "24"]) == 0
+    assert not (folder / "conversations_rsi.jsonl").exists() and (folder / "conversations_untrained.jsonl").exists()
     assert [row["update"] for row in read_metrics(folder / "metrics.csv")] == [1, 2, 3]
     evaluate = f"evaluate --checkpoint {folder} --episodes 3 --seed 3 --agents buy_and_hold --json {told}"
     assert cli.main(evaluate.split()) == 0
