@@ -49,6 +49,7 @@ TEXTS = {
         "episode_length": 3,
     },
     "shop": {"products": 60, "max_steps": 8, "wording": "paraphrase"},
+    "countdown": {"slots": 3, "level": 3, "attempts": 3, "use_all": True},
 }
 TIERS = ("single_stock", "single_stock_costs", "portfolio", "full_autonomous")
 AGENTS = ("agent_market", "execution")
@@ -64,6 +65,7 @@ RECORDS = {
     "market_making": {**BOOK},
     "news_signals": {"market": {"market": "news", **NEWS}, "episode_length": 4},
     "shop": {"products": 60, "max_steps": 4},
+    "countdown": {"slots": 3, "level": 3, "attempts": 4},
     "sokoban": {"num_boxes": 2, "boards": 64, "max_steps": 30},
 }
 MORE_RECORDS = {

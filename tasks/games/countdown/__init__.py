@@ -1,0 +1,1 @@
+"""Countdown: an expression of some numbers that equals a target."""

@@ -1,0 +1,32 @@
+"""Registration record of Countdown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vecenv.learn.domain import Domain
+from vecenv.registry import Task
+from vecenv.tasks.games.countdown.agents import AGENTS
+from vecenv.tasks.games.countdown.law import CountdownConfig
+from vecenv.tasks.games.countdown.records import CountdownRecording
+from vecenv.tasks.games.countdown.scenario import Countdown
+from vecenv.tasks.games.countdown.text import CountdownText
+
+COUNTDOWN = Task(
+    name="countdown",
+    version="1",
+    scenario=Countdown,
+    config=CountdownConfig,
+    agents=AGENTS,
+    outcomes={"success": "share", "formed": "share", "invalid_actions": "count"},
+    actions=lambda config: "one choice" if config.action == "move" else "other",
+    domain=Domain(
+        reference="greedy",
+        hindsight="hindsight",
+        teachers=("solver",),
+        scale="1 for the target, 0.1 for an expression of the given numbers, else 0",
+    ),
+    text=CountdownText,
+    spoken=lambda config: replace(config, action="expression"),
+    recording=CountdownRecording(),
+)
