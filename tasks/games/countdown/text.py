@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"[ \t]*+(?:([0-9]++)|([A-F])(?![A-WYZ0-9])|([-+*/X()]))[ \t
 _OPENING = re.compile(r"(?:(?:MY|THE|FINAL)[ \t]++){0,2}(?:ANSWER|EXPRESSION|EQUATION|SOLUTION)[ \t]*+:[ \t]*+")
 _SIGNS = str.maketrans("×÷", "x/")
 # A lone star inside an expression: others are dress, which is taken off.
-_STAR = re.compile(r"(?<=[0-9A-Fa-f)(+/-])([ \t]*+)\*(?!\*)(?=[ \t]*+[^ \t\r\n*])")
+_STAR = re.compile(r"(?<=[0-9A-Fa-fxX)(+/-])([ \t]*+)\*(?!\*)(?=[ \t]*+[^ \t\r\n*])")
 _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 

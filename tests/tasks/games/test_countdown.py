@@ -219,6 +219,7 @@ WRONG = {
     "-3 + 7": "must be a number without a sign",
     "3 ** 7": "must be",
     "7 * - 3": "must be a number without a sign",
+    "7 x * 3": "must be a number without a sign",
     "7 + *3": "must be a number without a sign",
     "3 7": "must be an operator",
     "(3 + 7": "a bracket is not closed",
