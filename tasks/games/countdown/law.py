@@ -179,9 +179,8 @@ def draw(key: EpisodeKey, level: Tensor, config: CountdownConfig, move_number: T
     values, target, proof = given, given[:, 0], []
     for step in range(slots - 1):
         left_over = (level - step).clamp(min=2)
-        first, second, operator = (
-            (word[:, step] * high) >> 32 for word, high in zip(words, (left_over, left_over - 1, 4), strict=True)
-        )
+        first, second = (words[0][:, step] * left_over) >> 32, (words[1][:, step] * (left_over - 1)) >> 32
+        operator = (words[2][:, step] * 4) >> 32
         second = second + (second >= first)
         rank = there.cumsum(-1)
         one, other = (there & (rank == chosen.unsqueeze(-1) + 1) for chosen in (first, second))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache
 
 from vecenv.tasks.games.countdown.law import ADD, DIVIDE, MULTIPLY, OPERATORS, SUBTRACT
 
@@ -75,8 +75,11 @@ class Search:
         for one, other in _halves(chosen):
             for small in self.table(one):
                 if not small and not value:
-                    places = [place for place in range(len(self.numbers)) if other >> place & 1]
-                    return self.tree(one, small), MULTIPLY, reduce(lambda left, right: (left, ADD, right), places)
+                    first, *more = (place for place in range(len(self.numbers)) if other >> place & 1)
+                    anything: Tree = first
+                    for place in more:
+                        anything = anything, ADD, place
+                    return self.tree(one, small), MULTIPLY, anything
                 for needed, operator, small_first in _needed(value, small):
                     if self.count(other, needed):
                         halves = self.tree(one, small), self.tree(other, needed)
