@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
@@ -157,17 +156,14 @@ def _read(line: bytes) -> Product:
         if not words(texts[name]):
             raise ValueError(f"{name} {texts[name]!r} has no word or number that can be searched for")
     price = values["price"]
-    known = isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price)
-    if not known or not 0.01 <= price <= LARGEST_PRICE:
+    if not isinstance(price, int | float) or isinstance(price, bool) or not 0.01 <= price <= LARGEST_PRICE:
         raise ValueError(f"price must be a number of dollars from 0.01 to {LARGEST_PRICE:,}, got {_short(price)}")
     attributes = _names("attributes", values["attributes"], MOST_ATTRIBUTES)
     options = values["options"]
     if not isinstance(options, dict) or len(options) > MOST_OPTIONS:
         raise ValueError(f"options must be an object of at most {MOST_OPTIONS} lists, got {_short(options)}")
-    named = {
-        _clickable("options", name): _names(f"options.{name}", offered, MOST_VALUES, least=1, check=_clickable)
-        for name, offered in options.items()
-    }
+    axes = zip(_names("options", list(options), MOST_OPTIONS, check=_clickable), options.values(), strict=True)
+    named = {name: _names(f"options.{name}", offered, MOST_VALUES, least=1, check=_clickable) for name, offered in axes}
     return Product(
         _clickable("id", texts["id"]), texts["title"], texts["category"], texts["type"], round(100 * price),
         attributes, named, texts["description"],

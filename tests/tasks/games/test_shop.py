@@ -252,6 +252,8 @@ def test_invalid_answers_say_why():
         (SHELF[1] | {"price": "4"}, "price must be a number of dollars"),
         (SHELF[1] | {"price": True}, "price must be"),
         (SHELF[1] | {"price": 0}, "price must be"),
+        (SHELF[1] | {"price": 10**400}, "price must be"),
+        (SHELF[1] | {"options": {"Size": ["a"], "size ": ["b"]}}, "options must be of different texts"),
         (SHELF[1] | {"title": "  "}, "title must not be empty"),
         (SHELF[1] | {"title": "杯子"}, "title '杯子' has no word"),
         (SHELF[1] | {"title": "x" * 201}, "title must be at most 200"),
