@@ -36,7 +36,7 @@ def levels_of(text: str) -> list[tuple[str, list[tuple[int, str]]]]:
             wrong = min(set(row) - set(NOTATION))
             raise ValueError(f"{levels[-1][0]}, row {number}: {wrong!r} is none of {NOTATION!r}")
         inside = False
-        name = row.strip().lstrip(";").strip() or name
+        name = line.strip().lstrip(";").strip() or name
     return levels
 
 

@@ -190,7 +190,7 @@ def test_levels(tmp_path):
     "text, told",
     [
         ("#####\n# $.#\n#####", "level 1, row 1: there is no player"),
-        ("; a\n\n#####\n#@$.#\n#@  #\n#####", "a, row 5: a second player"),
+        ("; my_level-1\n\n#####\n#@$.#\n#@  #\n#####", "my_level-1, row 5: a second player"),
         ("#######\n#@$$. #\n#######", "level 1, row 1: 2 boxes for 1 targets"),
         ("#" * 26 + "\n#@$." + " " * 21 + "#\n" + "#" * 26 + "\n" + "#" * 26, "row 1: 4 x 26 cells, at most 100"),
         ("#####\n#@.$#\n#####", "level 1, row 1: it cannot be solved"),
