@@ -47,10 +47,9 @@ class Countdown(Masked, Scenario[Puzzle]):
         return {**super().metadata(), "config": asdict(self.config)}
 
     def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
-        slots = self.config.slots
-        if "level" in params and bool(((wrong := params["level"]) < 2).any() | (wrong > slots).any()):
-            raise ValueError(f"level must be from 2 to slots, {slots}, in every row")
         super().randomise(params, num_envs)
+        if bool((self.params["level"] > (slots := self.config.slots)).any()):
+            raise ValueError(f"level must be at most slots, {slots}, in every row")
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> Puzzle:
         level = params["level"].clamp(2, self.config.slots)

@@ -136,6 +136,11 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
         }
         self.off_scale = {"reward": "it is paid for a purchase, which random actions seldom make"}
 
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        super().randomise(params, num_envs)
+        if bool((self.params["max_steps"] > (most := self.config.max_steps)).any()):
+            raise ValueError(f"max_steps must be at most the setting, {most}, in every row")
+
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"config": asdict(self.config)}
 

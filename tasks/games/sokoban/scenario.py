@@ -73,6 +73,11 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         self.answer_moves = config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
 
+    def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
+        super().randomise(params, num_envs)
+        if self.config.levels is None and bool((self.params["num_boxes"] > (most := self.config.num_boxes)).any()):
+            raise ValueError(f"num_boxes must be at most the setting, {most}, in every row")
+
     def level_of(self, state: SokobanState) -> Tensor:
         return count(state.boxes.unbind(-1))
 

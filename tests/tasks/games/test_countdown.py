@@ -276,5 +276,5 @@ def test_levels_and_settings_out_of_range_are_refused():
         CountdownConfig(slots=3)
     with pytest.raises(ValueError, match="lowest_target must be at most highest_target, 5"):
         CountdownConfig(highest_target=5)
-    with pytest.raises(ValueError, match="level must be from 2 to slots, 4, in every row"):
+    with pytest.raises(ValueError, match="level must be at most slots, 4, in every row"):
         game(2, level=[2, 5], slots=4)

@@ -284,6 +284,11 @@ def test_a_catalogue_without_products(tmp_path):
         ShopConfig(products=5)
 
 
+def test_no_row_has_more_actions_than_the_setting():
+    with pytest.raises(ValueError, match="max_steps must be at most the setting, 12, in every row"):
+        vecenv.make("shop", 2, compile=False, params={"max_steps": torch.tensor([5, 13])}, **SMALL)
+
+
 def test_own_words_are_consistent():
     assert len(FORMS) == NUM_FORMS
     # A paraphrase names nothing that is searched for by its word.

@@ -160,6 +160,8 @@ def test_parameters_by_row():
     assert max(pushed[:30]) <= 3 < max(pushed[30:])
     with pytest.raises(ValueError, match=r"num_boxes must be in \[1, 8\], got 9"):
         vecenv.make("sokoban", 2, compile=False, boards=64, params={"num_boxes": torch.tensor([1, 9])})
+    with pytest.raises(ValueError, match="num_boxes must be at most the setting, 3, in every row"):
+        vecenv.make("sokoban", 2, compile=False, boards=64, params={"num_boxes": torch.tensor([1, 4])})
 
 
 def test_deadlock_ends_an_episode_by_option(tmp_path):
