@@ -25,7 +25,7 @@ PARTS = ("type", "attributes", "options", "price")
 
 @dataclass(frozen=True, kw_only=True)
 class ShopStep(StepRecord):
-    """One action: the page and the product after it, whether it did anything, what a purchase would earn, outcomes."""
+    """One action: the page and the product open after it, whether it did anything, what a purchase would earn, outcomes."""
 
     page: str
     item: str
@@ -86,7 +86,7 @@ class ShopRecording(Recording[ShopStep, ShopEpisode]):
             "answer": decided[0],
             "valid": decided[1],
             "page": [Page(page).name.lower() for page in state.page.tolist()],
-            "item": _ids(recorded.env, state.item),
+            "item": _ids(recorded.env, torch.where(state.page >= Page.ITEM, state.item, -1)),
             "acted": state.acted.tolist(),
             "worth": info["worth"],
             "outcomes": [{name: info[name][row] for name in names} for row in range(len(recorded.ids))],

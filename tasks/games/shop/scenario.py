@@ -336,7 +336,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
         """Return what a purchase of the open item would earn, 0 without one. Shape: (), float32."""
         found = self.matches(state, shared)
         points = found["type"] * (found["attributes"] + found["options"] + found["price"])
-        return torch.where(state.item >= 0, points / (10 * found["wanted"]), 0.0)
+        return torch.where(state.page >= Page.ITEM, points / (10 * found["wanted"]), 0.0)
 
     def grade(self, state: Session, params: Tensors, shared: Tensors) -> Tensor:
         return torch.where(state.page == Page.BOUGHT, self.worth(state, shared), 0.0)
