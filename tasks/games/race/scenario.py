@@ -122,11 +122,13 @@ class Race(GridGame[Car]):
         self.track = track = Track()
         self.longest, self.answer_moves = config.max_steps, config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
-        self.params, shaped = {}, float(config.paid == "potential")
+        # A potential is paid by answer, not by move.
+        self.params, shaped = {}, config.paid == "potential"
+        gains = track.gains("strict" if shaped else config.paid, config.discount)
         self.shared = {
             "roads": torch.tensor(track.roads),
             "after": torch.tensor(track.after),
-            "gain": torch.tensor(track.gains(config.paid, config.discount), dtype=torch.float32),
+            "gain": torch.tensor(gains, dtype=torch.float32),
             "potential": torch.tensor([shaped * track.potential(cell) for cell in range(len(track.cells))]),
         }
 
@@ -157,10 +159,9 @@ class Race(GridGame[Car]):
         before = state.replace(earned=0 * state.earned, invalid=wrong, valid=valid)
         after = moved(before, action, move, self._over)
         steps = after.steps + torch.where(valid, 0, 1)
-        # Waiting keeps the potential, and where the time is over it is 0: else it would pay to stop before the finish.
-        discount, height = self.config.discount, shared["potential"][after.cell]
-        waited = torch.where(valid, 0.0, (discount - 1.0) * height)
-        earned = after.earned + waited - torch.where(steps >= self.config.max_steps, discount * height, 0.0)
+        # Where the time is over the potential is 0: else it would pay to stop before the finish.
+        height = torch.where(steps >= self.config.max_steps, 0.0, shared["potential"][after.cell])
+        earned = after.earned + self.config.discount * height - shared["potential"][state.cell]
         return after.replace(steps=steps, effective=after.cell != state.cell, earned=earned, paid=state.paid + earned)
 
     def _over(self, state: Car) -> Tensor:

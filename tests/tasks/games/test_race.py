@@ -106,14 +106,14 @@ def test_of_ways_that_are_paid_alike_the_best_rule_drives_the_shortest():
     assert length == [Track().distance[cell] for cell in env.state.cell.tolist()]
 
 
-@pytest.mark.parametrize("idle", [False, True])
-def test_a_potential_pays_the_outcome_less_where_it_began(idle):
+@pytest.mark.parametrize("moves, idle", [(1, False), (1, True), (3, False)])
+def test_a_potential_pays_the_outcome_less_where_it_began(moves, idle):
     discount, draw = 0.9, Draw(3)
-    env = make("potential", 50, discount=discount, max_steps=15)
+    env = make("potential", 50, discount=discount, max_steps=15, answer_moves=moves)
     began, total, factor = [Track().potential(cell) for cell in env.state.cell.tolist()], torch.zeros(50), 1.0
     arrived = torch.zeros(50)
     for _ in range(15):
-        action = [[NO_MOVE if idle else draw.choices(range(5), (5, 5, 2, 6, 1))[0]] for _ in range(50)]
+        action = [[NO_MOVE] * moves if idle else draw.choices(range(5), (5, 5, 2, 6, 1), k=moves) for _ in range(50)]
         running = ~env.rows.done
         total += factor * env.advance(torch.tensor(action))
         arrived += factor * (running & (env.state.cell == Track().finish))
