@@ -66,9 +66,9 @@ class CountdownRecording(Recording[Try, CountdownEpisode]):
     episode = CountdownEpisode
     scenario = Countdown
     family = "countdown"
-    step_name = "try"
+    step_name = "attempt"
     unchecked = ("versions.vecenv",)
-    columns: ClassVar[Columns] = {"try": None, **dict.fromkeys(("solved", "formed", "valid", "reward"))}
+    columns: ClassVar[Columns] = {"attempt": None, **dict.fromkeys(("solved", "formed", "valid", "reward"))}
     figures: ClassVar[Figures] = {"Puzzle": puzzle_figure}
     metadata = ("versions", "config", "seed", "env_id", "episode")
 
