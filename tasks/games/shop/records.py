@@ -25,7 +25,7 @@ PARTS = ("type", "attributes", "options", "price")
 
 @dataclass(frozen=True, kw_only=True)
 class ShopStep(StepRecord):
-    """One action: the page and the product open after it, whether it did anything, what a purchase would earn, outcomes."""
+    """One action: page and open product after it, whether it did anything, what a purchase would earn, outcomes."""
 
     page: str
     item: str
