@@ -59,6 +59,7 @@ MORE_TEXTS = {
     "curriculum": {"market_options": BARS},
     **dict.fromkeys(AGENTS, TEXTS["market_making"]),
     **{name: {} for name in GAMES},
+    "tool_chain": {},
 }
 RECORDS = {
     "multi_stock_3": {"market": {"market": "random_walk", "seed": 0, **BARS}, "days": 3},

@@ -13,6 +13,7 @@ from torchrl.data import Categorical, MultiCategorical
 from vecenv.core.capabilities import Masked, Tensors
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, Scenario
+from vecenv.curriculum import Levelled
 from vecenv.tasks.games.countdown.law import (
     DIVIDE,
     CountdownConfig,
@@ -25,7 +26,7 @@ from vecenv.tasks.games.countdown.law import (
 )
 
 
-class Countdown(Masked, Scenario[Puzzle]):
+class Countdown(Masked, Levelled, Scenario[Puzzle]):
     """Numbers and a target: make the target of the numbers.
 
     An action is a move (`vecenv.tasks.games.countdown.law.moves_of`), shape (1,), or the moves of an expression of S
@@ -33,7 +34,7 @@ class Countdown(Masked, Scenario[Puzzle]):
     """
 
     def __init__(self, config: CountdownConfig) -> None:
-        self.config = config
+        self.config, self.levels = config, range(2, config.slots + 1)
         self.params = {"level": torch.tensor(config.level), "format_reward": torch.tensor(config.format_reward)}
         self.shared = move_tables(config.slots)
         self.choices = len(self.shared["moves"])
@@ -50,6 +51,9 @@ class Countdown(Masked, Scenario[Puzzle]):
         super().randomise(params, num_envs)
         if bool((self.params["level"] > (slots := self.config.slots)).any()):
             raise ValueError(f"level must be at most slots, {slots}, in every row")
+
+    def level_of(self, state: Puzzle) -> Tensor:
+        return (state.given > 0).sum(-1)
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> Puzzle:
         level = params["level"].clamp(2, self.config.slots)
@@ -149,7 +153,7 @@ class Countdown(Masked, Scenario[Puzzle]):
             "action_is_valid": state.valid.float(),
             "action_is_effective": (state.valid & (state.steps > 0)).float(),
             "invalid_actions": state.invalid,
-            "level": (state.given > 0).sum(),
+            "level": self.level_of(state),
             "target": state.target,
         }
 

@@ -44,7 +44,7 @@ LENGTHS = {
     "boards": 64,
     "products": 60,
 }
-LENGTHS |= {"warm_up_ticks": 5, "min_episode_length": 2, "boards": 64}
+LENGTHS |= {"warm_up_ticks": 5, "min_episode_length": 2}
 ROWS, STEPS = 72, 8
 """A batch has twice as many steps as a market of `smaller` has days to train on: what the whole command reads by
 reference is read so here."""
