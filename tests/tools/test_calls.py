@@ -100,3 +100,24 @@ def test_programs_run_in_the_sandbox_for_all_rows_of_a_step():
         "it printed nothing",
         "the program failed: it took more than 2 s",
     ]
+
+
+def test_an_episode_that_is_played_again_begins_with_another_database():
+    tools = SqlTools(["all"])
+
+    def told(number: int, statement: str) -> str:
+        call = ToolCall("sql" if statement else "nothing", {"statement": statement}, at=CallName(0, 1, 2, 0, number))
+        return tools.results([0], [call], None)[0]
+
+    assert told(0, "create table kept (n)") == "done" and told(1, "select count(*) from kept").endswith("0")
+    told(0, "")
+    assert "no such table" in told(1, "select count(*) from kept")
+
+
+@pytest.mark.parametrize("default", ["current_timestamp", "(random())", "(datetime('now'))", "(randomblob(4))"])
+def test_defaults_of_columns_tell_nothing_of_time_or_chance(default):
+    tools, told = SqlTools(["all"]), ""
+    for number, text in enumerate((f"create table a (n, t default {default})", "insert into a (n) values (1)")):
+        call = ToolCall("sql", {"statement": text}, at=CallName(0, 1, 2, 0, number))
+        (told,) = tools.results([0], [call], None)
+    assert told.startswith(FAULT)

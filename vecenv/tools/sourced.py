@@ -59,13 +59,22 @@ class SourcedTools(ToolSet):
                 tools[name] = declared
                 self.sources[name] = source
         self.tools = tools
+        if own is not None:
+            # Agents are told of the tools as by the set itself.
+            self.example, self.turn = own.example, own.turn
         super().__init__(offered)
 
     def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
-        if name not in self.sources:
-            assert self.own is not None
+        if name in self.sources:
+            return self.sources[name].replies(name, rows_of(columns, len(callers.state)))
+        if self.own is not None and name in self.own.tools:
             return self.own.replies(name, callers, columns)
-        return self.sources[name].replies(name, rows_of(columns, len(callers.state)))
+        return super().replies(name, callers, columns)
+
+    def forget(self, row: int) -> None:
+        super().forget(row)
+        if self.own is not None:
+            self.own.forget(row)
 
 
 def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:

@@ -68,10 +68,10 @@ class SqlTools(ToolSet):
         """Return the database of a row's episode, outside of a dialogue a new one for each call."""
         name: CallName | None = callers.names[place]
         known = None if name is None else self._open.get(name.row)
-        if known is not None and name is not None and known[0] == name[1:4] and name.number:
-            return known[1]
-        if known is not None:
-            known[1].close()
+        if known is not None and name is not None:
+            if known[0] == name[1:4]:
+                return known[1]
+            self.forget(name.row)
         database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.fill(database, callers, place)
         database.execute(f"PRAGMA max_page_count = {_PAGES}")
@@ -79,9 +79,18 @@ class SqlTools(ToolSet):
         for category, limit in _LIMITS.items():
             database.setlimit(category, limit)
         database.set_authorizer(_authorized)
+        # No authorizer is asked of defaults of columns.
+        for function in sorted(_FUNCTIONS):
+            for arguments in range(-1, 3):
+                database.create_function(function, arguments, _refused)
         if name is not None:
             self._open[name.row] = name[1:4], database
         return database
+
+    def forget(self, row: int) -> None:
+        super().forget(row)
+        if row in self._open:
+            self._open.pop(row)[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the databases, which a copy does not share."""
@@ -91,6 +100,10 @@ class SqlTools(ToolSet):
 def _authorized(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     denied = action in _REFUSED or (action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FUNCTIONS)
     return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
+
+
+def _refused(*_: object) -> None:
+    raise ValueError("a function of time or chance")
 
 
 def _told(database: sqlite3.Connection, statement: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -129,8 +129,8 @@ class ToolSet:
     """
 
     tools: Mapping[str, Tool] = {}
-    example: ClassVar[str] = ""
-    turn: ClassVar[str] = "turn"
+    example: str = ""
+    turn: str = "turn"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -158,8 +158,15 @@ class ToolSet:
 
     def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
         """Return the replies of a tool to the rows that call it, given a column of each argument by name."""
+        if name in self.beside:
+            return self.beside[name].replies(name, callers, columns)
         replies: Sequence[Reply] = getattr(self, name)(callers, **columns)
         return replies
+
+    def forget(self, row: int) -> None:
+        """Drop what is kept of a row's episode, whose next one has made its first call, of whatever tool."""
+        for others in self.beside.values():
+            others.forget(row)
 
     def instructions_of(self, form: Form, most: int, names: Sequence[CallName]) -> list[str]:
         """Return the instructions of episodes, which may be offered different tools."""
@@ -187,6 +194,8 @@ class ToolSet:
         told = [""] * len(calls)
         valid: dict[int, dict[str, Any]] = {}
         for place, (call, offer) in enumerate(zip(calls, self._offers.of([call.at for call in calls]), strict=True)):
+            if call.at is not None and not call.at.number:
+                self.forget(call.at.row)
             if self._failures:
                 self._failures.account(named(call.at))
             try:
@@ -205,9 +214,9 @@ class ToolSet:
         for name, places in asked.items():
             callers = Callers.of(state, places, step, [calls[place].at for place in places])
             columns = self.tools[name].columns([valid[place] for place in places], getattr(state, "device", None))
-            replies = self.beside.get(name, self).replies(name, callers, columns)
+            replies = self.replies(name, callers, columns)
             for place, reply in zip(places, replies, strict=True):
-                told[place] = told_fault(reply) if isinstance(reply, ToolFault) else cut(reply)
+                told[place] = cut(told_fault(reply) if isinstance(reply, ToolFault) else reply)
                 if self._failures and not isinstance(reply, ToolFault):
                     told[place] = self._failures.told(calls[place], *fails[place], told[place])
         return told
