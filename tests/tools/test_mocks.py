@@ -15,9 +15,10 @@ from tests.guess_number import GUESS_NUMBER, Hints
 from vecenv import Dialogue, Episode, make_interaction
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import ToolCall
+from vecenv.tools.calculator import Calculator
 from vecenv.tools.declaration import Tool, ToolFault
 from vecenv.tools.json_values import check_schema, drawn, misfit
-from vecenv.tools.mocks import Generated, RecordedTools, Recording, disagreement
+from vecenv.tools.mocks import Generated, RecordedTools, Recording, disagreement, distance
 from vecenv.tools.model_mock import LARGEST, Modelled
 from vecenv.tools.sourced import SourcedTools, with_sources
 from vecenv.tools.tool_set import LONGEST_REPLY, Callers, ToolSet, tool
@@ -202,7 +203,7 @@ def test_bad_input_is_refused_by_name(tmp_path: Path):
         (json.dumps(good | {"tool": "moon"}), "line 1: it is no reply of depth"),
         (json.dumps(good | {"arguments": {"moon": 1}}), "depth takes no 'moon'"),
         (json.dumps(good | {"reply": 6}), "line 1: reply must be a text"),
-        (json.dumps(good | {"reply": "6" * 10_000_000}), "line 1: a line may have 80,000 characters"),
+        (json.dumps(good | {"reply": "6" * 10_000_000}), "line 1: a line may have 160,000 characters"),
     ):
         (tmp_path / "bad.jsonl").write_text(line)
         with pytest.raises(ValueError, match=told):
@@ -234,3 +235,49 @@ class Long:
 
     def replies(self, name: str, calls: Sequence[object]) -> list[str]:
         return ["x" * 10_000_000] * len(calls)
+
+
+def test_texts_that_have_no_utf_8_are_recorded_and_drawn_for(tmp_path):
+    call = {"place": "\ud800", "miles": 1}
+    assert Generated(Sea.tools, {"depth": DEPTH}).replies("depth", [call]) != []
+    recording = Recording(Sea.tools)
+    recording.note("depth", call, "\x01" * LONGEST_REPLY)
+    recording.write(tmp_path / "seen.jsonl")
+    assert Recording.read(Sea.tools, tmp_path / "seen.jsonl").replies("depth", [call]) == ["\x01" * LONGEST_REPLY]
+
+
+def test_a_long_fault_is_cut():
+    class Wordy(ToolSet):
+        @tool("sea", "fails")
+        def say(self, callers: Callers) -> list:
+            return [ToolFault("x" * 1_000_000)]
+
+    (told,) = Wordy(["all"]).results([0], [ToolCall("say", {})], None)
+    assert told.startswith("Error: xxx") and len(told) < LONGEST_REPLY + 64
+
+
+def test_families_beside_a_set_are_recorded_and_stand_beside_sources():
+    real, asked = Calculator(["all", "sql"]), [ToolCall("sql", {"statement": "select 1 as n"})]
+    recording = Recording(real.tools)
+    assert RecordedTools(real, recording).results([0], asked, None) == ["n\n1"]
+    assert recording.replies("sql", [{"statement": "select 1 as n"}]) == ["n\n1"]
+    assert SourcedTools(["sql"], [], real).results([0], asked, None) == ["n\n1"]
+
+
+def test_a_mock_is_told_of_as_the_real_tools_are():
+    world = make_interaction("single_stock", market="synthetic", days=5)
+    real = world.tools(["all"])
+    told = real.instructions("json", 3)
+    mocked = with_sources(world, Recording({"position": real.tools["position"]})).tools(["all"])
+    assert mocked.instructions("json", 3) == told == RecordedTools(real, Recording(real.tools)).instructions("json", 3)
+
+
+def test_numbers_of_any_size_have_a_distance():
+    assert distance({"n": 1e308}, {"n": -1e308}) == 1 and distance({"n": 1e308}, {"n": 1.5e308}) == pytest.approx(0.2)
+
+
+def test_a_model_whose_server_breaks_the_protocol_is_a_tool_that_failed():
+    with model([99_999]) as (address, _):
+        mock = Modelled({"depth": Sea.tools["depth"]}, {"depth": DEPTH}, address, "a-model", concurrent=1)
+        assert mock.replies("depth", [{"place": "bay", "miles": 1}]) == ["Failure: the tool is not available"]
+        assert mock.failed == {"BadStatusLine": 2}

@@ -16,7 +16,7 @@ All members of a group meet the same failures, since they are drawn by (seed, en
 
 Of the first three the agent is told as of a failure (`vecenv.text.tool_calls.FAILURE`), which no metric takes for a
 fault of the agent; the others it must notice. A failure is recovered when the tool gives a true reply later in the
-episode. Invalid calls, and faults that a tool finds in them, are the agent's own and never replaced.
+episode. Invalid calls are the agent's own and never replaced, nor are faults that a tool finds in calls that reach it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from vecenv.tools.tool_set import LONGEST_REPLY, Callers, Reply, ToolSet, cut
 
 Miss = Literal["error", "nearest"]
 
-LONGEST_LINE = 4 * LONGEST_REPLY
+LONGEST_LINE = 8 * LONGEST_REPLY
 """Maximum characters of a line of a recording."""
 
 
@@ -68,7 +68,8 @@ class Recording:
 
     def write(self, file: Path) -> None:
         """Write a line of JSON for each reply."""
-        with file.open("w") as lines:
+        # Lone surrogates in an agent's text cannot be encoded otherwise.
+        with file.open("w", encoding="utf-8", errors="surrogatepass") as lines:
             for name, known in self.known.items():
                 for call, reply in known.values():
                     is_fault = isinstance(reply, ToolFault)
@@ -84,7 +85,7 @@ class Recording:
             OSError: the file cannot be read.
         """
         recording = cls(tools, miss)
-        with file.open() as lines:
+        with file.open(encoding="utf-8", errors="surrogatepass") as lines:
             for number, line in enumerate(lines, 1):
                 recording._read(line, f"{file}, line {number}")
         if not any(recording.known.values()):
@@ -110,15 +111,20 @@ class RecordedTools(ToolSet):
 
     def __init__(self, tools: ToolSet, recording: Recording) -> None:
         self.real, self.recording, self.tools = tools, recording, tools.tools
+        self.example, self.turn = tools.example, tools.turn
         super().__init__(tools.offered)
 
     def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
-        replies = [cut(one) if isinstance(one, str) else one for one in self.real.replies(name, callers, columns)]
+        given = self.real.replies(name, callers, columns)
+        replies: list[Reply] = [cut(one) if isinstance(one, str) else ToolFault(cut(str(one))) for one in given]
         for call, reply in zip(rows_of(columns, len(replies)), replies, strict=True):
             # A tool that failed has not replied.
             if not str(reply).startswith(FAILURE):
                 self.recording.note(name, call, reply)
         return replies
+
+    def forget(self, row: int) -> None:
+        self.real.forget(row)
 
 
 def distance(one: Arguments, other: Arguments) -> float:
@@ -130,7 +136,9 @@ def _distance(one: object, other: object) -> float:
     if one == other:
         return 0.0
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return abs(one - other) / (abs(one) + abs(other))
+        # Of numbers whose sum is not finite, too.
+        largest = max(abs(one), abs(other))
+        return abs(one / largest - other / largest) / (abs(one / largest) + abs(other / largest))
     if isinstance(one, str) and isinstance(other, str):
         return 1.0 - SequenceMatcher(None, one, other, autojunk=False).ratio()
     return 1.0
@@ -156,7 +164,7 @@ class Generated:
         return [self._reply(name, call) for call in calls]
 
     def _reply(self, name: str, call: Arguments) -> str:
-        key = sha256(f"{self.key} {name} {canonical(call)}".encode()).digest()
+        key = sha256(f"{self.key} {name} {canonical(call)}".encode(errors="surrogatepass")).digest()
         return canonical(drawn(self.schemas[name], Random(int.from_bytes(key))))
 
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -27,6 +28,7 @@ LARGEST = 1 << 18
 API_KEY = "OPENAI_API_KEY"
 """Environment variable of the address's key, if it wants one."""
 
+_UNUSABLE = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _FENCED = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL)
 
 
@@ -91,7 +93,7 @@ class Modelled:
                 said = self._said(name, call)
                 fenced = _FENCED.search(said)
                 value = json.loads(fenced[1] if fenced else said)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            except _UNUSABLE as error:
                 self.failed[type(error).__name__] += 1
                 continue
             if told := misfit(value, self.schemas[name], "the reply"):
