@@ -152,6 +152,7 @@ def test_schemas_come_from_the_declaration_and_go_back():
         (lambda: Tool("a b", "f", ""), "'a b' is no name"),
         (lambda: Tool("a", "f", "", {"x": complex}), "x has the kind <class 'complex'>"),
         (lambda: Tool("a", "f", "", {"x": ()}), r"x has the kind \(\)"),
+        (lambda: Tool("a", "f", "", {"x": ["b", "c"]}), r"x has the kind \['b', 'c'\]"),
         (lambda: Tool("a", "f", "", {"x": int}, {"y": 1}), "y is optional, but no argument"),
         (lambda: Tool("a", "f", "", {"x": int}, {"x": None}), "the default of x is not a whole number"),
         (lambda: Tool("a", "f", "", {"x": int}, {"x": "one"}), "the default of x is not a whole number"),
@@ -169,3 +170,9 @@ def test_schemas_come_from_the_declaration_and_go_back():
 def test_what_does_not_fit_is_refused(made, told):
     with pytest.raises(ValueError, match=told):
         made()
+
+
+def test_a_whole_default_of_a_number_is_one():
+    form = {"properties": {"x": {"type": "number", "default": 1}}}
+    (default,) = declared({"name": "a", "inputSchema": form}, "f").optional.values()
+    assert default == 1 and type(default) is float

@@ -68,7 +68,8 @@ class Tool:
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"tool {self.name!r}: seconds must be at least 0, got {self.seconds}")
         for name, kind in self.arguments.items():
-            if kind not in _KINDS and not (isinstance(kind, tuple) and kind and all(type(one) is str for one in kind)):
+            chosen = isinstance(kind, tuple) and kind and all(type(one) is str for one in kind)
+            if not chosen and not (isinstance(kind, type) and kind in _KINDS):
                 raise ValueError(f"tool {self.name!r}: {name} has the kind {kind!r}, which no argument has")
         for name, default in self.optional.items():
             if name not in self.arguments:

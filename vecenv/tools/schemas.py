@@ -51,6 +51,10 @@ def declared(schema: Mapping[str, Any], family: str, seconds: float = 0.0) -> To
         properties, needed = form.get("properties") or {}, form.get("required") or ()
         kinds = {each: _kind(name, each, told) for each, told in properties.items()}
         optional = {each: told.get("default") for each, told in properties.items() if each not in needed}
+        # JSON has no two kinds of numbers.
+        for each, default in optional.items():
+            if kinds[each] is float and type(default) is int:
+                optional[each] = float(default)
         hints = described.get("annotations") or {}
         changes = "" if "function" in schema or hints.get("readOnlyHint") else "what its server does"
         usage = " ".join(str(described.get("description") or name).split())
