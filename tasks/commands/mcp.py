@@ -58,7 +58,7 @@ def main(settings: McpSettings) -> dict[str, Any]:
     except ImportError as error:
         raise ImportError(NEEDED) from error
     if settings.transport == "http":
-        return serve_http(settings, build_app, " /mcp")
+        return serve_http(settings, build_app, "; clients connect to {url}/mcp")
     task_named(settings.task).check_talks()
     # The output belongs to the client.
     pools = row_pools(replace(settings, limits=Limits(sessions=1)), Console(stderr=True))

@@ -66,7 +66,7 @@ class McpTools:
         # The client's connection lives in a loop of its own, and so goes on while others wait for replies.
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
-        finalize(self, _end, self._loop, self._client)
+        self._close = finalize(self, _end, self._loop, self._client)
         self._connecting, self._ending = asyncio.Lock(), set[asyncio.Future[Any]]()
         try:
             listed = self._run(self._listed(patience))
@@ -107,6 +107,8 @@ class McpTools:
         """Have the next call connect anew, unless another one has."""
         if self._client is client:
             self._client = client.new()
+            self._close.detach()
+            self._close = finalize(self, _end, self._loop, self._client)
             ended = asyncio.ensure_future(client.close())
             self._ending.add(ended)
             ended.add_done_callback(self._ending.discard)
