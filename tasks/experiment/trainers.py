@@ -342,7 +342,9 @@ class TalkTrainer(Trainer):
     algorithm: Algorithm
 
     def check(self) -> None:
-        """Check nothing: the learner sees what does not fit."""
+        chosen = self.settings.levels.curriculum
+        if chosen is not None:
+            raise ValueError(f"--curriculum {chosen} has no effect: --algorithm {self.algorithm.name} has no levels")
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Any:  # noqa: ANN401
         config = run.settings.learner

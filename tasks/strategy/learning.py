@@ -20,9 +20,10 @@ from vecenv.learn import Algorithm
 from vecenv.learn.checkpoints import check_optimiser, check_same_form, load_checkpoint
 from vecenv.learn.runs import Frames, Metrics, RunSeed, check_resumable, checked_losses, origin, progress_metrics
 from vecenv.programs.expressions import Program
+from vecenv.programs.parsing import DEEPEST
 from vecenv.programs.printing import printed
 from vecenv.system.preset_files import with_values
-from vecenv.system.settings import Count, Fraction, NotNegative, Positive, Settings, Within
+from vecenv.system.settings import Count, NotNegative, OpenShare, Positive, Settings, Within
 from vecenv.tasks.strategy.agents import Author
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.policy import TokenPolicy
@@ -46,7 +47,7 @@ class TokensConfig(Settings):
 
     total_frames: Frames = 12_800
     """Programs that are written and graded; rounded up to whole batches of ``num_envs``."""
-    top: Fraction = 0.1
+    top: OpenShare = 0.1
     """Share of a batch that is learned from."""
     entropy: NotNegative = 0.02
     """Weight of the bonus for entropy."""
@@ -54,8 +55,8 @@ class TokensConfig(Settings):
     """Learning rate of Adam."""
     hidden: Count = 64
     """Size of the policy's state."""
-    longest: Annotated[int, Within(4, 100)] = 20
-    """Tokens of a program at most."""
+    longest: Annotated[int, Within(4, DEEPEST)] = 20
+    """Tokens of a program at most: all of them may stand within each other."""
     fresh: bool = True
     """Grade each batch on other paths; otherwise all on the same ones."""
     seed: RunSeed = 0

@@ -10,9 +10,11 @@ import torch
 from tests.tasks.strategy.test_search import WORDS
 from vecenv.learn.runs import read_metrics, run
 from vecenv.programs.expressions import Feature, Vocabulary
+from vecenv.programs.parsing import DEEPEST
 from vecenv.programs.printing import printed
 from vecenv.programs.units import BARS, MONEY, NONE, PRICE, RETURN, WEALTH
 from vecenv.tasks.commands import cli
+from vecenv.tasks.experiment import plan
 from vecenv.tasks.experiment.settings import train_settings
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig, trained_author
@@ -125,6 +127,21 @@ def test_what_it_does_not_write_for_is_refused():
         TokenLearner(SimpleNamespace(config=StrategyConfig()), TokensConfig())
     with pytest.raises(ValueError, match="weights or tilt"):
         TokenLearner(Signs(action="shares"), TokensConfig())
+    with pytest.raises(ValueError, match="--curriculum uniform has no effect: --algorithm tokens has no levels"):
+        plan(train_settings(task="strategy", curriculum="uniform"))
+
+
+def test_what_the_longest_settings_allow_is_of_the_language():
+    longest = DEEPEST
+    with pytest.raises(ValueError, match="longest"):
+        TokensConfig(longest=longest + 1)
+    policy = TokenPolicy(Vocabulary(FEATURES, outputs={"weight": WEALTH}), 0, 8, longest)
+    with torch.no_grad():
+        # One operation within the other, as deep as it can be.
+        policy.head.bias += 9.0 * torch.tensor([len(token.operands) == 1 for token in policy.tokens])
+        written = policy.write(64)
+    assert int((written.tokens >= 0).sum(1).max()) == longest
+    assert len(policy.programs(written.tokens)) == 64
 
 
 def test_the_command_trains_it_goes_on_and_evaluates_it(tmp_path, capsys):
