@@ -41,6 +41,12 @@ class CurriculaConfig(StudyConfig):
     compile: bool = True
     """Compile the step and the update."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [name for name in self.schedulers if name not in SCHEDULERS]
+        if unknown:
+            raise ValueError(f"there is no scheduler {unknown[0]!r}; there are {', '.join(SCHEDULERS)}")
+
 
 def main(config: CurriculaConfig) -> dict[str, Any]:
     grades: dict[str, list[float]] = {name: [] for name in config.schedulers}
