@@ -55,8 +55,8 @@ class TokensConfig(Settings):
     """Learning rate of Adam."""
     hidden: Count = 64
     """Size of the policy's state."""
-    longest: Annotated[int, Within(4, DEEPEST)] = 20
-    """Tokens of a program at most: all of them may stand within each other."""
+    longest: Annotated[int, Within(4, DEEPEST - 4)] = 20
+    """Tokens of a program at most: all may stand within each other, and within the operations around an output."""
     fresh: bool = True
     """Grade each batch on other paths; otherwise all on the same ones."""
     seed: RunSeed = 0

@@ -239,7 +239,7 @@ class Long:
 
 def test_texts_that_have_no_utf_8_are_recorded_and_drawn_for(tmp_path):
     call = {"place": "\ud800", "miles": 1}
-    assert Generated(Sea.tools, {"depth": DEPTH}).replies("depth", [call]) != []
+    assert Generated({"depth": Sea.tools["depth"]}, {"depth": DEPTH}).replies("depth", [call]) != []
     recording = Recording(Sea.tools)
     recording.note("depth", call, "\x01" * LONGEST_REPLY)
     recording.write(tmp_path / "seen.jsonl")

@@ -132,7 +132,7 @@ def test_what_it_does_not_write_for_is_refused():
 
 
 def test_what_the_longest_settings_allow_is_of_the_language():
-    longest = DEEPEST
+    longest = DEEPEST - 4
     with pytest.raises(ValueError, match="longest"):
         TokensConfig(longest=longest + 1)
     policy = TokenPolicy(Vocabulary(FEATURES, outputs={"weight": WEALTH}), 0, 8, longest)
