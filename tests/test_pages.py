@@ -60,8 +60,8 @@ FILES = {
 }
 """Symbols, first day and number of days of the files of bars that the pages read."""
 
-TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\n", 300
-"""Answers of a person who plays an episode, and the longest command of another process."""
+TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\nDown\nDown\n", 300
+"""What a person types who plays an episode, of trading or on a grid, and the longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
 """Modules without which a command cannot run."""
