@@ -300,7 +300,7 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     assert fits == {"one choice": ["sac", "td3", "ddpg"], "numbers": ["dqn"]}
     own = vecenv.Algorithm(name="own", summary="one's own", learner=PPO, config=PPOConfig)
     assert vecenv.register_algorithm(own) is vecenv.register_algorithm(own) is vecenv.algorithm_named("own")
-    assert vecenv.algorithm_names() == [*names, "own"] and vecenv.algorithm_named(own) is own
+    assert vecenv.algorithm_names() == [*names, "tokens", "own"] and vecenv.algorithm_named(own) is own
     for name in ("own", "ppo"):
         with pytest.raises(ValueError, match=f"there is an algorithm '{name}' already"):
             vecenv.register_algorithm(replace(own, name=name, summary="another"))

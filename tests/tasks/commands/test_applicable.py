@@ -13,7 +13,7 @@ from vecenv.system.preset_files import option_names
 from vecenv.tasks.commands import collect, play, replay, sft
 from vecenv.tasks.commands.data import NewsSettings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.serve import ServeSettings, ValidationSplit
+from vecenv.tasks.commands.serve import HostSettings, ServeSettings, ValidationSplit
 from vecenv.tasks.experiment import kinds, markets, train_settings
 from vecenv.tasks.experiment.options import given_options, inapplicable, refuse_inapplicable
 from vecenv.tasks.experiment.settings import TrainSettings
@@ -151,7 +151,7 @@ def test_settings_without_effect_under_others_are_refused_and_reset():
 EPISODES = {"seed": 0, "episodes": 256}
 VALIDATED = {"validation_fraction": 0.2, "validation_episodes": 64, "evaluations": 25}
 SERVED = {"host": "127.0.0.1", "port": 8000, "splits": ("train", "validation", "test"), "num_tasks": 1000}
-SERVED |= {"task": "single_stock", "seed": 0, "compile": True, "web": False, "device": "auto"}
+SERVED |= {"task": "single_stock", "seed": 0, "compile": True, "device": "auto"}
 CHATS = {"out": Path("conversations.jsonl"), "agents": ("rule_based", "oracle"), "conversation": "episode"}
 CHATS |= EPISODES | {"task": "single_stock", "min_grade": 0.0, "device": "auto"}
 
