@@ -96,6 +96,12 @@ def moved(
     return state
 
 
+def one_move(move: Tensor, answer_moves: int) -> Tensor:
+    """Return actions of one move each, as `moves_spec` has them. Shapes: (N,) -> (N, moves of an action)."""
+    rest = move.new_full((len(move), max(0, answer_moves - 1)), NO_MOVE)
+    return torch.cat([move.unsqueeze(-1), rest], -1)
+
+
 def is_valid(action: Tensor) -> Tensor:
     """Return whether an action has a move. Shape: (...), bool."""
     return (action != NO_MOVE).any(-1)

@@ -205,7 +205,7 @@ class Desk:
 
     async def _call(self, name: str, handle: str, given: dict[str, Any]) -> ToolResult:
         place = self.places.at(handle)
-        long = len(json.dumps(given)) > LONGEST_CALL
+        long = len(json.dumps(given, ensure_ascii=False)) > LONGEST_CALL
         call = ToolCall(
             "" if long else name, {} if long else given, f"a call may have {LONGEST_CALL} characters" * long
         )
@@ -216,7 +216,9 @@ class Desk:
         return ToolResult(content=f"{place.instructions}\n\n{place.shown}")
 
     async def _end(self, handle: str, given: dict[str, Any]) -> ToolResult:
-        self.places.at(handle)
+        if self.places.at(handle).session.busy:
+            # Its row is not free before the turn has ended.
+            raise SessionError("a turn of this session is under way")
         self.places.close(handle)
         return ToolResult(content="The session has ended.")
 

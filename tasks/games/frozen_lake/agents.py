@@ -11,7 +11,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent, Random
 from vecenv.tasks.games.frozen_lake.law import Drawn, best_moves
 from vecenv.tasks.games.frozen_lake.scenario import FrozenLake
-from vecenv.tasks.games.grid import NO_MOVE
+from vecenv.tasks.games.grid import one_move
 
 
 class Planner:
@@ -32,9 +32,8 @@ class Planner:
             self._moves = best_moves(drawn, lakes[2], state.leaning, game.side, game.config.max_steps)[0]
         left = (game.config.max_steps - state.steps - 1).clamp(min=0)
         cell = (state.place >> 3) * game.side + (state.place & 7)
-        move = self._moves[torch.arange(len(cell), device=cell.device), left, cell].long().unsqueeze(-1)
-        more = move.new_full((len(move), max(0, game.answer_moves - 1)), NO_MOVE)
-        return torch.cat([move, more], -1)
+        move = self._moves[torch.arange(len(cell), device=cell.device), left, cell].long()
+        return one_move(move, game.answer_moves)
 
 
 AGENTS: dict[str, Callable[[], Agent]] = {"random": Random, "shortest_way": lambda: Planner(careless=True)}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent, Random
-from vecenv.tasks.games.grid import NO_MOVE
+from vecenv.tasks.games.grid import one_move
 from vecenv.tasks.games.race.scenario import Race, RaceConfig, Track
 
 HARDLY_LESS = 1 - 1e-6
@@ -49,8 +49,8 @@ class Planner:
         moves = torch.tensor(
             best_moves(game.track, gains, config.max_steps, self.discount)[0], device=state.cell.device
         )
-        move = moves[(config.max_steps - state.steps - 1).clamp(min=0), state.cell].unsqueeze(-1)
-        return torch.cat([move, move.new_full((len(move), game.answer_moves - 1), NO_MOVE)], -1)
+        move = moves[(config.max_steps - state.steps - 1).clamp(min=0), state.cell]
+        return one_move(move, game.answer_moves)
 
 
 AGENTS: dict[str, Callable[[], Agent]] = {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.tasks.games.grid import one_move
 from vecenv.tasks.games.sokoban.scenario import Sokoban, SokobanState
 from vecenv.tasks.games.sokoban.solver import Board, solution
 
@@ -32,9 +33,7 @@ def boards_of(game: Sokoban, state: SokobanState) -> list[Board]:
 
 def _action(env: VecEnv, moves: Tensor) -> Tensor:
     """Return actions of one move each, 1 to 4; what is 0 goes up. Shape of the moves: (N,)."""
-    first = (moves.to(env.device, torch.int64).unsqueeze(-1) - 1).clamp(min=0)
-    more = torch.full((len(first), max(0, game_of(env).answer_moves - 1)), 4, device=env.device)
-    return torch.cat([first, more], -1)
+    return one_move((moves.to(env.device, torch.int64) - 1).clamp(min=0), game_of(env).answer_moves)
 
 
 class Hindsight:
