@@ -1,7 +1,7 @@
 """Do schedulers of levels beat uniform sampling on the hardest level, at equal steps?
 
 PPO learns a task with levels by each scheduler of `vecenv.curriculum`, by uniform sampling, and on the hardest level
-alone (none), with as many steps and the same seeds. All are graded on test episodes of the hardest level.
+alone (own), with as many steps and the same seeds. All are graded on test episodes of the hardest level.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from vecenv.learn.intervals import jackknife_interval
 from vecenv.system.settings import Count
 from vecenv.tasks.experiment import plan, train_settings
 
-NONE, UNIFORM = "none", "uniform"
+OWN, UNIFORM = "own", "uniform"
 
-SCHEDULERS = (NONE, UNIFORM, "threshold", "promotion", "adarft", "adacurl", "success_model")
+SCHEDULERS = (OWN, UNIFORM, "threshold", "promotion", "adarft", "adacurl", "success_model")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CurriculaConfig(StudyConfig):
     preset: Path | None = None
     """Preset of the training, by default the task's own."""
     schedulers: tuple[str, ...] = SCHEDULERS
-    """Schedulers; none is the hardest level alone."""
+    """Schedulers; own is what the task does without one: mostly the hardest level alone, promotion on the tiers."""
     num_seeds: Count = 3
     """Runs of each scheduler, each with other weights, episodes and tests."""
     episodes: Count = 1024
@@ -66,7 +66,7 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
 
 def _grade(config: CurriculaConfig, scheduler: str, seed: int) -> float:
     """Train by a scheduler and return the mean grade on test episodes of the hardest level."""
-    chosen = {} if scheduler == NONE else {"curriculum": scheduler}
+    chosen = {} if scheduler == OWN else {"curriculum": scheduler}
     preset = {} if config.preset is None else {"preset": str(config.preset)}
     with TemporaryDirectory() as folder:
         settings = train_settings(
