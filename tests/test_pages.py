@@ -39,7 +39,8 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))])
 
-NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch", "vecenv mcp")
+NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit")
+NOT_RUN += ("vecenv data fetch", "vecenv mcp")
 NIGHTLY = ["benchmarks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/tiers", "vecenv/curriculum"]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]

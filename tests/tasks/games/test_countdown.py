@@ -77,11 +77,6 @@ def test_it_conforms():
     check_interaction(COUNTDOWN, attempts=3, slots=3, level=3)
 
 
-@pytest.mark.assembly
-def test_its_compiled_steps_conform():
-    check_task(COUNTDOWN, slots=2, level=2)
-
-
 def test_moves_conform_as_texts_and_in_records():
     moves = {"action": "move", "attempts": 2, "slots": 3, "level": 3}
     check_text(COUNTDOWN, **moves)

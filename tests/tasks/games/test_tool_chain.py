@@ -42,11 +42,6 @@ def test_it_conforms():
     check_interaction(TOOL_CHAIN)
 
 
-@pytest.mark.assembly
-def test_compiled_steps_are_the_same():
-    check_task(TOOL_CHAIN, compiled=True, steps=6)
-
-
 def test_worlds_are_trees_and_the_answer_is_at_the_end_of_a_chain_of_as_many_calls_as_the_level():
     levels, tools = torch.arange(1, 7).repeat(64), torch.arange(1, 10).repeat(43)[:384]
     state = game(384, level=levels, num_tools=tools).state

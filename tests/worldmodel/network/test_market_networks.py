@@ -316,7 +316,7 @@ def test_a_network_comes_back_with_its_settings_and_record(saved, tmp_path, arch
     assert metadata["format"] == FORMAT and json.loads(metadata["settings"])["trunk"]["width"] == 16
     network = market_of(architecture).network.eval()
     save_network(path, network, {}, {})
-    # Frozen as the first is: on some processors recurrent units with a gradient have another kernel, equal to a rounding.
+    # Frozen as the first is: on some processors recurrent units with a gradient have a kernel that rounds otherwise.
     back, features = load_network(path).network.requires_grad_(False), torch.randn(2, 5, 18)
     assert back.settings == network.settings and back.bars.joint == network.bars.joint
     assert torch.equal(back.trunk(features), network.trunk(features))
