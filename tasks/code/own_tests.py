@@ -163,7 +163,15 @@ class Pool:
         self.size = size
         self.tests = {name: sorted(kept, key=lambda test: test.rank)[:size] for name, kept in (tests or {}).items()}
 
-    def offer(self, problem: str, tests: Sequence[str], own: Cells, right: Tensor, wrong: Tensor) -> None:
+    def offer(
+        self,
+        problem: str,
+        tests: Sequence[str],
+        own: Cells,
+        right: Tensor,
+        wrong: Tensor,
+        shipped: Tensor | None = None,
+    ) -> None:
         """Keep the tests of a group that rejected a wrong program and no right one; drop what rejected a right one.
 
         Args:
@@ -172,15 +180,19 @@ class Pool:
             own: of the group's programs on them, and on tests of the pool if these are among ``tests``.
             right: as of `GroupScores`.
             wrong: as of `GroupScores`.
+            shipped: programs of the problem itself, which come with every offer: a test counts them once, when it is
+                taken. Shape: (n,), bool.
         """
         passed, known = own
+        fresh = torch.ones_like(wrong) if shipped is None else ~shipped
         kept = {test.code: test for test in self.tests.get(problem, ())}
         for place, code in enumerate(tests):
             if code in tests[:place]:
                 continue
             failed = known[:, place] & ~passed[:, place]
             before = kept.get(code, PooledTest(code, 0, 0))
-            met, rejected = int((known[:, place] & wrong).sum()), int((failed & wrong).sum())
+            counted = wrong & fresh if code in kept else wrong
+            met, rejected = int((known[:, place] & counted).sum()), int((failed & counted).sum())
             if bool((failed & right).any()):
                 kept.pop(code, None)
             elif code in kept or (rejected and bool((known[:, place] & right).any())):

@@ -49,7 +49,7 @@ class OwnTestsConfig(CodeConfig):
     """Settings of ``code_tests``."""
 
     writes: Literal["tests", "programs", "both"] = "tests"
-    """What a row writes; with both, programs in episodes of even index, and tests for the same problem in the next."""
+    """What a row writes; with both, episodes of one seed are programs and tests by turns, a problem to each two."""
     pool: str = ""
     """File of tests of a pool, which programs meet beside the problem's."""
     own_weight: Share = 0.2
@@ -101,8 +101,10 @@ class OwnTestsWorld(CodeWorld):
 
     def writes_test(self, row: int) -> bool:
         """Whether a row writes a test in its episode, by the episode's name."""
-        index = self.rows[row].episode.index
-        return self.config.writes == "tests" or (self.config.writes == "both" and index % 2 == 1)
+        seed, index = self.rows[row].episode
+        # By the seed's bits, whose parity changes between the rollouts of a training: a single group writes both too.
+        of_test = (seed.bit_count() + index) % 2 == 1
+        return self.config.writes == "tests" or (self.config.writes == "both" and of_test)
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
         told = super().instructions(ids)
@@ -184,34 +186,43 @@ class OwnTestsWorld(CodeWorld):
         """Return the turns paid by `score_group`, for each problem of a rollout, and offer its tests to the pool.
 
         The problem's own solutions and the pool's tests stand beside what was written, so that a test always meets a
-        right program. What has written nothing valid keeps its turn; what cannot be told has a world that failed.
+        right program. What has written nothing valid keeps its turn; what cannot be told, or not within the deadline
+        of all, has a world that failed.
         """
         found, of_problem = dict(zip(ids, turns, strict=True)), defaultdict[str, list[int]](list)
         for row in ids:
             if self.programs[row] or self.tests[row]:
                 of_problem[self.rows[row].problem.name].append(row)
-        collusion = []
-        for name, rows in of_problem.items():
-            problem = self.rows[rows[0]].problem
-            programs = [row for row in rows if self.programs[row]]
-            writers = [row for row in rows if self.tests[row]]
-            right, wrong = references(problem)
-            codes = [self.tests[row] for row in writers] + [test.code for test in self.kept.tests.get(name, ())]
-            if not codes:
-                continue
-            solutions = [*(self.programs[row] for row in programs), *right, *wrong]
-            own = await self.verifier.matrix(problem, solutions, [Test("assertions", code=code) for code in codes])
-            true = await self.verifier.matrix(problem, solutions, problem.tests)
-            scores = score_group(own, true, self.config.own_weight)
-            self.kept.offer(name, codes, own, scores.right, scores.wrong)
-            collusion.append(scores.collusion)
-            paid = [*zip(programs, scores.programs.tolist(), strict=False)]
-            for row, worth in [*paid, *zip(writers, scores.tests.tolist(), strict=False)]:
-                turn = found[row]
-                known = turn._replace(reward=worth, grade=max(0.0, worth))
-                found[row] = turn._replace(failed=True, grade=None) if math.isnan(worth) else known
+        scored = await self._in_time([self._scored(*each) for each in of_problem.items()], lambda why: None)
+        collusion: list[float] = []
+        for rows, told in zip(of_problem.values(), scored, strict=True):
+            worth, shares = told or (dict.fromkeys(rows, math.nan), [])
+            collusion += shares
+            for row, value in worth.items():
+                known = found[row]._replace(reward=value, grade=max(0.0, value))
+                found[row] = found[row]._replace(failed=True, grade=None) if math.isnan(value) else known
         self._collusion = fmean(collusion) if collusion else math.nan
         return list(found.values())
+
+    async def _scored(self, name: str, rows: Sequence[int]) -> tuple[dict[int, float], list[float]]:
+        """Return what the rows of a problem are worth and the group's collusion, neither if no test is there."""
+        problem = self.rows[rows[0]].problem
+        programs = [row for row in rows if self.programs[row]]
+        writers = [row for row in rows if self.tests[row]]
+        right, wrong = references(problem)
+        codes = [self.tests[row] for row in writers] + [test.code for test in self.kept.tests.get(name, ())]
+        if not codes:
+            return {}, []
+        solutions = [*(self.programs[row] for row in programs), *right, *wrong]
+        own = await self.verifier.matrix(problem, solutions, [Test("assertions", code=code) for code in codes])
+        true = await self.verifier.matrix(problem, solutions, problem.tests)
+        scores = score_group(own, true, self.config.own_weight)
+        self.kept.offer(name, codes, own, scores.right, scores.wrong, torch.arange(len(solutions)) >= len(programs))
+        worth = [
+            *zip(programs, scores.programs.tolist(), strict=False),
+            *zip(writers, scores.tests.tolist(), strict=False),
+        ]
+        return dict(worth), [scores.collusion]
 
     def measures(self) -> dict[str, float]:
         return {"pool_tests": float(sum(map(len, self.kept.tests.values()))), "collusion": self._collusion}
@@ -294,7 +305,7 @@ def _exact(value: Any) -> bool:  # noqa: ANN401
 
 CODE_TESTS = Task(
     name="code_tests",
-    version="2",
+    version="3",
     interaction=OwnTestsWorld,
     config=OwnTestsConfig,
     agents={

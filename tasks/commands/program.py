@@ -102,7 +102,7 @@ def _read(settings: ProgramSettings) -> tuple[Program, Any]:
 
 def _check(settings: CheckSettings, program: Program) -> dict[str, Any]:
     from vecenv.programs.graph import Graph
-    from vecenv.programs.printing import printed
+    from vecenv.programs.printing import hints, printed
 
     console, graph, text = Console(), Graph([program]), printed(program)
     operations = sum(bool(node.operands) for node in graph.nodes)
@@ -111,7 +111,9 @@ def _check(settings: CheckSettings, program: Program) -> dict[str, Any]:
     console.print(f"# {facts['lines']} lines, {operations} operations, first action after {facts['bars']} bars")
     if unused := program.unused():
         console.print(f"# without effect: {', '.join(unused)}")
-    return {"file": str(settings.file), "normal_form": text, **facts, "unused": unused}
+    for hint in (told := hints(program)):
+        console.print(f"# {hint}", markup=False, highlight=False, soft_wrap=True)
+    return {"file": str(settings.file), "normal_form": text, **facts, "unused": unused, "hints": told}
 
 
 def _explain(settings: ExplainSettings, program: Program) -> dict[str, Any]:

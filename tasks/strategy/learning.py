@@ -195,10 +195,17 @@ def trained_author(checkpoints: Sequence[Path], config: StrategyConfig, world: S
     return author(learner.most_probable())
 
 
+def beginner(world: StrategyWriting, config: TokensConfig) -> TokenLearner:
+    """Return a learner that is to be trained; ValueError also of a world with one row, whose batches teach nothing."""
+    if world.num_rows < 2:
+        raise ValueError("--algorithm tokens compares the programs of a batch: num_envs must be 2 or more, got 1")
+    return TokenLearner(world, config)
+
+
 ALGORITHM = Algorithm(
     name="tokens",
     summary="a small policy over tokens of the program language, which learns from the best of each batch",
-    learner=TokenLearner,
+    learner=beginner,
     config=TokensConfig,
     talks=True,
 )

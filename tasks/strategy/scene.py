@@ -187,7 +187,7 @@ class StrategyWriting(Interaction):
 
     def _turn(self, row: int, fault: str, ended: bool, held_out: Result | None) -> Turn:
         state, config = self.rows[row], self.config
-        shown = report(config, state.tries, None if fault else state.shown, ended, held_out, state.program is not None)
+        shown = report(config, state.tries, None if fault else state.shown, ended, held_out, state.program)
         outcomes = self._outcomes(state, held_out)
         if not ended:
             return Turn(shown, fault=fault, acted=not fault, outcomes=outcomes)

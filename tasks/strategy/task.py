@@ -31,7 +31,7 @@ def _trained(checkpoints: Sequence[Path], config: StrategyConfig, world: Any) ->
 
 STRATEGY = Task(
     name="strategy",
-    version="2",
+    version="3",
     interaction=StrategyWriting,
     config=StrategyConfig,
     agents=AGENTS,

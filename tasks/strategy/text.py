@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vecenv.programs.expressions import LONGEST_WINDOW, Vocabulary
+from vecenv.programs.expressions import LONGEST_WINDOW, Program, Vocabulary
 from vecenv.programs.parsing import DEEPEST
+from vecenv.programs.printing import hints
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.grading import Grades
 from vecenv.text.program_messages import Said, program_said
@@ -108,16 +109,23 @@ def _names(vocabulary: Vocabulary) -> list[str]:
 
 
 def report(
-    config: StrategyConfig, tries: int, result: Result | None, ended: bool, held_out: Result | None, valid: bool
+    config: StrategyConfig,
+    tries: int,
+    result: Result | None,
+    ended: bool,
+    held_out: Result | None,
+    last: Program | None,
 ) -> str:
-    """Return what is told after a try, whose ``result`` is None if it was invalid; ``valid`` if any was valid."""
+    """Return what is told after a try, whose ``result`` is None if it was invalid; ``last`` is the last valid one."""
     told = [f"Try {tries} of {config.tries}:" + (" invalid." if result is None else f" {_made(result, config.paths)}")]
+    if result is not None and last is not None:
+        told += [f"Note: {hint}." for hint in hints(last)]
     if not ended:
         left = config.tries - tries
         told.append(f"{left} {'try' if left == 1 else 'tries'} left; the last valid program counts.")
     elif held_out is not None:
         told.append(f"On paths and years never shown: {_made(held_out, config.paths)}")
-    elif not valid:
+    elif last is None:
         told.append("No valid program was written: the grade is 0.")
     return "\n".join(told)
 

@@ -7,7 +7,7 @@ import pytest
 from vecenv.programs.drawing import random_programs
 from vecenv.programs.expressions import Apply, Feature, Name, Number, Vocabulary
 from vecenv.programs.parsing import ProgramError, parsed
-from vecenv.programs.printing import printed
+from vecenv.programs.printing import hints, printed
 from vecenv.programs.units import BARS, MONEY, NONE, PRICE, RETURN, SHARES, WEALTH, common, product, quotient
 
 WORDS = Vocabulary(
@@ -67,6 +67,7 @@ def test_a_tree():
     [
         ("weight = clse / close", "line 1, column 10: unknown name clse (did you mean close?)"),
         ("a = 1\nweight = 2 * (close + held)", "line 2, column 15: + needs one unit, but close is in price, held is"),
+        ("weight = 2 * close", "line 1, column 10: weight is in share of wealth, and 2 * close in price"),
         ("weight = momentum", "line 1, column 10: weight is in share of wealth, and momentum in return"),
         ("weight = 1 if close > cash else 0", "column 15: > needs one unit, but close is in price, cash is in money"),
         ("weight = 1 if close else 0", "column 15: close is a number, and a condition is needed: compare it"),
@@ -131,6 +132,25 @@ def test_what_is_no_program_is_refused_in_a_sentence(text, sentence):
     with pytest.raises(ProgramError) as error:
         parsed(text, WORDS)
     assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_output_with_a_dimension_says_how_a_number_has_it():
+    words = Vocabulary(WORDS.features, outputs={"order": SHARES})
+    with pytest.raises(ProgramError) as error:
+        parsed("order = -70 * rank(close)", words)
+    end = 'and -70 * rank(close) in none; a number has a unit as in size = param(70, "shares"), size * ...'
+    assert str(error.value) == f"line 1, column 9: order is in shares, {end}"
+    parsed('size = param(70, "shares")\norder = -size * rank(close)', words)
+
+
+def test_what_may_be_meant_as_a_window_is_told():
+    told = hints(parsed("a = max(close, 20)\nweight = 1 if a > min(a * 2, 5) else 0", WORDS))
+    assert told == [
+        "max(close, 20) is the larger one of two numbers; of the last 20 bars it is max(close, bars=20)",
+        "min(a * 2, 5) is the smaller one of two numbers; of the last 5 bars it is min(a * 2, bars=5)",
+    ]
+    plain = "b = held\nweight = max(rsi, 1) + max(rsi, 2.5) + max(rsi, 251) + max(rsi, bars=20) + max(3, 20) "
+    assert hints(parsed(f"{plain} + max(b, 20) + max(cash, 20) / cash", WORDS)) == []
 
 
 def test_lines_that_nothing_reads_and_parameters():

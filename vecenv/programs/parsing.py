@@ -181,7 +181,9 @@ class _Reader:
         try:
             common(found.unit, wanted)
         except ValueError:
-            self.refuse(node, f"{name} is in {wanted}, and {self.text(node)} in {found.unit}")
+            plain = found.unit == NONE and str(wanted) in UNITS
+            how = f'; a number has a unit as in size = param(70, "{wanted}"), size * ...' if plain else ""
+            self.refuse(node, f"{name} is in {wanted}, and {self.text(node)} in {found.unit}{how}")
 
     def parameter(self, node: ast.expr) -> Parameter:
         assert isinstance(node, ast.Call)

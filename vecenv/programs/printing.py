@@ -7,6 +7,7 @@ import numpy as np
 from vecenv.programs.expressions import (
     ARITHMETIC,
     COMPARISONS,
+    LONGEST_WINDOW,
     WINDOWS,
     Apply,
     Expression,
@@ -15,6 +16,8 @@ from vecenv.programs.expressions import (
     Parameter,
     Program,
     Truth,
+    names_in,
+    parts_of,
 )
 
 _IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _ATOM = range(9)
@@ -24,6 +27,30 @@ _IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _ATOM = range(9)
 def printed(program: Program) -> str:
     """Return the normal form of a program, a line for each name."""
     return "".join(f"{name} = {line_text(line)}\n" for name, line in program.lines.items())
+
+
+def hints(program: Program) -> list[str]:
+    """Return sentences on what is valid but may be meant otherwise: a maximum or minimum with what looks like a window.
+
+    Elsewhere ``max(close, 20)`` is the highest of 20 bars; here it is the larger of two numbers of one unit.
+    """
+    account = {name for name, feature in program.vocabulary.features.items() if feature.account}
+    found = {}
+    for name, line in program.lines.items():
+        if names_in(line) & account:
+            account.add(name)
+        for part in parts_of(line):
+            match part:
+                case Apply("min" | "max" as kind, (operand, Number(bars))) if (
+                    bars == int(bars)
+                    and 2 <= bars <= LONGEST_WINDOW
+                    and names_in(operand)
+                    and not names_in(operand) & account
+                ):
+                    text, word = line_text(part), "larger" if kind == "max" else "smaller"
+                    of_bars = f"{kind}({line_text(operand)}, bars={bars:g})"
+                    found[text] = f"{text} is the {word} one of two numbers; of the last {bars:g} bars it is {of_bars}"
+    return list(found.values())
 
 
 def line_text(line: Expression | Parameter) -> str:

@@ -2,11 +2,14 @@
 
 import json
 import math
+from asyncio import sleep
+from functools import partial
 
 import pytest
 
 from tests.tasks.code.one_problem import NEGATIVE, RIGHT, ZERO, InProcess, write_problem
 from vecenv import Dialogue, Episode, make_interaction
+from vecenv.learn.group_episodes import rollout_seed
 from vecenv.sandbox.jail import lacking
 from vecenv.tasks.code.own_tests import Pool, PooledTest, score_group
 from vecenv.tasks.code.problems import Test, read_problems
@@ -99,7 +102,7 @@ def test_programs_meet_the_tests_of_the_pool(options, tmp_path):
     assert pool.tests == {"double": [PooledTest(tests[0], 1, 2)]}
     world = make_interaction(CODE_TESTS, 3, writes="both", pool=str(pool.write(tmp_path)), own_weight=0.25, **options)
     dialogue = Dialogue(world)
-    dialogue.begin([0, 1, 2], [Episode(1, 0), Episode(1, 1), Episode(1, 2)])
+    dialogue.begin([0, 1, 2], [Episode(0, 0), Episode(0, 1), Episode(0, 2)])
     assert [world.writes_test(row) for row in range(3)] == [False, True, False]
     right, test, wrong = dialogue.answer([0, 1, 2], [final(code) for code in (RIGHT, tests[0], NEGATIVE)])
     assert right.grade == 1 == right.outcomes["own"] and "passes 1 of 1 tests of others" in right.shown
@@ -119,7 +122,7 @@ def test_programs_and_tests_of_a_rollout_pay_each_other_and_feed_the_pool(option
     dialogue, ids = Dialogue(world), range(6)
 
     def settled(*said):
-        dialogue.begin(ids, [Episode(1, row % 2) for row in ids])
+        dialogue.begin(ids, [Episode(0, row % 2) for row in ids])
         return dialogue.settled(ids, dialogue.answer(ids, list(said)))
 
     # Of one problem: programs in even rows, tests in odd ones.
@@ -138,7 +141,31 @@ def test_programs_and_tests_of_a_rollout_pay_each_other_and_feed_the_pool(option
     dialogue = Dialogue(later)
     turns = settled(final(NEGATIVE), "", final(RIGHT), "", "", "")
     assert [turn.reward for turn in turns] == [0.5 * 0.8, 0, 1, 0, 0, 0] and turns[1].fault
-    assert later.kept.tests["double"][0].met == 4 + 3
+    # The problem's own wrong programs count once.
+    assert later.kept.tests["double"][0].met == 4 + 1
+
+
+def test_one_group_writes_programs_and_tests_by_turns(options):
+    world = make_interaction(CODE_TESTS, 2, writes="both", **options)
+    dialogue, kinds = Dialogue(world), []
+    for rollout in range(8):
+        dialogue.begin([0, 1], [Episode(rollout_seed(5, rollout), 0)] * 2)
+        kinds.append(world.writes_test(0))
+        assert world.writes_test(1) == kinds[-1]
+    assert 3 <= sum(kinds) <= 5
+
+
+def test_a_rollout_that_is_settled_too_late_is_masked(options):
+    world = make_interaction(CODE_TESTS, 2, deadline=0.05, **options)
+    dialogue = Dialogue(world)
+    dialogue.begin([0, 1], [Episode(1, 0)] * 2)
+    turns = dialogue.answer([0, 1], [final("assert double(-1) == -2"), "none"])
+    verifier = world.verifier
+    world.verifier.matrix = partial(sleep, 60)
+    late, invalid = dialogue.settled([0, 1], turns)
+    assert late.failed and late.grade is None and invalid == turns[1] and not world.kept.tests
+    del verifier.matrix
+    assert dialogue.settled([0, 1], turns)[0].grade == 0.5
 
 
 @pytest.mark.assembly

@@ -17,7 +17,7 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment import plan
 from vecenv.tasks.experiment.settings import train_settings
 from vecenv.tasks.strategy.config import StrategyConfig
-from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig, trained_author
+from vecenv.tasks.strategy.learning import ALGORITHM, TokenLearner, TokensConfig, trained_author
 from vecenv.tasks.strategy.policy import TokenPolicy, grammar
 from vecenv.tasks.strategy.scene import StrategyWriting
 from vecenv.tasks.strategy.search import drawn_programs
@@ -127,6 +127,10 @@ def test_what_it_does_not_write_for_is_refused():
         TokenLearner(SimpleNamespace(config=StrategyConfig()), TokensConfig())
     with pytest.raises(ValueError, match="weights or tilt"):
         TokenLearner(Signs(action="shares"), TokensConfig())
+    alone = Signs()
+    alone.num_rows = 1
+    with pytest.raises(ValueError, match="num_envs must be 2 or more, got 1"):
+        ALGORITHM.learner(alone, TokensConfig())
     with pytest.raises(ValueError, match="--curriculum uniform has no effect: --algorithm tokens has no levels"):
         plan(train_settings(task="strategy", curriculum="uniform"))
 

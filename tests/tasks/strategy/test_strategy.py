@@ -98,6 +98,8 @@ def test_the_last_valid_program_counts_and_what_is_wrong_is_told():
     assert bad.outcomes["overfit_gap"] == bad.outcomes["shown"] - bad.outcomes["held_out"] != 0
     nothing = said(world, "weight = close", "weight = gain")[-1]
     assert (nothing.reward, nothing.grade) == (0.0, 0.0) and "No valid program was written" in nothing.shown
+    hinted = said(world, "weight = 0.5 if max(close, 20) > 20 else 0")[0].shown
+    assert "\nNote: max(close, 20) is the larger one of two numbers; of the last 20 bars" in hinted
     (ended,) = said(world, "<final_code>weight = 0.5</final_code>")
     assert ended.terminated and ended.grade == bad.grade and "left" not in ended.shown
     assert "grade" in good.shown and "1 try left" in good.shown and not good.done
