@@ -253,7 +253,12 @@ def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_p
     assert stem == "intel-xeon-processor-2-50ghz-1-thread"
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("ensemble", "grpo_rollouts")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in CASES]
+)
 @pytest.mark.assembly
 def test_every_case_runs(name, tmp_path, monkeypatch):
     if name == "served_sessions" and not (find_spec("openenv") and find_spec("websockets")):

@@ -94,7 +94,7 @@ def test_accounts_equal_plain_python(action):
     assert sum(played(seed, action, 20, deep=True)["traded"] for seed in range(2)) > 10
 
 
-@pytest.mark.parametrize("action", ["target", "limit"])
+@pytest.mark.parametrize("action", [pytest.param("target", marks=pytest.mark.nightly), "limit"])
 @pytest.mark.assembly
 def test_compiled_accounts_equal_plain_python(action):
     assert played(20, action, 50, eager=False)["traded"] > 20

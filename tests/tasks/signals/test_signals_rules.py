@@ -128,7 +128,7 @@ def test_settings_out_of_range_and_markets_without_scores_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("action", "compiled"), [("weights", False), pytest.param("tilt", True, marks=pytest.mark.assembly)]
+    ("action", "compiled"), [("weights", False), pytest.param("tilt", True, marks=pytest.mark.nightly)]
 )
 def test_the_task_conforms(action, compiled):
     form = "trajectory" if action == "weights" else "reward"
