@@ -34,6 +34,12 @@ NO_MOVE = 4
 PIXELS = 8
 """Height and width of a cell in pictures that agents see."""
 
+LARGE = 24
+"""Height and width of a cell in pictures that people see."""
+
+LINE = 235
+"""Grey of the lines between their cells."""
+
 State = TypeVar("State", bound=TensorClass)
 
 
@@ -42,7 +48,8 @@ class GridGame(Scenario[State]):
 
     Attributes:
         words: of the moves, in the order of their numbers, upper and lower case.
-        symbols: a character for each kind of cell; a blank for what is below or right of a smaller board.
+        symbols: a character for each kind of cell.
+        kinds: what each kind of cell is, in a word or two.
         colours: red, green and blue of each kind of cell, from 0 to 255.
         config: settings of the game, a dataclass.
         answer_moves: most moves of an action; 0 for actions of tensor agents, which are one move.
@@ -50,6 +57,7 @@ class GridGame(Scenario[State]):
 
     words: ClassVar[tuple[str, ...]]
     symbols: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
     colours: ClassVar[tuple[tuple[int, int, int], ...]]
     config: Any
     answer_moves: int
@@ -118,10 +126,17 @@ def colour_table(game: GridGame[Any]) -> Tensor:
     return torch.tensor(game.colours, dtype=torch.uint8)
 
 
+def painted(game: GridGame[Any], board: Tensor) -> Tensor:
+    """Return boards of a game with lines between the cells. Shapes: (..., H, W) -> (..., 24 · H, 24 · W, 3), uint8."""
+    large = picture(board, colour_table(game).to(board.device), LARGE).movedim(-3, -1).contiguous()
+    large[..., ::LARGE, :, :] = LINE
+    large[..., ::LARGE, :] = LINE
+    return large
+
+
 def written(board: Tensor, symbols: str) -> list[list[str]]:
-    """Return the lines of each of B boards, without blanks at their ends. Shape of the boards: (B, H, W)."""
-    lines = [["".join(map(symbols.__getitem__, row)).rstrip() for row in rows] for rows in board.tolist()]
-    return [[line for line in rows if line] for rows in lines]
+    """Return the lines of each of B boards. Shape: (B, H, W)."""
+    return [["".join(map(symbols.__getitem__, row)) for row in rows] for rows in board.tolist()]
 
 
 def animation(game: GridGame[Any], frames: Sequence[Sequence[str]], title: str = "") -> str:
@@ -130,11 +145,7 @@ def animation(game: GridGame[Any], frames: Sequence[Sequence[str]], title: str =
     from PIL import Image
 
     board = torch.tensor([[[game.symbols.index(cell) for cell in line] for line in frame] for frame in frames])
-    pictures = picture(board, colour_table(game), pixels=1).movedim(-3, -1)
-    # Lines between the cells.
-    large = pictures.repeat_interleave(24, 1).repeat_interleave(24, 2)
-    large[:, ::24] = large[:, :, ::24] = 235
-    first, *others = (Image.fromarray(frame.numpy()) for frame in large)
+    first, *others = (Image.fromarray(frame.numpy()) for frame in painted(game, board))
     file = BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=[300] * len(others) + [1500], loop=0)
     code = b64encode(file.getvalue()).decode()
@@ -195,6 +206,9 @@ class GridText(TextInterface):
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         return state.effective
+
+    def pictures(self, state: Any) -> Tensor:  # noqa: ANN401
+        return painted(self.game, self.game.board(state))
 
     def examples(self) -> tuple[str, ...]:
         return self.language.words

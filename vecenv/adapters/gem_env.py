@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
 import gem
 import torch
@@ -17,8 +17,12 @@ from vecenv.core.scenario import Scenario
 from vecenv.registry import make_interaction, make_spoken, task_named
 from vecenv.system.files import file_state
 from vecenv.text.dialogue import Dialogue, TextRules
+from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.tensor_interaction import TensorInteraction
+
+RenderMode = Literal["text", "rgb_array"]
+RENDER_MODES = get_args(RenderMode)
 
 FORMAT_PENALTY = -0.1
 """Default reward of an invalid answer."""
@@ -70,24 +74,33 @@ class GemEnv(gem.Env):
         seed: of the episodes until `reset` is given another.
         rules: rewards and tools.
         options: further arguments of `vecenv.make` that JSON can hold, by name.
+        render_mode: ``text``, or ``rgb_array``: observations are then pictures in place of texts, uint8 arrays
+            (H, W, 3), of a task that has them.
 
     Raises:
         ValueError: an argument does not fit, or the task has no text.
     """
 
-    def __init__(self, task: str, seed: int, rules: TextRules, options: dict[str, Any]) -> None:
+    def __init__(
+        self, task: str, seed: int, rules: TextRules, options: dict[str, Any], render_mode: RenderMode = "text"
+    ) -> None:
         super().__init__()
-        self.keywords = {"task": task, "seed": seed, **asdict(rules), **options}
+        self.keywords = {"task": task, "seed": seed, "render_mode": render_mode, **asdict(rules), **options}
+        self.render_mode = render_mode
         self.env = _environment(task, seed, options) if task_named(task).interaction is None else None
         world: Interaction = make_interaction(task, **options) if self.env is None else TensorInteraction(self.env)
+        text = None if self.env is None else self.env.scenario.text
+        modes = RENDER_MODES if text is not None and text.pictured else RENDER_MODES[:1]
+        if render_mode not in modes:
+            raise ValueError(f"render_mode {render_mode!r} is none of {task}; it has {', '.join(modes)}")
         self.dialogue = Dialogue(world, rules)
         self._next = Episode(seed, 0)
         self._outcomes: dict[str, float] = {}
         self._begun = self._running = False
         self._lost: Turn | None = None
 
-    def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the next episode, or the first of a seed, and return its first text and the instructions.
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start the next episode, or the first of a seed, and return its first observation and the instructions.
 
         If the world fails, the first step ends the episode, whatever is answered. Global random states are neither used
         nor changed.
@@ -99,7 +112,21 @@ class GemEnv(gem.Env):
         self._begun = self._running = True
         self._outcomes, self._lost = dict(begun.outcomes or {}), begun if begun.failed else None
         (instructions,) = self.dialogue.instructions([0])
-        return begun.message, {"env_instruction": instructions}
+        return self._observation(begun), {"env_instruction": instructions}
+
+    def _observation(self, turn: Turn) -> Any:  # noqa: ANN401
+        return turn.message if self.render_mode == "text" else self.render()
+
+    def render(self) -> Any:  # noqa: ANN401
+        """Return the text of the current state, or its picture as a uint8 array (H, W, 3), by ``render_mode``.
+
+        Raises:
+            ValueError: of a conversation without tensors, whose text is what it last said.
+        """
+        if self.env is None:
+            raise ValueError("a conversation without tensors has nothing to render: its texts are the observations")
+        door = TextDoor(self.env)
+        return door.render([0])[0] if self.render_mode == "text" else door.pictures([0])[0].cpu().numpy()
 
     def _begin_world(self, seed: int | None) -> Turn:
         if seed is not None and not 0 <= seed < 1 << 63:
@@ -115,7 +142,7 @@ class GemEnv(gem.Env):
             env.restart(torch.ones(1, dtype=torch.bool, device=env.device), unplayed=self._begun)
         return self.dialogue.begin([0])[0]
 
-    def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Answer the day, or call a tool; an unreadable answer is an invalid HOLD.
 
         The metrics have the grade on the last day only: it looks at the whole episode. Where the world failed, they
@@ -128,7 +155,7 @@ class GemEnv(gem.Env):
             raise RuntimeError("reset must be called before step, and after an episode is over")
         (turn,) = self.dialogue.answer([0], [action]) if self._lost is None else (self._lost,)
         self._running = not turn.done
-        return turn.message, turn.reward, turn.terminated, turn.truncated, self._info(turn)
+        return self._observation(turn), turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
     def _info(self, turn: Turn) -> dict[str, Any]:
         self._outcomes = self._outcomes if turn.outcomes is None else dict(turn.outcomes)
@@ -181,12 +208,18 @@ def _environment(task: str, seed: int, options: dict[str, Any]) -> VecEnv:
     return VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
 
 
-def make_gem_env(task: str = "single_stock", seed: int = 0, **options: Any) -> GemEnv:  # noqa: ANN401
+def make_gem_env(
+    task: str = "single_stock",
+    seed: int = 0,
+    render_mode: RenderMode = "text",
+    **options: Any,  # noqa: ANN401
+) -> GemEnv:
     """Make a `GemEnv` from keywords, as GEM's registry and ROLL give them.
 
     Args:
         task: installed task with text.
         seed: of the episodes until `GemEnv.reset` is given another.
+        render_mode: what observations are, as `GemEnv` has it.
         **options: fields of `TextRules`, by default with a penalty of `FORMAT_PENALTY`, and further arguments of
             `vecenv.make` that JSON can hold.
 
@@ -199,4 +232,4 @@ def make_gem_env(task: str = "single_stock", seed: int = 0, **options: Any) -> G
     }
     # JSON and YAML have lists only.
     rules = TextRules(**given | {"tools": tuple(given.get("tools", ()))})
-    return GemEnv(task, seed, rules, options)
+    return GemEnv(task, seed, rules, options, render_mode)

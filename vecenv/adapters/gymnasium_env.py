@@ -18,7 +18,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
     Args:
         task: installed task.
-        render_mode: ``ansi`` for the text of tasks that have it.
+        render_mode: ``ansi`` for the text of tasks that have it, ``rgb_array`` for the picture.
         seed: of all episodes until `reset` is given another; by default a random one.
         compile: compile the step: takes a minute once, and makes every step faster.
         **options: further arguments of `vecenv.make`.
@@ -28,7 +28,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         TypeError: Gymnasium has no space for the task's actions.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012, Gymnasium's own
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012, Gymnasium's own
     """Class default; each environment sets the task's value."""
 
     def __init__(
@@ -82,6 +82,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     def _info(self) -> dict[str, Any]:
         return {name: value[0].cpu().numpy().copy() for name, value in self.rows.env.info().items()}
 
-    def render(self) -> str | None:
-        texts = self.rows.render()
-        return None if texts is None else texts[0]
+    def render(self) -> Any:  # noqa: ANN401
+        """Return the text, or the picture as a uint8 array (H, W, 3); None without a ``render_mode``."""
+        shown = self.rows.render()
+        return None if shown is None else shown[0]

@@ -38,7 +38,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         num_envs: N.
         autoreset_mode: when a row that has ended is reset.
         output: ``numpy`` arrays, or ``torch`` tensors on the environment's device, which are not copied.
-        render_mode: ``ansi`` for the texts of tasks that have them.
+        render_mode: ``ansi`` for the texts of tasks that have them, ``rgb_array`` for the pictures.
         seed: of all episodes until `reset` is given another; by default a random one.
         **options: further arguments of `vecenv.make`.
 
@@ -62,7 +62,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             raise ValueError(f"output must be numpy or torch, got {output!r}")
         mode = AutoresetMode(autoreset_mode)
         self.env = make(task, num_envs, seed=0 if seed is None else seed, **options)
-        modes = ["ansi"] if self.env.scenario.text is not None else []
+        text = self.env.scenario.text
+        modes = [] if text is None else ["ansi", "rgb_array"] if text.pictured else ["ansi"]
         if render_mode is not None and render_mode not in modes:
             raise ValueError(f"render_mode {render_mode!r} is none of {task}; it has {', '.join(modes) or 'none'}")
         self.metadata = {"render_modes": modes, "autoreset_mode": mode}
@@ -166,8 +167,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def _out(self, tensor: Tensor) -> Array:
         return tensor if self.output == "torch" else tensor.cpu().numpy()
 
-    def render(self) -> tuple[str, ...] | None:
-        return None if self.render_mode is None else tuple(TextDoor(self.env).render(range(self.num_envs)))
+    def render(self) -> tuple[Any, ...] | None:
+        """Return the text, or the picture as a uint8 array (H, W, 3), of every row; None without a ``render_mode``."""
+        if self.render_mode is None:
+            return None
+        door, ids = TextDoor(self.env), range(self.num_envs)
+        return tuple(door.render(ids) if self.render_mode == "ansi" else door.pictures(ids).cpu().numpy())
 
 
 def row_of(shown: Array, row: int) -> Array:

@@ -56,6 +56,10 @@ class TextDoor:
         seen = env.observe_rows(rows, numbers) if len(numbers) else env.observation_form.zeros(0, env.device)
         return self.text.render(seen, rows.state)
 
+    def pictures(self, ids: Tensor | Sequence[int]) -> Tensor:
+        """Return what some rows look like; the task's text must have pictures. Shape: (B, H, W, 3), uint8."""
+        return self.text.pictures(self.state(ids))
+
     def instructions(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Return the instructions before the first step of some rows. Shape: (B,)."""
         return self.text.instructions(self.state(ids))

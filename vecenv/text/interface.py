@@ -51,6 +51,15 @@ class TextInterface(ABC):
         """Return whether the last step did more than wait, shape (B,), bool; None where every step does."""
         return None
 
+    def pictures(self, state: Any) -> Tensor:  # noqa: ANN401
+        """Return what each row looks like, where `pictured`. Shape: (B, H, W, 3), uint8."""
+        raise NotImplementedError(f"{type(self).__name__} has no pictures")
+
+    @property
+    def pictured(self) -> bool:
+        """Whether there are `pictures`."""
+        return type(self).pictures is not TextInterface.pictures
+
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
         """Return what each row may answer; the instructions by default."""
         return self.instructions(state)

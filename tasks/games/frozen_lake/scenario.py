@@ -83,6 +83,7 @@ class FrozenLake(GridGame[Lake], Drawing[Lake]):
     version = "1"
     words = ("Left", "Down", "Right", "Up")
     symbols = "_POGX√"
+    kinds = ("ice", "player", "hole", "goal", "player in a hole", "player on the goal")
     colours = ((222, 238, 246), (213, 94, 0), (23, 50, 77), (0, 158, 115), (120, 30, 30), (240, 200, 60))
     off_scale = MappingProxyType({"reward": "a goal is seldom reached by chance on large lakes"})
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
+from vecenv.tasks.games.figures import grid_figures
 from vecenv.tasks.games.frozen_lake.agents import AGENTS, Planner
 from vecenv.tasks.games.frozen_lake.scenario import FrozenLake, FrozenLakeConfig
 from vecenv.tasks.games.grid import GridRecording, GridText
@@ -22,6 +23,7 @@ FROZEN_LAKE = Task(
         scale="1 where the goal is reached",
         reference="shortest_way",
         best=lambda env: Planner(),
+        pictures=grid_figures,
     ),
     text=GridText,
     spoken=lambda config: replace(config, answer_moves=max(1, config.answer_moves)),

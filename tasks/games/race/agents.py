@@ -17,13 +17,13 @@ HARDLY_LESS = 1 - 1e-6
 
 
 def best_moves(
-    track: Track, gains: Sequence[float], horizon: int, discount: float = 1.0
+    track: Track, gains: Sequence[float], horizon: int, discount: float = 1.0, over: Sequence[float] | None = None
 ) -> tuple[list[list[int]], list[float]]:
     """Return the moves that are paid most, by moves left, from 1, and cell, and what they are paid from each cell.
 
-    Exact, by backward induction.
+    Exact, by backward induction. ``over`` is paid in each cell where the time is over, by default nothing.
     """
-    worth, moves = [0.0] * len(track.cells), []
+    worth, moves = list(over or [0.0] * len(track.cells)), []
     for _ in range(horizon):
         values = [
             gain + discount * (0.0 if track.cells[after] in "OF" else worth[after])
@@ -45,10 +45,12 @@ class Planner:
         game, state = env.scenario, env.state
         assert isinstance(game, Race)
         config: RaceConfig = game.config
-        gains = game.track.gains(self.paid or config.paid, config.discount)
-        moves = torch.tensor(
-            best_moves(game.track, gains, config.max_steps, self.discount)[0], device=state.cell.device
-        )
+        track, paid = game.track, self.paid or config.paid
+        # The potential is 0 where the time is over: what was paid ahead is taken back.
+        held = config.discount * (paid == "potential")
+        over = [-held * track.potential(cell) for cell in range(len(track.cells))]
+        best, _ = best_moves(track, track.gains(paid, config.discount), config.max_steps, self.discount, over)
+        moves = torch.tensor(best, device=state.cell.device)
         move = moves[(config.max_steps - state.steps - 1).clamp(min=0), state.cell]
         return one_move(move, game.answer_moves)
 

@@ -114,6 +114,7 @@ class Race(GridGame[Car]):
     version = "1"
     words = ("Up", "Down", "Left", "Right")
     symbols = "_POFX√"
+    kinds = ("road", "car", "oil", "finish", "car in oil", "car at the finish")
     colours = ((225, 225, 225), (213, 94, 0), (40, 40, 40), (0, 158, 115), (120, 30, 30), (240, 200, 60))
     off_scale = MappingProxyType({"reward": "the finish is seldom reached by chance"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
+from vecenv.tasks.games.figures import grid_figures
 from vecenv.tasks.games.grid import GridRecording, GridText
 from vecenv.tasks.games.race.agents import AGENTS, Planner
 from vecenv.tasks.games.race.scenario import Race, RaceConfig
@@ -20,6 +21,7 @@ RACE = Task(
         scale="1 where the finish is reached, however it is paid",
         reference="to_the_finish",
         best=lambda env: Planner(),
+        pictures=grid_figures,
     ),
     text=GridText,
     recording=GridRecording(),

@@ -52,6 +52,7 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
     level_parameter = "num_boxes"
     words = ("Up", "Down", "Left", "Right")
     symbols = "#_O√XPS"
+    kinds = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
     colours = (
         (64, 68, 80), (238, 234, 222), (232, 160, 160), (70, 150, 90), (176, 120, 60), (50, 100, 200), (140, 90, 200),
     )  # fmt: skip

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
+from vecenv.tasks.games.figures import grid_figures
 from vecenv.tasks.games.grid import GridRecording, GridText
 from vecenv.tasks.games.sokoban.agents import AGENTS
 from vecenv.tasks.games.sokoban.config import Part, SokobanConfig
-from vecenv.tasks.games.sokoban.figures import sokoban_figures
 from vecenv.tasks.games.sokoban.scenario import Sokoban
 
 TEXT_MOVES = 5
@@ -45,7 +45,7 @@ SOKOBAN = Task(
         reference="greedy",
         hindsight="hindsight",
         part=part,
-        pictures=sokoban_figures,
+        pictures=grid_figures,
     ),
     text=GridText,
     spoken=spoken,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vecenv
+from vecenv.benchmarks.studies import race_rewards
 from vecenv.learn.evaluation import evaluate
 from vecenv.tasks.games.grid import NO_MOVE
 from vecenv.tasks.games.race.agents import AGENTS, Planner, best_moves
@@ -145,3 +146,29 @@ def test_bad_input_is_refused():
         make("hints")
     with pytest.raises(ValueError, match="discount must be"):
         make("potential", discount=1.5)
+
+
+@pytest.mark.parametrize("steps", [60, 12])
+def test_what_a_potential_pays_most_is_the_finish(steps):
+    env = make("potential", 30, max_steps=steps)
+    record = evaluate(env, {"best": Planner()}, seed=6).records["best"]
+    env.reset_groups(30, 1, 6)
+    distance = [Track().distance[cell] for cell in env.state.cell.tolist()]
+    assert record.length.tolist() == distance and (record.outcomes["success"] == 1).all()
+
+
+@pytest.mark.nightly
+def test_the_study_runs_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_rewards, "ROWS", 32)
+    config = race_rewards.RaceRewardsConfig(num_seeds=1, total_frames=960, output=tmp_path)
+    runs = race_rewards.main(config)["runs"]
+    page = (tmp_path / "race-rewards.md").read_text()
+    assert [page.count(f"| `{paid}` | ") for paid in race_rewards.PAID] == [3] * 4
+    assert (tmp_path / "race-rewards.png").stat().st_size > 10_000
+    best = {run["reward"]: (run["success"], run["moves"]) for run in runs if run["learner"] == "best"}
+    assert best["partial"] == (0, 60) and best["potential"] == best["strict"] == best["gate"] == (1, 4.5625)
+    # A way is of neighbours, on the road until its end.
+    for run in runs:
+        pairs = list(zip(run["way"], run["way"][1:], strict=False))
+        assert all(after in [*Track().after[4 * cell : 4 * cell + 4], cell] for cell, after in pairs)
+        assert all("".join(TRACK)[cell] == "_" for cell, _ in pairs)
