@@ -90,6 +90,12 @@ class Task:
         """Return what returns the `MarketOptions` of a config; None for a task without a market."""
         return self.domain.market if isinstance(self.domain, Trading) else None
 
+    @property
+    def recorded_as_conversations(self) -> bool:
+        """Return whether its episodes are recorded by what is said: without tensors, or on no market."""
+        spoken = self.text is not None and self.recording is None and self.market is None
+        return spoken or self.interaction is not None
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a task that has a name by it, since its functions may have none."""
         try:
@@ -289,9 +295,13 @@ def make_interaction(
         ValueError: as `make_spoken`.
     """
     record = task_named(task)
+    config = record.default_text_config() if config is None else config
+    world: Interaction
     if record.interaction is None:
-        return TensorInteraction(make_spoken(record, num_rows, config=config, **options))
-    config = _with_overrides(record, record.default_text_config() if config is None else config, options)
-    world = record.interaction(num_rows, config)
+        world = TensorInteraction(make_spoken(record, num_rows, config=config, **options))
+        options = {item.name: options[item.name] for item in fields(config) if item.name in options}
+    config = _with_overrides(record, config, options)
+    if record.interaction is not None:
+        world = record.interaction(num_rows, config)
     world.task, world.config = record, config
     return world

@@ -20,7 +20,7 @@ from vecenv.tasks.agent_market.seat import SeatState
 from vecenv.tasks.agent_market.text import MarketText
 from vecenv.text.recorder import RecordedRows
 from vecenv.text.recording import Columns, Figures, Recording, Values
-from vecenv.text.records import EpisodeRecord, StepRecord
+from vecenv.text.records import EpisodeRecord, StepRecord, many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,8 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
 
     def title(self, record: MarketEpisode) -> str:
         seconds = record.config["ticks_per_step"] * record.config["tick_seconds"]
-        return f"{record.task}, seed {record.seed}, row {record.env_id}, {len(record.turns)} steps of {seconds:g} s"
+        steps = many(len(record.turns), self.step_name)
+        return f"{record.task}, seed {record.seed}, row {record.env_id}, {steps} of {seconds:g} s"
 
     def result(self, record: MarketEpisode) -> dict[str, Any]:
         return {"steps": len(record.turns), "outcomes": record.turns[-1].outcomes if record.turns else {}}

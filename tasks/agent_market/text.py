@@ -157,6 +157,7 @@ class Renderer:
 class MarketText(TextInterface):
     """Renders rows and parses answers of a market's task."""
 
+    called = "orders"
     language: OrderLanguage
 
     def __init__(self, scenario: MarketScenario) -> None:

@@ -1,4 +1,4 @@
-"""Trade an episode yourself, in the terminal, from the text that language models read."""
+"""Play an episode yourself, in the terminal, from the text that language models read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro import conf
 
+from vecenv.core.checks import device_named
 from vecenv.registry import Task, make_interaction, task_named, task_names
 from vecenv.system.settings import Seed
 from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
@@ -21,7 +22,7 @@ from vecenv.tasks.experiment.splits import splits_of
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.recording import Recording
-from vecenv.text.records import EpisodeRecord, Record, write_jsonl
+from vecenv.text.records import EpisodeRecord, Record, many, write_jsonl
 from vecenv.text.tensor_interaction import TensorInteraction
 from vecenv.text.transcripts import RecordedDialogue
 
@@ -35,7 +36,7 @@ class PlaySettings(TaskSettings):
     """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
 
     task: str = "single_stock"
-    """Installed task with text and records, such as single_stock, portfolio, agent_market or market_making."""
+    """Installed task with text, such as single_stock, market_making, sokoban or shop."""
     task_preset: str | None = None
     """Preset of the rules."""
     source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
@@ -63,15 +64,16 @@ class PlaySettings(TaskSettings):
 
 
 def _playable(task: Task) -> bool:
-    return task.interaction is not None or (task.text is not None and task.recording is not None)
+    return task.recorded_as_conversations or (task.text is not None and task.recording is not None)
 
 
 def main(settings: PlaySettings) -> dict[str, Any]:
-    """Trade an episode yourself, in the terminal, from the text that language models read."""
+    """Play an episode yourself, in the terminal, from the text that language models read."""
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     console = wide_console()
-    played, told = (_conversation if settings.without_tensors else _episode)(settings, console)
+    by_words = task_named(settings.task).recorded_as_conversations
+    played, told = (_conversation if by_words else _episode)(settings, console)
     if settings.record is not None:
         write_jsonl(settings.record, [played])
         console.print(f"Recorded in {settings.record}", soft_wrap=True)
@@ -79,14 +81,17 @@ def main(settings: PlaySettings) -> dict[str, Any]:
 
 
 def _conversation(settings: PlaySettings, console: Console) -> tuple[Record, dict[str, Any]]:
-    """Return the record of an episode of a conversation, and what it came to."""
-    dialogue = RecordedDialogue(make_interaction(settings.task, config=settings.env))
-    turn = talk(dialogue, console, [Episode(settings.seed, 0)])
-    if turn.done:
-        _show(console, turn.message)
+    """Return the record of an episode that is recorded by what is said, and what it came to."""
+    device: dict[str, Any] = {} if settings.without_tensors else {"device": device_named(settings.device)}
+    dialogue = RecordedDialogue(make_interaction(settings.task, config=settings.env, **device))
+    talk(dialogue, console, [Episode(settings.seed, 0)])
     (played,) = dialogue.records
     assert played is not None
-    return played, played.result()
+    told = played.result()
+    known = {"reward": told["reward"], "grade": told["grade"], **told["outcomes"]}
+    came = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in known.items() if value is not None]
+    _show(console, " | ".join(came), "dim")
+    return played, told
 
 
 def _episode(settings: PlaySettings, console: Console) -> tuple[Record, dict[str, Any]]:
@@ -102,11 +107,8 @@ def _episode(settings: PlaySettings, console: Console) -> tuple[Record, dict[str
     (played,) = recorder.episodes()
     console.rule(style="dim")
     if not played.finished:
-        console.print(
-            f"Left after {len(played.steps)} {recording.step_name}s: your grades cover these, the other agents' the "
-            "whole episode.",
-            soft_wrap=True,
-        )
+        left = f"Left after {many(len(played.steps), recording.step_name)}"
+        _show(console, f"{left}: your grades cover these, the other agents' the whole episode.")
     names = [name for name in (record.domain.reference, record.domain.hindsight) if name in record.agents]
     references = {name: recording.record(env, record.agents[name](), [0], settings.seed)[0] for name in names}
     console.print(outcome_table(recording, {"you": played, **references}))
@@ -130,9 +132,7 @@ def talk(
     """
     (turn,) = dialogue.begin([0], episodes)
     help_text = f"{dialogue.interaction.grammar([0])[0]}\n{HELP_LINE}"
-    if episodes is not None:
-        # Of tensors the first text says what there is to see; here nobody could know what is asked.
-        _show(console, help_text, "dim")
+    _show(console, help_text, "dim")
     while not turn.done:
         console.rule(style="dim")
         _show(console, turn.message)
@@ -142,6 +142,9 @@ def talk(
         (turn,) = dialogue.answer([0], [text])
         for line, style in came():
             _show(console, line, style)
+    if turn.done:
+        console.rule(style="dim")
+        _show(console, turn.message)
     return turn
 
 
@@ -166,8 +169,9 @@ def _answer(world: Interaction, console: Console, help_text: str) -> str | None:
             faults = world.faults([0], [world.heard(text)])
             if not faults or not faults[0]:
                 return text
-            console.print(f"These are no valid orders: {faults[0]}.", style="yellow", markup=False, soft_wrap=True)
-        _show(console, help_text)
+            _show(console, f"No valid {world.called}: {faults[0]}; ? tells what may be said.", "yellow")
+        else:
+            _show(console, help_text)
 
 
 def outcome_table(recording: Recording[Any, Any], records: dict[str, EpisodeRecord]) -> Table:

@@ -115,7 +115,7 @@ def read_jsonl(path: Path | str) -> list[Any]:
     for number, values in enumerate(read_lines(path), 1):
         try:
             task = task_named(values["task"])
-            talks = task.interaction is not None
+            talks = task.recorded_as_conversations
             records.append(ConversationRecord.from_json(values) if talks else task.check_recording().read(values))
         except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from error

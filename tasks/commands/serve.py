@@ -22,7 +22,7 @@ from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_o
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.splits import VALIDATION, splits_of
 from vecenv.text.dialogue import Dialogue, TextRules
-from vecenv.text.interaction import Interaction
+from vecenv.text.interaction import Episode, Interaction
 from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def row_pools(settings: HostSettings, console: Console) -> dict[str, RowPool]:
             continue
         dialogue = settings.dialogue(TensorInteraction(env))
         with working(console, f"Preparing the step of {name} …"):
-            # The first step and the first look at the rows compile; sessions reset their rows later.
+            # The first look at rows, which have seeds of their own, and the first step compile.
+            dialogue.begin([0], [Episode(settings.seed, 0)])
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-            dialogue.begin([0])
         pools[name] = RowPool(dialogue, splits.first[name])
     return pools

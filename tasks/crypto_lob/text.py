@@ -142,6 +142,7 @@ Orders that you do not name stay. A bid or ask that would trade at once is refus
 class LobText(TextInterface):
     """Renders rows and parses answers of a task whose config shows levels of the book."""
 
+    called = "orders"
     language: LobLanguage
 
     def __init__(self, scenario: CryptoLob) -> None:

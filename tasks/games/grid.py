@@ -26,7 +26,7 @@ from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.interface import TextInterface
 from vecenv.text.recorder import RecordedRows
 from vecenv.text.recording import Columns, Figures, Recording, Values
-from vecenv.text.records import EpisodeRecord, StepRecord
+from vecenv.text.records import EpisodeRecord, StepRecord, many
 
 NO_MOVE = 4
 """Stands in an answer of several moves for none; an answer of none at all is invalid, and takes the time of one."""
@@ -188,6 +188,7 @@ class MoveLanguage(AnswerLanguage[list[int]]):
 class GridText(TextInterface):
     """Text of a game on a grid: the board in symbols, and a line below it."""
 
+    called = "moves"
     language: MoveLanguage
 
     def __init__(self, scenario: GridGame[Any]) -> None:
@@ -298,7 +299,7 @@ class GridRecording(Recording[GridStep, GridEpisode]):
         }
 
     def title(self, record: GridEpisode) -> str:
-        return f"{record.task}, seed {record.seed}, row {record.env_id}, {len(record.turns)} steps"
+        return f"{record.task}, seed {record.seed}, row {record.env_id}, {many(len(record.turns), 'step')}"
 
     def result(self, record: GridEpisode) -> dict[str, Any]:
         return {"steps": len(record.turns), "outcomes": record.outcomes}

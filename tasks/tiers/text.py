@@ -46,6 +46,8 @@ def system_prompt(symbols: Sequence[str], days: int) -> str:
 class TierText(TextInterface):
     """Renders observations and parses answers for rows of a tier scenario."""
 
+    called = "orders"
+
     def __init__(self, scenario: TierTrading) -> None:
         # Symbols of the market from which a random one is drawn.
         self.scenario, self.names = scenario, tuple(scenario.drawn_symbols)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ pytestmark = pytest.mark.skipif(not PYTHON, reason="VECENV_VERIFIERS_PYTHON name
 
 
 class Model(ThreadingHTTPServer):
-    """An OpenAI endpoint that says on each day what it always says on that day."""
+    """An OpenAI endpoint that says at each turn what it always says at that turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, replies: Sequence[str] = REPLIES) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
+        self.replies = replies
         self.requests: list[dict[str, Any]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -39,8 +40,8 @@ class Answering(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
-        day = sum(message["role"] == "assistant" for message in body["messages"])
-        message = {"role": "assistant", "content": REPLIES[day], "reasoning_content": f"thought {day}"}
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        message = {"role": "assistant", "content": self.server.replies[turn], "reasoning_content": f"thought {turn}"}
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
         told = {"id": f"c{len(self.server.requests)}", "created": 1, "model": body["model"], "usage": usage}
         choice = {"index": 0, "finish_reason": "stop"}
@@ -83,15 +84,15 @@ def run(command: str, *args: str, folder: Path) -> None:
     assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-4000:]
 
 
-def evaluated(market: Served, model: Model, folder: Path, *args: str) -> list[dict[str, Any]]:
-    where = ("--env.taskset.url", market.url, "--client.base-url", f"http://127.0.0.1:{model.server_address[1]}/v1")
+def evaluated(url: str, model: Model, folder: Path, *args: str) -> list[dict[str, Any]]:
+    where = ("--env.taskset.url", url, "--client.base-url", f"http://127.0.0.1:{model.server_address[1]}/v1")
     names = "--client.api-key-var NO_KEY --model scripted --no-push --run.name run -c 2"
     run("vf-eval", "vecenv-verifiers", *where, *names.split(), "-o", str(folder), *args, folder=folder)
     return [json.loads(line) for line in (folder / "run" / "traces.jsonl").read_text().splitlines()]
 
 
 def test_whole_episodes_and_their_rewards(market: Served, model: Model, tmp_path: Path):
-    episodes = evaluated(market, model, tmp_path, "-n", "2", "--env.taskset.split", "test")
+    episodes = evaluated(market.url, model, tmp_path, "-n", "2", "--env.taskset.split", "test")
     assert [episode["ok"] for episode in episodes] == [True, True]
     traces = sorted((episode["traces"][0] for episode in episodes), key=lambda trace: trace["task"]["data"]["index"])
     grades = []
@@ -122,7 +123,7 @@ def test_whole_episodes_and_their_rewards(market: Served, model: Model, tmp_path
 
 def test_a_group_shares_its_episode_and_a_limit_ends_it(market: Served, model: Model, tmp_path: Path):
     args = ("-n", "1", "-r", "2", "--env.agent.max-turns", "2", "--env.taskset.seed", "5")
-    episodes = evaluated(market, model, tmp_path, *args)
+    episodes = evaluated(market.url, model, tmp_path, *args)
     traces = [trace for episode in episodes for trace in episode["traces"]]
     assert len(traces) == 2 and all(trace["stop_condition"] == "max_turns" for trace in traces)
     shown = Lone(market.tapes["train"], 5, 0).shown

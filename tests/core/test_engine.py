@@ -221,7 +221,8 @@ def test_copied_and_begun_rows_are_their_sources_or_names():
     step(env, random_actions(NUM_ENVS, NUM_SYMBOLS))
     env.reset()
     ids = torch.tensor([90, 70])
-    expected = env.engine.bound().start(env.seed_tensor, ids, torch.ones_like(ids))
+    expected = env.engine.bound().start(env.seed_tensor[[4, 1]], ids, torch.ones_like(ids))
+    assert env.seed_tensor.tolist() == [1, 40, 1, 1, 40, 1]
     assert_same_bits([leaf[[4, 1]] for leaf in snapshot(env.rows)], snapshot(expected))
     rows, places = env.rows_of([5, 0])
     assert_same_bits([*snapshot(rows), places], [*(leaf[[5, 0]] for leaf in snapshot(env.rows)), torch.tensor([5, 0])])

@@ -1,6 +1,7 @@
 """Rows played by text: any of them at a time, each as if it were alone."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
@@ -107,7 +108,7 @@ def test_doors_and_rows_that_there_are():
     silent = vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False)
     # A task that has said nothing about answers has none to offer.
     text = WalkText(REACH_ZERO.build())
-    assert text.examples() == () and text.acted(None) is None and TextInterface.random_answer(text, None) == ""
+    assert text.examples() == () and text.acted(None) is None and TextInterface.random_answer(text, Random(0)) == ""
     for call, words in (
         (lambda: TensorInteraction(silent), "'reach_nothing' has no text"),
         (lambda: text_rows(1, TextRules(tools=("moon",))), "unknown tools moon"),

@@ -202,7 +202,8 @@ class EpisodeRows(EnvBase):
     def begin_rows(self, ids: Tensor | Sequence[int], seeds: Tensor, start_ids: Tensor) -> None:
         """Start the first episode of the given seeds and start ids in some rows; the others are unchanged.
 
-        A later `reset` of these rows uses the environment's seed again.
+        From then on each row has a seed of its own, as of `vecenv.make` with a tensor of seeds: by it these rows draw,
+        at their steps and for their next episodes.
 
         Args:
             ids: distinct row indices. Shape: (B,).
@@ -221,7 +222,9 @@ class EpisodeRows(EnvBase):
         start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
             leaf[ids] = fresh
-        self.start_ids[ids] = start_ids
+        if self.seed_tensor.ndim == 0:
+            self.seed_tensor = self.seed_tensor.repeat(self.num_envs)
+        self.seed_tensor[ids], self.start_ids[ids] = seeds, start_ids
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
         """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).
@@ -236,7 +239,8 @@ class EpisodeRows(EnvBase):
         distinct(target, "the rows to write")
         self._check_whole_worlds(source)
         self._check_whole_worlds(target)
-        for leaf in (*leaves(self.rows), self.start_ids):
+        own = [self.start_ids] if self.seed_tensor.ndim == 0 else [self.start_ids, self.seed_tensor]
+        for leaf in (*leaves(self.rows), *own):
             leaf[target] = leaf[source]
 
     @property

@@ -16,6 +16,7 @@ from vecenv.system.page_figures import page_figure
 from vecenv.system.settings import check_fields
 from vecenv.text.recorder import Episode, RecordedRows, Step
 from vecenv.text.recording import Recording, Values
+from vecenv.text.records import many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,7 @@ class TapeRecording(Recording[Step, Episode]):
     def title(self, record: Any) -> str:  # noqa: ANN401
         names = self.symbols(record)
         shown = ", ".join(names) if len(names) <= 3 else f"{len(names)} symbols"
-        return f"{record.task}, {shown}, {record.dates[0]} to {record.dates[1]}, {len(record.days)} days"
+        return f"{record.task}, {shown}, {record.dates[0]} to {record.dates[1]}, {many(len(record.days), 'day')}"
 
     def result(self, record: Any) -> dict[str, Any]:  # noqa: ANN401
         return {"dates": record.dates, "days": len(record.days)}

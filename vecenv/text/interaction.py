@@ -88,6 +88,7 @@ class Interaction(ABC):
         outcomes: names of what `Turn.outcomes` has, most important first, with their units.
         currency: code of the money of outcomes whose unit is ``currency``.
         description: of the agent's part, for the metadata of servers.
+        called: what an answer is called, such as orders or moves.
         task: the task's record, a `vecenv.Task`, and its config, by `vecenv.registry.make_interaction`.
     """
 
@@ -96,6 +97,7 @@ class Interaction(ABC):
     outcomes: Mapping[str, str] = MappingProxyType({})
     currency: str | None = None
     description: str = "An agent that talks to a world, in a row of its own"
+    called: str = "answer"
     task: Any = None
     config: Any = None
 

@@ -20,10 +20,12 @@ class TextInterface(ABC):
 
     Attributes:
         language: of the answers of all rows, unless rows have languages of their own.
+        called: what an answer is called, such as orders or moves.
         answers_version: of the rules by which answers are read; an older one in replays of older records.
     """
 
     language: AnswerLanguage[Any] | None = None
+    called: str = "answer"
     answers_version: int = ANSWERS_VERSION
 
     @abstractmethod
@@ -80,5 +82,5 @@ class TextInterface(ABC):
         raise ValueError(f"there are no tools; {', '.join(names)} cannot be called")
 
     def random_answer(self, draw: Random) -> str:
-        """Return a random answer that is valid in any state, for tests; empty by default."""
-        return ""
+        """Return a random answer that is valid in any state, for tests; by default one of the examples."""
+        return draw.choice(list(self.examples()) or [""])

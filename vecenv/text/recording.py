@@ -20,7 +20,7 @@ from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, RecordedRows, Recorder, Step
-from vecenv.text.records import first_difference
+from vecenv.text.records import first_difference, many
 
 Values = Mapping[str, Sequence[Any]]
 """B values of each field by name."""
@@ -213,7 +213,7 @@ class Recording(ABC, Generic[Step, Episode]):
         sections[f"{step_name.capitalize()}s"] = "".join(self._conversation(*step, record) for step in steps)
         known = "rules, market and seed" if "market" in self.metadata else "rules and seed"
         sections["Metadata"] = values(f"Versions, {known}", {name: getattr(record, name) for name in self.metadata})
-        length = f"{len(record.steps)} {step_name}s{'' if record.finished else ', left before the end'}"
+        length = f"{many(len(record.steps), step_name)}{'' if record.finished else ', left before the end'}"
         line = " · ".join(self.subtitle(record, length))
         return page(self.heading(record), line, self.cards(record, reference, other), sections)
 

@@ -18,6 +18,11 @@ _CONSEQUENCES = ("valid", "reward", "messages")
 """Fields of a step that are compared after those that explain them."""
 
 
+def many(count: int, what: str) -> str:
+    """Return a number of things in words, such as ``1 step`` or ``2 steps``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 class Record:
     """Base of the records of episodes: dataclasses of JSON values with the versions of what made them, and steps."""
 

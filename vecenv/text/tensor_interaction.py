@@ -38,6 +38,7 @@ class TensorInteraction(Interaction):
         self.env, self.door, self._recorder = env, TextDoor(env), recorder
         self.num_rows, self.longest = env.num_envs, env.scenario.longest
         self.outcomes: Mapping[str, str] = env.scenario.outcomes
+        self.called = self.door.text.called
         self._make_call()
 
     def _make_call(self) -> None:

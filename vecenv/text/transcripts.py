@@ -1,7 +1,7 @@
 """Records of conversations: a dialogue that keeps what is said in its rows, and the replay of what it kept.
 
 A line of a JSONL file is an episode: what names it, and its turns with messages, tool calls, refusals and rewards.
-Tasks of tensors have records of their own (`vecenv.text.recording`), read and written by the same functions.
+Tasks of tensors may have records of their own (`vecenv.text.recording`), read and written by the same functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vecenv.text.answer_lines import ANSWERS_VERSION, AnswerFault
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.recording import recorded_config
-from vecenv.text.records import Record, first_difference
+from vecenv.text.records import Record, first_difference, many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +102,11 @@ class ConversationRecord(Record):
     @property
     def title(self) -> str:
         left = "" if self.finished else ", left before the end"
-        return f"{self.task}, seed {self.seed}, episode {self.index}, {len(self.turns) - 1} turns{left}"
+        return f"{self.task}, seed {self.seed}, episode {self.index}, {many(len(self.turns) - 1, 'turn')}{left}"
 
 
 class RecordedDialogue(Dialogue):
-    """A dialogue of a world without tensors that records the episodes of its rows, the last one of each.
+    """A dialogue that records the episodes of its rows, the last one of each.
 
     Attributes:
         records: of each row, None before its first episode.
