@@ -1,6 +1,5 @@
 """A game of planes, a mask and draws at every step goes through the whole house, which knows nothing of it."""
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +20,6 @@ from vecenv.learn.heads import make_head
 from vecenv.learn.planes import PlanesNetwork
 from vecenv.registry import make_spoken
 from vecenv.testing import check_task
-from vecenv.text.dialogue import Dialogue, TextRules
-from vecenv.text.tensor_interaction import TensorInteraction
 
 BLOCKS = {"board": ((2, SIDE, SIDE), torch.bool), "time": ((1,), torch.float32), "mask": ((4,), torch.bool)}
 
@@ -189,14 +186,6 @@ def test_gymnasium_has_numbers_as_arrays():
     assert learner.network.normalised(board, *learner.moments)[0, 0] == 0.25
 
 
-def test_text_agents_play_it():
-    rows = Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules())
-    shown = rows.begin([0, 1])[0].shown
-    assert sorted(shown) in (sorted("m" + "f" + "." * 23 + "\n" * 4), sorted("*" + "." * 24 + "\n" * 4))
-    turns = rows.answer([0, 1], ["left", "north"])
-    assert [bool(turn.fault) for turn in turns] == [False, True]
-
-
 def test_a_tool_may_look_at_the_step_that_follows():
     env = make_spoken(FORAGE, 3, seed=2)
 
@@ -207,18 +196,3 @@ def test_a_tool_may_look_at_the_step_that_follows():
     told = vecenv.TextDoor(env).tool_results(Ahead(), [1, 3], [2, 0])
     env.advance(torch.tensor([[3], [0], [1]]))
     assert told == [str(env.state.food[[row]].tolist()) for row in (2, 0)]
-
-
-def test_openenv_serves_it():
-    pytest.importorskip("openenv")
-    from vecenv.adapters.openenv import TextAction
-    from vecenv.adapters.openenv.session import TextSession
-    from vecenv.adapters.sessions.pool import RowPool
-    from vecenv.adapters.sessions.service import TextService
-
-    pool = RowPool(Dialogue(TensorInteraction(make_spoken(FORAGE, 2, seed=1)), TextRules()))
-    session = TextSession(TextService("forage", {"test": pool}))
-    seen = asyncio.run(session.reset_async(seed=3))
-    while not seen.done:
-        seen = asyncio.run(session.step_async(TextAction(text="left")))
-    assert set(seen.text) <= set(".mf*\n") and 0 <= seen.grade <= 1

@@ -33,7 +33,7 @@ def rows(num_envs, **options):
     return gymnasium.make_vec("vecenv/stock_trading", num_envs, **{"compile": False, **SHORT, **options})
 
 
-@pytest.mark.parametrize("task", ["stock_trading", "single_stock", "curriculum"])
+@pytest.mark.parametrize("task", ["stock_trading", "curriculum"])
 def test_tasks_pass_gymnasium_s_checker_without_a_warning(task):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
