@@ -89,7 +89,9 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
     with working(console, f"{', '.join(names)} play …"), partial.open("w") as file:
-        for name, episodes in _played(settings, world, baseline_agents(world, names)):
+        known = baseline_agents(world, names)
+        # The best rule is among them even if it was not asked for.
+        for name, episodes in _played(settings, world, {name: known[name] for name in names}):
             kept = [lines for grade, lines in episodes if grade >= settings.min_grade]
             lines = [line for own in kept for line in own]
             file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)

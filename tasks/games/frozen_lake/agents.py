@@ -1,4 +1,4 @@
-"""Agents of FrozenLake: at random, by the shortest way, and the best policy."""
+"""Agents of FrozenLake: at random, without a look at the lake, by the shortest way, and the best policy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent, Random
-from vecenv.tasks.games.frozen_lake.law import Drawn, best_moves
+from vecenv.tasks.games.frozen_lake.law import Drawn, best_moves, blind_moves
 from vecenv.tasks.games.frozen_lake.scenario import FrozenLake
 from vecenv.tasks.games.grid import one_move
+
+LAKES = 256
+"""Lakes that a blind rule is fitted to."""
 
 
 class Planner:
@@ -36,5 +39,25 @@ class Planner:
         return one_move(move, game.answer_moves)
 
 
-AGENTS: dict[str, Callable[[], Agent]] = {"random": Random, "shortest_way": lambda: Planner(careless=True)}
+class Blind:
+    """Makes the same move in a cell on any lake: a rule that fits the first lakes at hand, from their starts."""
+
+    def __init__(self) -> None:
+        self._moves: Tensor | None = None
+
+    def act(self, env: VecEnv) -> Tensor:
+        state, game = env.state, env.scenario
+        assert isinstance(game, FrozenLake)
+        if self._moves is None:
+            parts = (state.holes, state.place, state.goal, state.slip, state.leaning)
+            *lake, slip, leaning = (part[:LAKES] for part in parts)
+            self._moves = blind_moves(Drawn(*lake), slip, leaning, game.side, game.config.max_steps)
+        return one_move(self._moves[(state.place >> 3) * game.side + (state.place & 7)], game.answer_moves)
+
+
+AGENTS: dict[str, Callable[[], Agent]] = {
+    "random": Random,
+    "blind": Blind,
+    "shortest_way": lambda: Planner(careless=True),
+}
 """Agents by name; the best policy is `vecenv.learn.domain.BEST_RULE`."""

@@ -181,23 +181,60 @@ def best_moves(lake: Drawn, slip: Tensor, leaning: Tensor, side: int, horizon: i
         The probability that it reaches the goal from the start. Shape: (N,), float64.
     """
     count, device = len(lake.holes), lake.holes.device
-    cells = torch.arange(side * side, device=device)
-    bits = 8 * (cells // side) + cells % side
-    after = went(bits.unsqueeze(-1), torch.arange(4, device=device), side)
-    after = (after >> 3) * side + (after & 7)
-    holes, goal = spread(lake.holes, side).flatten(1), bits == lake.goal.unsqueeze(-1)
-    straight, left = (1 - slip.double())[:, None, None], (slip.double() * leaning.double())[:, None, None]
-    right = 1 - straight - left
+    values = _Values(lake, slip, leaning, side)
     # The probability to arrive, and the same with each move discounted, which tells how soon.
     fade = torch.tensor([1.0, SOON], dtype=torch.float64, device=device).view(2, 1, 1)
     worth = torch.zeros(2, count, side * side, dtype=torch.float64, device=device)
     moves = torch.empty(count, horizon, side * side, dtype=torch.int8, device=device)
     for left_over in range(horizon):
-        entered = torch.where(goal, 1.0, torch.where(holes, 0.0, fade * worth))[..., after]
-        value = straight * entered + left * entered.roll(-1, -1) + right * entered.roll(1, -1)
+        value = values(fade * worth)
         best = value[0] >= value[0].amax(-1, keepdim=True) - EQUAL
         chosen = torch.where(best, value[1], -1.0).argmax(-1)
         worth = value.gather(-1, chosen.expand(2, -1, -1).unsqueeze(-1)).squeeze(-1)
         moves[:, left_over] = chosen
-    start = (lake.start >> 3) * side + (lake.start & 7)
-    return moves, worth[0].gather(1, start.unsqueeze(-1)).squeeze(-1)
+    return moves, worth[0].gather(1, values.start).squeeze(-1)
+
+
+def blind_moves(lake: Drawn, slip: Tensor, leaning: Tensor, side: int, horizon: int) -> Tensor:
+    """Return a move for each cell, the same on all of N lakes: no rule that differs in one cell arrives more often.
+
+    Found cell by cell from a rule that goes right, and down at the edge. Shape: (side²,), int64.
+    """
+    values, cells = _Values(lake, slip, leaning, side), side * side
+    moves = torch.where(torch.arange(cells, device=lake.holes.device) % side < side - 1, 2, 1)
+    reached, known = -1.0, 0.0
+    while known > reached + EQUAL:
+        reached = known
+        for cell in range(cells):
+            # Four rules, which differ in this cell.
+            rules = moves.repeat(4, 1)
+            rules[:, cell] = torch.arange(4, device=moves.device)
+            chosen = rules[:, None, :, None].expand(-1, len(slip), -1, -1)
+            worth = torch.zeros(4, len(slip), cells, dtype=torch.float64, device=moves.device)
+            for _ in range(horizon):
+                worth = values(worth).gather(-1, chosen).squeeze(-1)
+            arrived = worth.gather(-1, values.start.expand(4, -1, -1)).mean((1, 2)).tolist()
+            if max(arrived) > arrived[int(moves[cell])] + EQUAL:
+                moves[cell] = arrived.index(max(arrived))
+            known = max(arrived)
+    return moves
+
+
+class _Values:
+    """What moves are worth on N lakes, given what it is worth to be in each cell afterwards."""
+
+    def __init__(self, lake: Drawn, slip: Tensor, leaning: Tensor, side: int) -> None:
+        cells = torch.arange(side * side, device=lake.holes.device)
+        bits = 8 * (cells // side) + cells % side
+        after = went(bits.unsqueeze(-1), torch.arange(4, device=cells.device), side)
+        self.after = (after >> 3) * side + (after & 7)
+        self.holes, self.goal = spread(lake.holes, side).flatten(1), bits == lake.goal.unsqueeze(-1)
+        self.straight = (1 - slip.double())[:, None, None]
+        self.left = (slip.double() * leaning.double())[:, None, None]
+        self.start = ((lake.start >> 3) * side + (lake.start & 7)).unsqueeze(-1)
+
+    def __call__(self, worth: Tensor) -> Tensor:
+        """Return the value of each move. Shapes: (..., N, side²) -> (..., N, side², 4)."""
+        entered = torch.where(self.goal, 1.0, torch.where(self.holes, 0.0, worth))[..., self.after]
+        right = 1 - self.straight - self.left
+        return self.straight * entered + self.left * entered.roll(-1, -1) + right * entered.roll(1, -1)

@@ -64,8 +64,8 @@ def test_what_agents_say_is_collected_from_training_episodes(capsys, tmp_path):
     assert cli.main([*words, str(file)]) == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     # The teacher alone, on the first episodes, which no validation or test has.
-    assert {(line["agent"], line["seed"]) for line in lines[:5]} == {("halving", 4)}
-    assert [line["index"] for line in lines if line["agent"] == "halving"] == list(range(5))
+    assert {(line["agent"], line["seed"]) for line in lines} == {("halving", 4)}
+    assert [line["index"] for line in lines] == list(range(5))
     messages = read_conversations([file])
     assert messages[0][:3] == [
         {"role": "system", "content": "Answer with a whole number."},

@@ -9,11 +9,12 @@ from scipy.stats import chisquare
 import vecenv
 from vecenv.core.random import episode_key
 from vecenv.learn.evaluation import evaluate
-from vecenv.tasks.games.frozen_lake.agents import Planner
+from vecenv.tasks.games.frozen_lake.agents import Blind, Planner
 from vecenv.tasks.games.frozen_lake.law import (
     MAPS,
     Drawn,
     best_moves,
+    blind_moves,
     drawn_bits,
     drawn_lake,
     reached,
@@ -155,6 +156,40 @@ def test_the_best_policy_earns_what_it_is_worth():
     assert 0.3 < worth.mean() < 0.99
     assert abs(earned.mean() - worth.mean()) < 3.5 * deviation
     assert result.records["careless"].reward.mean() < earned.mean()
+
+
+def test_of_blind_rules_the_best_one_is_found():
+    env = make(64, max_steps=30)
+    state = env.state
+    lakes = (Drawn(state.holes, state.place, state.goal), state.slip, state.leaning, 4)
+    moves = blind_moves(*lakes, 30).tolist()
+
+    def arrives(rule):
+        """Return the probability by a walk of probabilities in plain Python."""
+        total = 0.0
+        for holes in state.holes.tolist():
+            at, arrived = {0: 1.0}, 0.0
+            for _ in range(30):
+                after: dict[int, float] = {}
+                for cell, chance in at.items():
+                    for turn in (0, 1, 3):
+                        y, x = divmod(cell, 4)
+                        dy, dx = ((0, -1), (1, 0), (0, 1), (-1, 0))[(rule[cell] + turn) % 4]
+                        y, x = min(max(y + dy, 0), 3), min(max(x + dx, 0), 3)
+                        if (y, x) == (3, 3):
+                            arrived += chance / 3
+                        elif not holes >> (8 * y + x) & 1:
+                            after[4 * y + x] = after.get(4 * y + x, 0.0) + chance / 3
+                at = after
+            total += arrived / 64
+        return total
+
+    found = arrives(moves)
+    others = [[*moves[:cell], move, *moves[cell + 1 :]] for cell in (0, 5, 11) for move in range(4)]
+    assert found == pytest.approx(max(map(arrives, others)), abs=1e-9)
+    played = evaluate(env, {"blind": Blind(), "best": Planner()}, seed=3)
+    blind, best = (played.records[name].reward.mean().item() for name in ("blind", "best"))
+    assert 0.1 < found < 0.9 and abs(blind - found) < 3.5 * (found * (1 - found) / 64) ** 0.5 and blind < best
 
 
 def test_without_slips_the_best_way_is_the_shortest():
