@@ -185,7 +185,7 @@ def test_of_blind_rules_the_best_one_is_found():
         return total
 
     found = arrives(moves)
-    others = [[*moves[:cell], move, *moves[cell + 1 :]] for cell in (0, 5, 11) for move in range(4)]
+    others = [[*moves[:cell], move, *moves[cell + 1 :]] for cell in (0, 6) for move in range(4)]
     assert found == pytest.approx(max(map(arrives, others)), abs=1e-9)
     played = evaluate(env, {"blind": Blind(), "best": Planner()}, seed=3)
     blind, best = (played.records[name].reward.mean().item() for name in ("blind", "best"))
