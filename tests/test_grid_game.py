@@ -32,7 +32,7 @@ def test_it_conforms():
     check_task(FORAGE, compiled=False)
 
 
-@pytest.mark.assembly
+@pytest.mark.nightly
 def test_its_compiled_steps_conform():
     check_task(FORAGE)
 
@@ -91,7 +91,7 @@ def test_planes_of_one_size_are_one_picture_and_large_ones_are_halved():
     torch.testing.assert_close(network.value(critic, inputs), expected[:, 0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.assembly
+@pytest.mark.nightly
 def test_compiled_rollouts_are_the_eager_ones():
     config = ppo.PPOConfig(num_steps=24, total_frames=24 * 8, minibatches=2, hidden=(8,))
     policy = ppo.PPO(game(8), config).collecting_policy()
