@@ -36,7 +36,7 @@ def test_a_strangers_learner_conforms(reinforce, actions):
         learner_case("reinforce", minibatches=5).new()
 
 
-@pytest.mark.assembly
+@pytest.mark.nightly
 def test_a_strangers_learner_conforms_compiled(reinforce):
     check_learner("reinforce")
 
