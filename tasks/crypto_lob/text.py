@@ -140,7 +140,7 @@ Orders that you do not name stay. A bid or ask that would trade at once is refus
 
 
 class LobText(TextInterface):
-    """Renders rows and parses answers of a task whose config shows levels of the book."""
+    """Renders rows, with as many levels of the book as the config shows, and parses answers."""
 
     called = "orders"
     language: LobLanguage
@@ -186,10 +186,11 @@ class LobText(TextInterface):
         if not fresh:
             lines.append("There is no fresh book: these are the last prices, and nothing can be traded at them.")
         asks, bids = ([(p, s) for p, s in zip(*side, strict=True) if p] for side in zip(prices, sizes, strict=True))
-        width = max(len(language.price(price)) for price, _ in (*asks, *bids))
-        lines.append(f"{'bids':>12}  {'price':>{width}}  {'asks':>12}")
-        lines += [f"{'':>12}  {language.price(p):>{width}}  {language.coins(s):>12}" for p, s in reversed(asks)]
-        lines += [f"{language.coins(s):>12}  {language.price(p):>{width}}" for p, s in bids]
+        if levels := [*asks, *bids]:
+            width = max(len(language.price(price)) for price, _ in levels)
+            lines.append(f"{'bids':>12}  {'price':>{width}}  {'asks':>12}")
+            lines += [f"{'':>12}  {language.price(p):>{width}}  {language.coins(s):>12}" for p, s in reversed(asks)]
+            lines += [f"{language.coins(s):>12}  {language.price(p):>{width}}" for p, s in bids]
         told = zip(tape.factor_names, factors, strict=True)
         lines.append(
             "Factors: " + (", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in told) or "none")

@@ -97,7 +97,7 @@ def alone(task: str, tools: bool = True) -> Played:
     """Play an episode of random answers, among them one that is none, and a call of the stranger's tool."""
     dialogue, draw = world_of(task, tools=tools), Random(SEED)
     (turn,) = dialogue.begin([0], [Episode(SEED, 0)])
-    shown, turns = turn.message, []
+    (instructions,), shown, turns = dialogue.instructions([0]), turn.message, []
     opening = [CALL] if dialogue.tools else []
     while not turn.done:
         said = [*opening, MISTAKE][len(turns)] if len(turns) <= len(opening) else ""
@@ -106,7 +106,7 @@ def alone(task: str, tools: bool = True) -> Played:
         turns.append((said, turn))
     assert not opening or turns[0][1].message == "110"
     assert turns[len(opening)][1].fault and not all(turn.fault for _, turn in turns[len(opening) :])
-    return Played(dialogue.instructions([0])[0], shown, turns)
+    return Played(instructions, shown, turns)
 
 
 def call_of(shown: str) -> str:

@@ -312,7 +312,7 @@ class Rubric(Interaction):
     def __init__(self, world: Interaction, weights: Weights, move: Move | None = None) -> None:
         self.world, self.weights, self.move = world, weights, move
         self.num_rows, self.longest, self.currency = world.num_rows, world.longest, world.currency
-        self.description = world.description
+        self.description, self.called = world.description, world.called
         self.outcomes = {**world.outcomes, **{f"score_{name}": "share" for name in weights.values}}
         self._begun: list[tuple[Episode, int, dict[str, float]]] = [(Episode(0, 0), 0, dict(weights.values))]
         self._begun *= world.num_rows
