@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
-from vecenv.tasks.tiers.language import OrderLanguage
+from vecenv.tasks.tiers.language import Order, OrderLanguage
 from vecenv.tasks.tiers.law import TierState
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.answer_lines import AnswerFault
@@ -129,9 +129,10 @@ class TierTools(Calculator):
     def what_if(self, callers: Callers[TierState], orders: Sequence[str]) -> list[Reply]:
         """Tell what orders would do, by one hypothetical step of all rows that ask, without the next day's prices."""
 
-        def told(places: list[int], wished: list[Tensor]) -> list[str]:
+        def told(places: list[int], wished: list[tuple[Order, ...]]) -> list[str]:
             today = callers.state[places]
-            return self._after(today, callers.step(places, torch.stack(wished).to(today.day.device)))
+            actions, _ = OrderLanguage({}, most=self.scenario.config.max_orders).tensor(wished)
+            return self._after(today, callers.step(places, actions.to(today.day.device)))
 
         return sound(each(self._orders, self._slots(callers.state), orders), told)
 
@@ -151,11 +152,9 @@ class TierTools(Calculator):
         ticks = self.scenario.shared["close"][first + wanted.clamp(min=0), columns].where(known, 0).tolist()
         return [[price * tape.tick_size for price in row if price > 0] for row in ticks]
 
-    def _orders(self, slots: Slots, text: str) -> Tensor:
-        """Parse orders into an action. Shape: (M, 3)."""
-        language = OrderLanguage(*slots, self.scenario.config.max_orders)
+    def _orders(self, slots: Slots, text: str) -> tuple[Order, ...]:
         try:
-            return language.tensor([language.read(text)])[0][0]
+            return OrderLanguage(*slots, self.scenario.config.max_orders).read(text)
         except AnswerFault as fault:
             raise ToolFault(f"these are no orders of a day: {fault}") from fault
 

@@ -13,8 +13,8 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
 from tests.adapters.served_market import DAYS, TOKEN, running, service_of, small_env, tape_of
-from tests.guess_number import GUESS_NUMBER, Hints
-from vecenv import Dialogue, Episode, make_interaction
+from tests.guess_number import GUESS_NUMBER, Failing, Hints
+from vecenv import Dialogue, Episode, Turn, make_interaction
 from vecenv.adapters.guard import LONGEST_TEXT, Limits
 from vecenv.adapters.mcp import PATH, Desk, Places, build_app, mcp_server
 from vecenv.adapters.sessions.pool import RowPool
@@ -115,6 +115,55 @@ def test_one_client_has_one_session_without_a_handle():
             assert words == "Error: a call may have 4096 characters" and told["fault"]
             words, told = await said(client, "answer", text="x" * (LONGEST_TEXT + 1))
             assert not told["valid"] and "an answer may have 49,152 characters" in words
+
+    asyncio.run(play())
+
+
+def test_the_tools_that_an_episode_has_are_told():
+    rules = TextRules(tools=("all", "sql", "drawn:1"))
+    told = set()
+
+    async def play() -> None:
+        async with Client(mcp_server(Desk(guesses(1, rules), Limits(), handles=False))) as client:
+            for index in range(6):
+                words, _ = await said(client, "begin_episode", index=index)
+                (name,) = [one for one in ("is_odd", "sql") if f"you may call {one}, at most 3 times" in words]
+                other = {"is_odd": "sql", "sql": "is_odd"}[name]
+                words, _ = await said(client, other)
+                assert words == f"Error: there is no tool {other!r}; there are {name}"
+                told.add(name)
+
+    asyncio.run(play())
+    assert told == {"is_odd", "sql"}
+
+
+class Slow(Failing):
+    """Guesses whose answers wait for a signal."""
+
+    async def answer_row(self, row: int, message: str) -> Turn:
+        turn = self.world.guess(row, message)
+        await self.signal.wait()
+        return turn
+
+
+def test_a_turn_whose_client_is_gone_ends():
+    world = Slow(1, None)
+    desk = Desk(TextService("slow", {"train": RowPool(Dialogue(world))}, 50, 7), Limits(), handles=False)
+    begin, answer, observe = (tool.run for tool in desk.tools)
+
+    async def play() -> None:
+        world.signal = asyncio.Event()
+        await begin({"index": 1})
+        wrong = [number for number in range(1, 21) if number != world.world.numbers[0]]
+        turn = asyncio.ensure_future(answer({"text": str(wrong[0])}))
+        await asyncio.sleep(0.01)
+        turn.cancel()
+        assert "under way" in (await answer({"text": "1"})).content[0].text
+        world.signal.set()
+        await asyncio.sleep(0.01)
+        assert (await observe({})).content[0].text.endswith(("Higher.", "Lower."))
+        told = (await answer({"text": str(wrong[1])})).structured_content
+        assert told["answers"] == world.world.tries[0] == 2
 
     asyncio.run(play())
 

@@ -13,6 +13,8 @@ TOOLS = {
     "long": ({"type": "object", "properties": {}}, None),
     "refuse": ({"type": "object", "properties": {}}, None),
     "die": ({"type": "object", "properties": {}}, None),
+    "echo": ({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}, None),
+    "wrong": ({"type": "object", "properties": {}}, None),
     "odd": ({"type": "object", "properties": {"what": {"type": "moon"}}}, None),
 }
 """Schemas of arguments and replies by name."""
@@ -48,6 +50,10 @@ for line in sys.stdin:
         result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
     elif method == "tools/list":
         result = {"tools": listed()}
+    elif method == "tools/call" and params["name"] == "wrong":
+        fault = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32000, "message": "structured nonsense"}}
+        print(json.dumps(fault), flush=True)
+        continue
     elif method == "tools/call":
         result = called(params["name"], params.get("arguments") or {})
     else:

@@ -15,7 +15,7 @@ from vecenv.tools.mocks import RecordedTools, Recording
 from vecenv.tools.sourced import SourcedTools, with_sources
 
 SERVER = Path(__file__).with_name("lying_server.py")
-SOUND = ("add", "lie", "hang", "long", "refuse", "die")
+SOUND = ("add", "lie", "hang", "long", "refuse", "die", "echo", "wrong")
 
 
 def test_a_server_that_hangs_dies_or_lies_costs_its_row_alone():
@@ -33,6 +33,14 @@ def test_a_server_that_hangs_dies_or_lies_costs_its_row_alone():
     told = asked(add(a=1), ToolCall("hang"), add(a=1, b=5), ToolCall("lie"), ToolCall("refuse"), add(a="x"))
     assert told == ["3", hanging, "6", lying, "Error: not today", "Error: a must be a whole number"]
     assert family.failed == {"late": 1, "misfit": 1}
+    # What cannot be sent is a fault of the call alone; what a server says of structures is none of them.
+    assert asked(ToolCall("echo", {"text": "\ud800"}), ToolCall("echo", {"text": "a"}), add(a=1))[1:] == [
+        "forty-two",
+        "3",
+    ]
+    assert asked(ToolCall("echo", {"text": "\ud800"})) == ["Error: the arguments of echo have no JSON in UTF-8"]
+    assert family.failed == {"late": 1, "misfit": 1} and "structured nonsense" in asked(ToolCall("wrong"))[0]
+    assert family.failed == {"late": 1, "misfit": 1, "gone": 1}
     first, gone, _ = asked(add(a=1), ToolCall("die"), ToolCall("hang"))
     assert first == "3" and gone.startswith("Failure: the tool's server is gone")
     # It is started again for whoever calls next.

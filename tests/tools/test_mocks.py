@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -140,6 +141,10 @@ def test_drawn_replies_fit_their_schemas_and_are_the_same_for_equal_keys():
     assert replies != other.replies("depth", calls) and not misfit(json.loads(replies[0]), DEPTH)
 
 
+SLOW = -1
+"""Said by a model whose answer drips."""
+
+
 @contextmanager
 def model(said: Sequence[str | int]) -> Iterator[tuple[str, list[dict]]]:
     """Serve what a model says one after the other, and at last for ever; a number is a status."""
@@ -149,8 +154,11 @@ def model(said: Sequence[str | int]) -> Iterator[tuple[str, list[dict]]]:
         def do_POST(self) -> None:
             heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             told = said[min(len(heard), len(said)) - 1]
-            self.send_response(told if isinstance(told, int) else 200)
+            self.send_response(told if isinstance(told, int) and told != SLOW else 200)
             self.end_headers()
+            for _ in range(0 if isinstance(told, str) or told != SLOW else 20):
+                self.wfile.write(b" ")
+                time.sleep(0.05)
             if isinstance(told, str):
                 self.wfile.write(json.dumps({"choices": [{"message": {"content": told}}]}).encode())
 
@@ -189,6 +197,24 @@ def test_a_model_is_held_to_the_schema_and_asked_once_a_call(tmp_path: Path):
         told = len(heard)
         again = Modelled(tools, {"depth": DEPTH}, address, "a-model", tmp_path / "said.jsonl")
         assert again.replies("depth", [bay]) == ['{"depth":7}'] and len(heard) == told
+
+
+def test_an_answer_of_a_model_has_a_deadline_as_a_whole():
+    with model([SLOW]) as (address, _):
+        mock = Modelled({"depth": Sea.tools["depth"]}, {"depth": DEPTH}, address, "a-model", deadline=0.2, tries=1)
+        assert mock.replies("depth", [{"place": "bay", "miles": 1}]) == ["Failure: the tool is not available"]
+        assert mock.failed == {"TimeoutError": 1}
+
+
+def test_replies_of_a_model_stand_behind_those_that_are_kept_and_are_texts(tmp_path: Path):
+    tools, cache = {"depth": Sea.tools["depth"]}, tmp_path / "said.jsonl"
+    with model(['{"depth": 1}', '{"depth": 2}', '{"depth": 3, "of": "\\ud800"}']) as (address, _):
+        mocks = [Modelled(tools, {"depth": DEPTH}, address, "a-model", cache, tries=1) for _ in range(2)]
+        for mock, place in zip(mocks, ("bay", "sea"), strict=True):
+            assert not mock.replies("depth", [{"place": place, "miles": 1}])[0].startswith("Failure")
+        assert mocks[0].replies("depth", [{"place": "odd", "miles": 1}]) == ["Failure: the tool is not available"]
+    # Of two processes with one file, neither has lost what the other was told.
+    assert len(Recording.read(tools, cache).known["depth"]) == 2 and mocks[0].failed == {"UnicodeEncodeError": 1}
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path):
@@ -272,7 +298,9 @@ def test_a_mock_is_told_of_as_the_real_tools_are():
     assert mocked.instructions("json", 3) == told == RecordedTools(real, Recording(real.tools)).instructions("json", 3)
 
 
-def test_numbers_of_any_size_have_a_distance():
+def test_numbers_of_any_size_and_long_texts_have_a_distance():
+    assert distance({"t": "bay"}, {"t": "boy"}) < distance({"t": "bay"}, {"t": "yab"}) <= 1 and distance({}, {}) == 0
+    assert distance({"t": ""}, {"t": "x"}) == 1 and 0 < distance({"t": "ab" * 50_000}, {"t": "ba" * 50_000}) < 0.01
     assert distance({"n": 1e308}, {"n": -1e308}) == 1 and distance({"n": 1e308}, {"n": 1.5e308}) == pytest.approx(0.2)
 
 

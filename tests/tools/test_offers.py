@@ -64,6 +64,7 @@ def test_groups_by_name(words, offered):
         (("all", "drawn:6"), "write drawn:3 or drawn:1-3, of the 5 tools"),
         (("all", "drawn:2-1"), "write drawn:3"),
         (("all", "drawn:"), "write drawn:3"),
+        (("all", "drawn:1", "drawn:2"), "tools are drawn once, but there are drawn:1, drawn:2"),
         (("all", "fails:moon:0.1"), "write fails:KIND:0.1"),
         (("all", "fails:moon:empty:0.1"), "write fails:KIND:0.1"),
         (("all", "fails:empty"), "write fails:KIND:0.1"),

@@ -172,6 +172,16 @@ def test_what_does_not_fit_is_refused(made, told):
         made()
 
 
+@pytest.mark.parametrize("name", ["results", "tools", "turn", "offered", "outcomes"])
+def test_no_tool_has_the_name_of_what_a_set_has_itself(name):
+    def own(self, callers):
+        return []
+
+    own.__name__ = name
+    with pytest.raises(ValueError, match=f"a tool cannot be called '{name}'"):
+        type("Own", (ToolSet,), {name: tool("own", "takes a name")(own)})
+
+
 def test_a_whole_default_of_a_number_is_one():
     form = {"properties": {"x": {"type": "number", "default": 1}}}
     (default,) = declared({"name": "a", "inputSchema": form}, "f").optional.values()

@@ -7,6 +7,7 @@ client: there a session has no handle, and the tools of the task have exactly th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -172,7 +173,8 @@ class Desk:
             try:
                 if not isinstance(handle, str):
                     raise SessionError("session must be a text")
-                return await carried(handle, given)
+                # A turn that has begun ends, also where its client is gone: no session is behind its row.
+                return await asyncio.shield(asyncio.ensure_future(carried(handle, given)))
             except (SessionError, RuntimeError) as error:
                 return ToolResult(content=f"{FAULT}{error}", is_error=True)
 
@@ -193,8 +195,11 @@ class Desk:
         place.instructions = opened.instructions
         if self.told:
             # The loop's own words tell how calls are written in a text.
-            (place.instructions,) = session.pool.dialogue.interaction.instructions([session.row])
-            place.instructions += f"\nBefore an answer you may call the tools of the task, at most {self.calls} times."
+            dialogue = session.pool.dialogue
+            (place.instructions,) = dialogue.interaction.instructions([session.row])
+            assert isinstance(dialogue.tools, ToolSet)
+            (names,) = dialogue.tools.offers(dialogue.names([session.row]))
+            place.instructions += f"\nBefore an answer you may call {', '.join(names)}, at most {self.calls} times."
         return self._result(place, opened.turn, {SESSION: handle} if self.handles else {})
 
     async def _answer(self, handle: str, given: dict[str, Any]) -> ToolResult:

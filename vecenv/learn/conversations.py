@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,13 @@ class ConversationEvaluation(Evaluation):
     Attributes:
         conversations: what was said in each episode, by agent.
         draw: draws the pictures of the conversations, `vecenv.Domain.talk_pictures`.
+        mocked: grades in the same episodes with mocks of the tools, by agent, if they were played.
     """
 
     failed: int = 0
     conversations: Mapping[str, Sequence[ConversationRecord]] = field(default_factory=dict)
     draw: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
+    mocked: Mapping[str, Tensor] = field(default_factory=dict)
 
     def figures_json(self) -> dict[str, Any]:
         told = {
@@ -53,13 +56,18 @@ class ConversationEvaluation(Evaluation):
             }
             for agent, grades in self.by_tools.items()
         }
-        return {"failed": self.failed} | ({"by_tools_offered": told} if told else {})
+        gaps = {agent: interval_json(interval) for agent, interval in self.gap.items()}
+        found = {"by_tools_offered": told, "gap": gaps}
+        return {"failed": self.failed} | {name: value for name, value in found.items() if value}
 
     def notes(self) -> list[str]:
         told = [f"Left out are {self.failed} episodes whose world failed."] if self.failed else []
         for agent, grades in self.by_tools.items():
             each = ", ".join(f"{number}: {interval.mean:.3f}" for number, interval in grades.items())
             told.append(f"Grade of {agent} by number of tools offered: {each}.")
+        for agent, interval in self.gap.items():
+            above = interval_text(interval, 1.0, 3)
+            told.append(f"Grade of {agent} with the tools less that with their mocks: {above}.")
         return told
 
     def _offered(self, agent: str) -> Tensor:
@@ -77,6 +85,13 @@ class ConversationEvaluation(Evaluation):
                 interval = bootstrap_interval(record.grades["grade"][chosen], self.blocks[chosen])
                 found.setdefault(agent, {})[int(number)] = interval
         return found
+
+    @cached_property
+    def gap(self) -> dict[str, Interval]:
+        """Mean grade with the tools less that with their mocks in the same episodes, with bootstrap intervals."""
+        return {
+            name: self.interval(self.records[name].grades["grade"] - grades) for name, grades in self.mocked.items()
+        }
 
     @cached_property
     def outcomes(self) -> dict[str, dict[str, Interval]]:
@@ -118,22 +133,33 @@ class ConversationEvaluation(Evaluation):
 
 
 def evaluate_conversations(
-    world: Interaction, agents: Mapping[str, Any], episodes: Sequence[Episode], rules: TextRules = COMPARED
+    world: Interaction,
+    agents: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    rules: TextRules = COMPARED,
+    mocked: Interaction | None = None,
 ) -> ConversationEvaluation:
     """Play the same episodes, one a row, with every agent, and after them with `RANDOM` if none has its name.
 
     Agents are `vecenv.text.agents.ConversationAgent`s or language models (`vecenv.language.agent.LanguageAgent`).
-    Differences are to the reference of the task's domain or, if it does not play, to `RANDOM`.
+    Differences are to the reference of the task's domain or, if it does not play, to `RANDOM`. In ``mocked``, a world
+    of the task with mocks of its tools (`vecenv.tools.sourced.with_sources`), the agents play the same episodes too.
 
     Raises:
         ValueError: the world failed in every episode, or an agent fails.
     """
     seed, played, said = episodes[0].seed, dict[str, list[list[Turn]]](), dict[str, list[ConversationRecord | None]]()
+    beside: dict[str, list[list[Turn]]] = {}
+    if mocked is not None:
+        # A program may keep what it was told in an episode.
+        copies = {name: agent if hasattr(agent, "talk") else deepcopy(agent) for name, agent in agents.items()}
+        beside = {name: turns for name, turns, _ in _talks(RecordedDialogue(mocked, rules), copies, episodes)}
     # One dialogue, since connections of a slow world live as long as its loop.
     dialogue = RecordedDialogue(world, rules)
     for name, turns, records in _talks(dialogue, {RANDOM: RandomAnswers(seed)} | dict(agents), episodes):
         played[name], said[name] = turns, records
-    kept = [row for row in range(len(episodes)) if not any(world_failed(turns[row]) for turns in played.values())]
+    every = [*played.values(), *beside.values()]
+    kept = [row for row in range(len(episodes)) if not any(world_failed(turns[row]) for turns in every)]
     if not kept:
         raise ValueError(f"the world failed in all {len(episodes):,} episodes")
     names = dict.fromkeys((*agents, RANDOM))
@@ -151,6 +177,7 @@ def evaluate_conversations(
         failed=len(episodes) - len(kept),
         conversations={name: [record for row in kept if (record := said[name][row])] for name in names},
         draw=domain.talk_pictures,
+        mocked={name: _record([turns[row] for row in kept], ()).grades["grade"] for name, turns in beside.items()},
     )
 
 

@@ -15,7 +15,7 @@ from weakref import finalize
 from vecenv.system.settings import Count, Settings, When, Within
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
-from vecenv.text.tool_calls import CallName, Form, ToolCall, read_answer, read_call
+from vecenv.text.tool_calls import CallName, Form, Said, ToolCall, read_answer, read_call
 
 Result = TypeVar("Result")
 
@@ -75,7 +75,7 @@ class Dialogue:
         told = self.interaction.instructions(ids)
         if self.tools is None:
             return told
-        added = self.tools.instructions_of(self.rules.tool_form, self.rules.turns - 1, self._names(ids))
+        added = self.tools.instructions_of(self.rules.tool_form, self.rules.turns - 1, self.names(ids))
         return [f"{text}\n{tools}" for text, tools in zip(told, added, strict=True)]
 
     def begin(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
@@ -83,7 +83,10 @@ class Dialogue:
         return self.run(self.begin_async(ids, episodes))
 
     def hear(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
-        """Carry out the tool calls among messages, one of each row, and return the others as answers to be given."""
+        """Carry out the tool calls among messages, one of each row, and return the others as answers to be given.
+
+        So too those calls that are answers themselves.
+        """
         return self.run(self.hear_async(ids, messages))
 
     def answer(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
@@ -123,7 +126,7 @@ class Dialogue:
             self._outcomes[row] = turn.outcomes or {}
         return begun
 
-    def _names(self, ids: Sequence[int]) -> list[CallName]:
+    def names(self, ids: Sequence[int]) -> list[CallName]:
         """Return the names of the next calls in rows, the first ones where episodes have begun since the last."""
         running = self.interaction.running(ids)
         for row, name in zip(ids, running or (), strict=False):
@@ -134,7 +137,7 @@ class Dialogue:
     def _counted(self, row: int, turn: Turn) -> Turn:
         if self.tools is None or not self.tools.outcomes:
             return turn
-        return turn._replace(outcomes={**(turn.outcomes or {}), **self.tools.counted(*self._names([row]))})
+        return turn._replace(outcomes={**(turn.outcomes or {}), **self.tools.counted(*self.names([row]))})
 
     async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
         heard: list[Any] = [None] * len(ids)
@@ -149,13 +152,17 @@ class Dialogue:
             heard[place] = self._answer(message, "" if call is None else "it calls a tool, but no call was left")
         if self.tools is not None and calls:
             chosen = [ids[place] for place in calls]
-            asked = [replace(call, at=name) for call, name in zip(calls.values(), self._names(chosen), strict=True)]
+            asked = [replace(call, at=name) for call, name in zip(calls.values(), self.names(chosen), strict=True)]
             for row in chosen:
                 self._next[row] = self._next[row]._replace(number=self._next[row].number + 1)
             results = await _awaited(self.interaction.call(self.tools, chosen, asked))
             results = self._with_dropped(chosen, asked, results)
             for place, result in zip(calls, results, strict=True):
-                heard[place] = Turn(result, acted=False, outcomes=None)
+                if isinstance(result, Said):
+                    self.turns[ids[place]] = 0
+                    heard[place] = Answer(str(result))
+                else:
+                    heard[place] = Turn(result, acted=False, outcomes=None)
         return heard
 
     def _call(self, message: object) -> ToolCall | None:
@@ -181,6 +188,9 @@ class Dialogue:
         answered = {place for place, fault in zip(beside, faults or (), strict=False) if not fault}
         told = []
         for place, (result, call) in enumerate(zip(results, calls, strict=True)):
+            if isinstance(result, Said):
+                told.append(result)
+                continue
             if call.further:
                 result += f"\nOnly the first of {call.further + 1} calls was made: call one tool at a time."
             told.append(result + ("\nThe answer beside the call was not carried out." if place in answered else ""))

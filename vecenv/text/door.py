@@ -19,11 +19,19 @@ class ChosenState:
     def __init__(self, state: TensorClass, ids: Tensor) -> None:
         self._state, self._ids = state, ids
 
+    @property
+    def device(self) -> torch.device:
+        return self._ids.device
+
     def __getattr__(self, name: str) -> Tensor:
         return getattr(self._state, name).index_select(0, self._ids)
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def __getitem__(self, places: Sequence[int] | Tensor) -> ChosenState:
+        """Return some of the rows by their positions. Shape: (M,)."""
+        return ChosenState(self._state, self._ids[torch.as_tensor(places, device=self._ids.device)])
 
 
 class TextDoor:
@@ -98,14 +106,13 @@ class TextDoor:
             ValueError: the numbers of calls and rows differ.
         """
         env = self.env
-        rows, numbers = env.rows_of(ids)
+        numbers = env.row_numbers(ids)
         if len(calls) != len(numbers):
             raise ValueError(f"{len(calls)} calls do not fit {len(numbers)} rows")
 
         def step(places: Sequence[int], action: Tensor) -> TensorClass:
-            chosen = torch.tensor(places, device=env.device)
-            own = numbers[chosen]
+            rows, own = env.rows_of(numbers[torch.tensor(places, device=env.device)])
             start = (env.seeds_of(own), env.start_ids[own])
-            return env.engine.bound().of_rows(own).step(rows[chosen], action, *start).rows.state
+            return env.engine.bound().of_rows(own).step(rows, action, *start).rows.state
 
-        return tools.results(rows.state, calls, step)
+        return tools.results(ChosenState(env.rows.state, numbers), calls, step)

@@ -110,6 +110,10 @@ _TWICE = "a key stands twice in a call"
 _TOO_LONG = f"a call may have {LONGEST_CALL} characters"
 
 
+class Said(str):
+    """The result of a call that is an answer: the answer, in the words of the task."""
+
+
 class CallName(NamedTuple):
     """Which call of which episode it is: rows of a group have episodes of one name, whatever the row."""
 
@@ -156,7 +160,10 @@ class Tools(Protocol):
         ...
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
-        """Return the result text of each row's call; never raises. ``step`` makes a hypothetical step of some rows."""
+        """Return the result text of each row's call, or the answer that it is (`Said`); never raises.
+
+        ``step`` makes a hypothetical step of some rows.
+        """
         ...
 
 

@@ -48,6 +48,8 @@ class Tool:
         optional: defaults of arguments that need not be given, by name; None only of a text, a list or an object.
         seconds: what a call costs in the time of the agent's world.
         changes: what a call may change, in words; empty for a tool that only tells.
+        acts: whether a call is the agent's answer, whose words the tool's function returns: it is read and carried out
+            as if the agent had written them.
 
     Raises:
         ValueError: the name or an argument does not fit what agents may write, or a default its kind.
@@ -60,6 +62,7 @@ class Tool:
     optional: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     changes: str = ""
+    acts: bool = False
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.arguments):
@@ -86,8 +89,8 @@ class Tool:
 
     def checked(self, call: ToolCall) -> dict[str, Any]:
         """Return the arguments of a call, those that are not given by default; raises a `ToolFault`."""
-        unknown = [name for name in call.arguments if name not in self.arguments]
-        if unknown:
+        if not call.arguments.keys() <= self.arguments.keys():
+            unknown = [name for name in call.arguments if name not in self.arguments]
             takes = f"it takes {', '.join(self.arguments)}" if self.arguments else "it takes none"
             raise ToolFault(f"{call.name} takes no {str(unknown[0])[:40]!r}; {takes}")
         for name in self.needed:
@@ -115,15 +118,16 @@ def _told(kind: Kind) -> str:
 
 def _value(name: str, given: object, kind: Kind) -> Any:  # noqa: ANN401
     """Return a value as declared, or raise a `ToolFault`."""
+    # Most arguments are what they should be.
+    if type(given) is kind and kind not in (int, float):
+        return given
     if isinstance(kind, tuple):
         said = given.strip().lower() if isinstance(given, str) else None
         value: object = next((one for one in kind if one.lower() == said), None)
         if value is None:
             raise ToolFault(f"{name} must be {_told(kind)}")
         return value
-    if type(given) is kind and kind in (str, bool, list, dict):
-        return given
-    value = _as_declared(given, kind)
+    value = given if type(given) is kind else _as_declared(given, kind)
     # Python's bool is a subclass of int.
     if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
         raise ToolFault(f"{name} must be {_told(kind)}")

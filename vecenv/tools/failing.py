@@ -155,7 +155,7 @@ class Failures:
         account = self.account(named(call.at))
         account.calls += 1
         account.seconds += self.tools[call.name].seconds + (much * PATIENCE if kind == "latency" else 0.0)
-        asked = call.name, json.dumps(call.arguments, sort_keys=True, default=str)
+        asked = call.name, repr(sorted(call.arguments.items()))
         earlier = account.replies.get(asked)
         if kind == "stale" and earlier == reply:
             kind = ""

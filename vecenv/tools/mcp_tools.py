@@ -12,7 +12,7 @@ from weakref import finalize
 
 from vecenv.text.tool_calls import FAILURE
 from vecenv.tools.declaration import Tool, ToolFault
-from vecenv.tools.json_values import Schema, check_schema, misfit
+from vecenv.tools.json_values import Schema, canonical, check_schema, misfit
 from vecenv.tools.schemas import declared
 from vecenv.tools.sourced import Arguments
 from vecenv.tools.tool_set import Reply
@@ -21,6 +21,13 @@ Result = TypeVar("Result")
 
 SLACK = 1.0
 """Seconds beyond the deadline after which a call is given up, whatever the client does."""
+
+_MISFITS = (
+    "Invalid structured content returned by tool {}:",
+    "Tool {} has an output schema",
+    "Invalid schema for tool {}:",
+)
+"""How the client's errors of a result begin, in the versions of mcp that fastmcp 3.4 and 4.2 use."""
 
 NEEDED = "tools of MCP servers need fastmcp: pip install 'vecenv[mcp]'"
 
@@ -119,6 +126,10 @@ class McpTools:
     async def _reply(self, name: str, call: Arguments) -> Reply:
         # What was left out, and has no default, is left out.
         given = {each: value for each, value in call.items() if value is not None}
+        try:
+            canonical(given).encode()
+        except (ValueError, RecursionError):
+            return ToolFault(f"the arguments of {name} have no JSON in UTF-8")
         client, began = self._client, self._loop.time()
         try:
             # The client's own limit leaves the connection as it is; the other one is for whatever else may hang.
@@ -126,8 +137,8 @@ class McpTools:
                 client = await self._connect()
                 result = await client.call_tool(name, given, timeout=self.deadline, raise_on_error=False)
         except (Exception, asyncio.CancelledError) as error:
-            if "structured" in str(error) or "output schema" in str(error):
-                # The client itself holds a result to the schema that the server declared.
+            # The client itself holds a result to the schema that the server declared.
+            if isinstance(error, RuntimeError) and str(error).startswith(tuple(one.format(name) for one in _MISFITS)):
                 return self._failure("misfit", "the tool's reply does not fit its schema")
             if isinstance(error, TimeoutError) or self._loop.time() - began >= self.deadline:
                 return self._failure("late", f"the tool did not answer within {self.deadline:g} s")

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from vecenv.text.tool_calls import FAILURE, FAULT, Step, ToolCall
 from vecenv.tools.declaration import Tool, ToolFault, told_fault
 from vecenv.tools.json_values import Schema, canonical, check_schema, drawn
-from vecenv.tools.sourced import Arguments, Source, rows_of
+from vecenv.tools.sourced import Arguments, Source, World, rows_of
 from vecenv.tools.tool_set import LONGEST_REPLY, Callers, Reply, ToolSet, cut
 
 Miss = Literal["error", "nearest"]
@@ -31,8 +31,9 @@ class Recording:
         tools: declarations of the real tools, by name.
         replies: lines of a recording; see `read`.
         miss: what a call that is not recorded gets: an error, or the reply of the nearest call of the same tool. Of
-            two arguments numbers differ by |a − b| / (|a| + |b|) and texts by what they do not share, in [0, 1]; the
-            nearest call has the smallest sum, the first recorded of several.
+            two arguments numbers differ by |a − b| / (|a| + |b|) and texts by the share of their pairs of neighbouring
+            letters that the other has not, in [0, 1]; the nearest call has the smallest sum, the first recorded of
+            several.
 
     Attributes:
         ambiguous: calls that were recorded with different replies, by canonical text: their tools tell of more than
@@ -68,13 +69,20 @@ class Recording:
 
     def write(self, file: Path) -> None:
         """Write a line of JSON for each reply."""
+        self._put(file, "w", [(name, *each) for name, known in self.known.items() for each in known.values()])
+
+    def append(self, file: Path, name: str, calls: Sequence[Arguments]) -> None:
+        """Write a line for each of some calls of a tool that are recorded, behind those of the file."""
+        self._put(file, "a", [(name, *self.known[name][canonical(call)]) for call in calls])
+
+    @staticmethod
+    def _put(file: Path, mode: str, replies: Sequence[tuple[str, Arguments, Reply]]) -> None:
         # Lone surrogates in an agent's text cannot be encoded otherwise.
-        with file.open("w", encoding="utf-8", errors="surrogatepass") as lines:
-            for name, known in self.known.items():
-                for call, reply in known.values():
-                    is_fault = isinstance(reply, ToolFault)
-                    told = {"tool": name, "arguments": call, "reply": str(reply), "fault": is_fault}
-                    lines.write(canonical(told) + "\n")
+        with file.open(mode, encoding="utf-8", errors="surrogatepass") as lines:
+            for name, call, reply in replies:
+                is_fault = isinstance(reply, ToolFault)
+                told = {"tool": name, "arguments": call, "reply": str(reply), "fault": is_fault}
+                lines.write(canonical(told) + "\n")
 
     @classmethod
     def read(cls, tools: Mapping[str, Tool], file: Path, miss: Miss = "error") -> Recording:
@@ -107,24 +115,43 @@ class Recording:
 
 
 class RecordedTools(ToolSet):
-    """A set of tools whose replies are recorded while it is used."""
+    """A set of tools whose replies are recorded while it is used.
 
-    def __init__(self, tools: ToolSet, recording: Recording) -> None:
+    Args:
+        tools: whose replies are recorded.
+        recording: where to.
+        offered: words of a setting; by default those tools.
+    """
+
+    def __init__(self, tools: ToolSet, recording: Recording, offered: Sequence[str] = ()) -> None:
         self.real, self.recording, self.tools = tools, recording, tools.tools
         self.example, self.turn = tools.example, tools.turn
-        super().__init__(tools.offered)
+        super().__init__(offered or tools.offered)
 
     def replies(self, name: str, callers: Callers[Any], columns: Mapping[str, Any]) -> Sequence[Reply]:
         given = self.real.replies(name, callers, columns)
         replies: list[Reply] = [cut(one) if isinstance(one, str) else ToolFault(cut(str(one))) for one in given]
         for call, reply in zip(rows_of(columns, len(replies)), replies, strict=True):
-            # A tool that failed has not replied.
-            if not str(reply).startswith(FAILURE):
+            # A tool that failed has not replied, and one that acts does not reply.
+            if not str(reply).startswith(FAILURE) and not self.tools[name].acts:
                 self.recording.note(name, call, reply)
         return replies
 
     def forget(self, row: int) -> None:
         self.real.forget(row)
+
+
+def recorded(world: World, recording: Recording) -> World:
+    """Return a world the replies of whose tools are recorded while it is played."""
+    own = world.tools
+
+    def tools(names: Sequence[str]) -> RecordedTools:
+        found = own(names)
+        assert isinstance(found, ToolSet)
+        return RecordedTools(found, recording, names)
+
+    world.tools = tools  # type: ignore[method-assign]
+    return world
 
 
 def distance(one: Arguments, other: Arguments) -> float:
@@ -140,8 +167,15 @@ def _distance(one: object, other: object) -> float:
         largest = max(abs(one), abs(other))
         return abs(one / largest - other / largest) / (abs(one / largest) + abs(other / largest))
     if isinstance(one, str) and isinstance(other, str):
-        return 1.0 - SequenceMatcher(None, one, other, autojunk=False).ratio()
+        own, others = _pairs(one), _pairs(other)
+        return 1.0 - 2.0 * (own & others).total() / (own.total() + others.total())
     return 1.0
+
+
+@lru_cache(1 << 12)
+def _pairs(text: str) -> Counter[str]:
+    """Return the pairs of neighbouring letters of a text, its ends included."""
+    return Counter(map(str.__add__, f"\0{text}", f"{text}\0"))
 
 
 class Generated:

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -41,7 +42,7 @@ class Modelled:
         address: of the API, such as ``http://127.0.0.1:8001/v1``.
         model: its name there.
         cache: file of the recording in which replies are kept, and from which the mock goes on; None for none.
-        deadline: seconds of each question.
+        deadline: seconds of each question, until its answer is there as a whole.
         tries: questions before the tool has failed.
         concurrent: questions at a time.
 
@@ -79,20 +80,22 @@ class Modelled:
         asked = {key: call for call in calls if (key := canonical(call)) not in known}
         with ThreadPoolExecutor(self.concurrent) as pool:
             told = dict(zip(asked, pool.map(lambda call: self._asked(name, call), asked.values()), strict=True))
-        for key, call in asked.items():
-            if not told[key].startswith(FAILURE):
-                self.recording.note(name, call, told[key])
-        if self.cache is not None and any(not one.startswith(FAILURE) for one in told.values()):
-            self.recording.write(self.cache)
+        new = [call for key, call in asked.items() if not told[key].startswith(FAILURE)]
+        for call in new:
+            self.recording.note(name, call, told[canonical(call)])
+        if self.cache is not None and new:
+            self.recording.append(self.cache, name, new)
         return [known[key][1] if (key := canonical(call)) in known else told[key] for call in calls]
 
     def _asked(self, name: str, call: Arguments) -> str:
         """Return what the model makes up, or a failure after the last try."""
         for _ in range(self.tries):
             try:
-                said = self._said(name, call)
+                said = _in_time(self.deadline, lambda: self._said(name, call))
                 fenced = _FENCED.search(said)
                 value = json.loads(fenced[1] if fenced else said)
+                # A text with lone surrogates is none that an agent could be sent.
+                canonical(value).encode()
             except _UNUSABLE as error:
                 self.failed[type(error).__name__] += 1
                 continue
@@ -124,3 +127,20 @@ class Modelled:
         if len(body) > LARGEST:
             raise ValueError(f"an answer may have {LARGEST} bytes")
         return without_reasoning(json.loads(body)["choices"][0]["message"]["content"]).strip()
+
+
+def _in_time(seconds: float, asked: Callable[[], str]) -> str:
+    """Return what a function returns, or raise TimeoutError; then its thread ends with the reads of its socket.
+
+    The timeout of a socket is one of each read: an answer that drips has none.
+    """
+    answer: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(asked())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return answer.result(seconds)

@@ -80,19 +80,21 @@ class Offers:
         drawn: least and most of them in an episode; None if all are offered.
 
     Raises:
-        ValueError: there is no such tool, or a draw of more than there are, or of none.
+        ValueError: there is no such tool, a draw of more than there are, or of none, or there are two draws.
     """
 
     def __init__(self, tools: Mapping[str, Tool], names: Sequence[str]) -> None:
         self.tools = offered_tools(tools, names)
         self.drawn: tuple[int, int] | None = None
-        for name in names:
-            if name.startswith("drawn:"):
-                counts = _DRAWN.fullmatch(name)
-                least, most = (int(counts[1]), int(counts[2] or counts[1])) if counts else (0, 0)
-                if not 1 <= least <= most <= len(self.tools):
-                    raise ValueError(f"{name}: write drawn:3 or drawn:1-3, of the {len(self.tools)} tools offered")
-                self.drawn = least, most
+        draws = [name for name in names if name.startswith("drawn:")]
+        if len(draws) > 1:
+            raise ValueError(f"tools are drawn once, but there are {', '.join(draws)}")
+        for name in draws:
+            counts = _DRAWN.fullmatch(name)
+            least, most = (int(counts[1]), int(counts[2] or counts[1])) if counts else (0, 0)
+            if not 1 <= least <= most <= len(self.tools):
+                raise ValueError(f"{name}: write drawn:3 or drawn:1-3, of the {len(self.tools)} tools offered")
+            self.drawn = least, most
         self._known: dict[tuple[int, ...], tuple[str, ...]] = {}
 
     def of(self, names: Sequence[CallName | None]) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import finalize
 
 from vecenv.sandbox.job import Job, Limits, Result, Status
 from vecenv.sandbox.sandbox import Sandbox
@@ -29,11 +30,26 @@ class PythonTools(ToolSet):
 
     def __init__(self, offered: Sequence[str], sandbox: Sandbox | None = None) -> None:
         super().__init__(offered)
-        self._sandbox = sandbox or Sandbox()
+        self._sandbox = sandbox or _own(self)
 
     @tool("python", "what a program of Python prints, run alone and within 2 s; program", {"program": str})
     def python(self, callers: Callers[Any], program: Sequence[str]) -> list[Reply]:
         return [_told(result) for result in self._sandbox.run(Job(source, limits=LIMITS) for source in program)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the sandbox, in whose place a copy makes one of its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_sandbox"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sandbox = _own(self)
+
+
+def _own(tools: PythonTools) -> Sandbox:
+    """Return a sandbox that is closed with the tools, or at the end of the process."""
+    sandbox = Sandbox()
+    finalize(tools, sandbox.close)
+    return sandbox
 
 
 def _told(result: Result) -> str:

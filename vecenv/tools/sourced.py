@@ -54,6 +54,9 @@ class SourcedTools(ToolSet):
         tools = dict(own.tools) if own is not None else {}
         for source in sources:
             for name, declared in source.tools.items():
+                if declared.acts:
+                    # An answer is the world's own to carry out.
+                    continue
                 if name in self.sources or tools.get(name, declared) != declared:
                     raise ValueError(f"there are two tools of the name {name!r}")
                 tools[name] = declared

@@ -22,7 +22,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from vecenv.text.tool_calls import CallName, Form, Step, ToolCall
+from vecenv.text.door import ChosenState
+from vecenv.text.tool_calls import CallName, Form, Said, Step, ToolCall
 from vecenv.tools.declaration import Kind, Tool, ToolFault, told_fault
 from vecenv.tools.failing import OUTCOMES, REFUSED, Failures, failure_rates
 from vecenv.tools.offers import ALL, FAILS, Offers, named
@@ -68,7 +69,10 @@ class Callers(Generic[State]):
             return cls(state, step, names)
         if isinstance(state, Sequence):
             return cls([state[place] for place in places], own, names)  # type: ignore[arg-type]
-        return cls(state[torch.tensor(places, device=state.device)], own, names)
+        chosen = torch.tensor(places, device=state.device)
+        # Of the tensors of a state those are chosen that a tool reads.
+        lazy = isinstance(state, Tensor | ChosenState)
+        return cls(state[chosen] if lazy else ChosenState(state, chosen), own, names)
 
 
 def tool(
@@ -78,11 +82,12 @@ def tool(
     optional: Mapping[str, Any] | None = None,
     seconds: float = 0.0,
     changes: str = "",
+    acts: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare a method of a `ToolSet` as a tool of its name; see `Tool` for what is declared."""
 
     def declare(function: Function) -> Function:
-        declared = Tool(function.__name__, family, usage, arguments or {}, optional or {}, seconds, changes)
+        declared = Tool(function.__name__, family, usage, arguments or {}, optional or {}, seconds, changes, acts)
         function.__dict__["tool"] = declared
         return function
 
@@ -123,14 +128,20 @@ class ToolSet:
         example: tool of the example in the instructions, if it is offered, else the first.
         turn: what an agent answers, such as a day.
         outcomes: names and units of what `counted` tells.
+        beside: sets of the families for any task that are offered, by tool.
+        offered: tools that may be offered.
 
     Raises:
-        ValueError: there is no such tool, two have one name, or a word is none.
+        ValueError: there is no such tool, two have one name, or a word is none; of a class, a tool has the name of
+            what a set has itself.
     """
 
     tools: Mapping[str, Tool] = {}
     example: str = ""
     turn: str = "turn"
+    outcomes: Mapping[str, str]
+    beside: Mapping[str, ToolSet]
+    offered: tuple[str, ...]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -138,6 +149,8 @@ class ToolSet:
         for base in cls.__mro__:
             for name, value in vars(base).items():
                 if isinstance(declared := getattr(value, "tool", None), Tool):
+                    if name in dir(ToolSet) or name in ToolSet.__annotations__:
+                        raise ValueError(f"a tool cannot be called {name!r}, which every set of tools has itself")
                     known.setdefault(name, declared)
         cls.tools = known
 
@@ -151,7 +164,7 @@ class ToolSet:
         self.offered = self._offers.tools
         failing = any(name.startswith(FAILS) for name in offered)
         self._failures = Failures(self.tools, failure_rates(self.tools, offered)) if failing else None
-        self.outcomes: Mapping[str, str] = {
+        self.outcomes = {
             **({"tools_offered": "count"} if self._offers.drawn else {}),
             **(OUTCOMES if self._failures else {}),
         }
@@ -167,6 +180,10 @@ class ToolSet:
         """Drop what is kept of a row's episode, whose next one has made its first call, of whatever tool."""
         for others in self.beside.values():
             others.forget(row)
+
+    def offers(self, names: Sequence[CallName]) -> list[tuple[str, ...]]:
+        """Return the tools that episodes are offered."""
+        return self._offers.of(names)
 
     def instructions_of(self, form: Form, most: int, names: Sequence[CallName]) -> list[str]:
         """Return the instructions of episodes, which may be offered different tools."""
@@ -187,10 +204,15 @@ class ToolSet:
             answer = "Your answer follows Final Answer:"
         opening = f"Before you answer you may call tools, one at a time, at most {most} a {self.turn}, like this:"
         lines = [f"  {name}: {self.tools[name].usage}" for name in names]
+        if acting := [name for name in names if self.tools[name].acts]:
+            lines.append(f"A call of {' or '.join(acting)} is your answer.")
         return "\n".join([opening, how, *lines, answer])
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
-        """Return the reply to each row's call, or what is wrong with it: one call of each tool that is called."""
+        """Return the reply to each row's call, or what is wrong with it: one call of each tool that is called.
+
+        Of a tool that acts the reply is the answer that a call stands for, `Said`.
+        """
         told = [""] * len(calls)
         valid: dict[int, dict[str, Any]] = {}
         for place, (call, offer) in enumerate(zip(calls, self._offers.of([call.at for call in calls]), strict=True)):
@@ -214,11 +236,17 @@ class ToolSet:
         for name, places in asked.items():
             callers = Callers.of(state, places, step, [calls[place].at for place in places])
             columns = self.tools[name].columns([valid[place] for place in places], getattr(state, "device", None))
-            replies = self.replies(name, callers, columns)
+            replies, acts = self.replies(name, callers, columns), self.tools[name].acts
             for place, reply in zip(places, replies, strict=True):
                 told[place] = cut(told_fault(reply) if isinstance(reply, ToolFault) else reply)
-                if self._failures and not isinstance(reply, ToolFault):
-                    told[place] = self._failures.told(calls[place], *fails[place], told[place])
+                if isinstance(reply, ToolFault):
+                    continue
+                if self._failures:
+                    kind, much = fails[place]
+                    # What the world shows of an answer is not altered.
+                    kind = "" if acts and kind != "latency" else kind
+                    told[place] = self._failures.told(calls[place], kind, much, told[place])
+                told[place] = Said(told[place]) if acts else told[place]
         return told
 
     def counted(self, name: CallName) -> Mapping[str, float]:
