@@ -1,5 +1,7 @@
 """Whatever is called: the same alone and among others, no exception; families for any task; draws and failures."""
 
+import gc
+import pickle
 from functools import partial
 
 import pytest
@@ -7,18 +9,24 @@ import pytest
 from tests.guess_number import GUESS_NUMBER, GuessNumber, Hints
 from vecenv.registry import make_interaction
 from vecenv.sandbox.jail import lacking
+from vecenv.sandbox.job import Job
 from vecenv.testing import ConformanceFault, check_tools
 from vecenv.text.tool_calls import FAULT, CallName, ToolCall
+from vecenv.tools.python import PythonTools
 from vecenv.tools.sql import MOST_ROWS, SqlTools
 from vecenv.tools.tool_set import tool
 
 TIERS = partial(make_interaction, "multi_stock_3", compile=False, market_options={"num_paths": 3, "num_days": 330})
 MARKET = partial(make_interaction, "agent_market", compile=False, max_ticks=300, num_noise=20)
 GUESS = partial(make_interaction, GUESS_NUMBER)
+CHAIN = partial(make_interaction, "tool_chain", compile=False)
+SHOP = partial(make_interaction, "shop", compile=False, products=100)
 FAILS = "fails:any:0.4"
 
 TEXTS = ("INFY", "tcs", "RELIANCE", "rsi_14", "trend_state", "macd", "BUY INFY 0.3", "SELL TCS", "1 + 1", "select 1")
+TEXTS += ("customer-7", "order-17", "truck-999", "buy now", "p00003", "a warm kettle")
 CASES = [(TIERS, ("all",), 800), (MARKET, ("all",), 300), (GUESS, ("all", "sql"), 500), (TIERS, ("all", FAILS), 400)]
+CASES += [(CHAIN, ("all",), 300), (CHAIN, ("all", FAILS), 200), (SHOP, ("all",), 200)]
 
 
 @pytest.mark.parametrize(("make", "names", "calls"), CASES)
@@ -100,6 +108,18 @@ def test_programs_run_in_the_sandbox_for_all_rows_of_a_step():
         "it printed nothing",
         "the program failed: it took more than 2 s",
     ]
+
+
+@pytest.mark.skipif(bool(lacking()), reason="the sandbox has not all its layers here")
+def test_a_sandbox_ends_with_its_tools_and_a_copy_has_its_own():
+    tools = PythonTools(["all"])
+    sandbox, copy = tools._sandbox, pickle.loads(pickle.dumps(tools))
+    assert copy.results([0], [ToolCall("python", {"program": "print(6 * 7)"})], None) == ["42"]
+    del tools
+    gc.collect()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        sandbox.submit(Job("1"))
+    assert copy.results([0], [ToolCall("python", {"program": "print(1)"})], None) == ["1"]
 
 
 def test_an_episode_that_is_played_again_begins_with_another_database():

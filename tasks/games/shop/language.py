@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from vecenv.tasks.games.shop.catalogue import NONE, UNKNOWN, Catalogue
 from vecenv.tasks.games.shop.scenario import FIRST_VALUE, QUERY_WORDS, Choice, Page
-from vecenv.tasks.games.shop.words import canonical, folded
+from vecenv.tasks.games.shop.words import BUTTONS, canonical, folded
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 
 if TYPE_CHECKING:
@@ -34,15 +35,7 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"(SEARCH|CLICK)[ \t]*+(?:\[([^\[\]]*+)\]|(?<=[ \t])([^\[\]]++)|)")
 
-NAMES = {
-    Choice.BACK: "back to search",
-    Choice.NEXT: "next >",
-    Choice.PREVIOUS: "< prev",
-    Choice.DESCRIPTION: "description",
-    Choice.ATTRIBUTES: "attributes",
-    Choice.BUY: "buy now",
-}
-"""Names of what can be clicked beside products and options."""
+NAMES = dict(zip(list(Choice)[Choice.BACK : Choice.RESULT], BUTTONS, strict=True))
 _FIXED = {canonical(name): int(choice) for choice, name in NAMES.items()}
 _ON = {
     Page.RESULTS: (Choice.BACK,),
@@ -50,9 +43,6 @@ _ON = {
     Page.DESCRIPTION: (Choice.BACK, Choice.PREVIOUS),
     Page.ATTRIBUTES: (Choice.BACK, Choice.PREVIOUS),
 }
-
-NO_WORD = "qqqq"
-"""Written for a word that no product has."""
 
 
 class Place(NamedTuple):
@@ -72,7 +62,9 @@ class Words:
         self.catalogue: Catalogue = scenario.catalogue
         self.axes, self.values = scenario.axes, scenario.values
         self.numbers = {canonical(product.id): number for number, product in enumerate(self.catalogue.products)}
-        self.known = ["", NO_WORD, *self.catalogue.vocabulary]
+        # For a word that no product has one is written that none has.
+        nowhere = next(word for many in count(4) if (word := "q" * many) not in self.catalogue.vocabulary)
+        self.known = ["", nowhere, *self.catalogue.vocabulary]
         self.options = cache(self._options)
 
     def _options(self, item: int) -> tuple[list[tuple[str, list[str]]], dict[str, int]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vecenv.core.random import episode_key, random_bits
-from vecenv.tasks.games.shop.words import canonical, words
+from vecenv.tasks.games.shop.words import BUTTONS, canonical, words
 
 LARGEST_LINE = 1 << 16
 """Bytes of a line of a file of products, at most."""
@@ -164,6 +164,7 @@ def _read(line: bytes) -> Product:
         raise ValueError(f"options must be an object of at most {MOST_OPTIONS} lists, got {_short(options)}")
     axes = zip(_names("options", list(options), MOST_OPTIONS, check=_clickable), options.values(), strict=True)
     named = {name: _names(f"options.{name}", offered, MOST_VALUES, least=1, check=_clickable) for name, offered in axes}
+    _distinct(texts["id"], named)
     return Product(
         _clickable("id", texts["id"]), texts["title"], texts["category"], texts["type"], round(100 * price),
         attributes, named, texts["description"],
@@ -192,6 +193,18 @@ def _clickable(field: str, value: object) -> str:
     if not canonical(told) or set(told) & set("[];<>"):
         raise ValueError(f"{field}: {told!r} cannot be clicked: it has one of [ ] ; < > or no letter or digit")
     return told
+
+
+def _distinct(name: str, options: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError if a product, or a value with the name of its option, is clicked as something else is."""
+    buttons = {canonical(button) for button in BUTTONS}
+    if canonical(name) in buttons:
+        raise ValueError(f"id {name!r} is the name of a button")
+    taken = buttons | {canonical(value) for offered in options.values() for value in offered}
+    for option, value in ((option, value) for option, offered in options.items() for value in offered):
+        if (whole := canonical(f"{option}: {value}")) in taken:
+            raise ValueError(f"options: {option}: {value} is also the name of a button or of another value")
+        taken.add(whole)
 
 
 def _names(

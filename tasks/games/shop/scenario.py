@@ -80,6 +80,7 @@ class Session(TensorClass):
         results_page: of the list, from 0.
         item: product that was opened last, -1 before.
         chosen: places of the values chosen of its options, -1 for none. Shape: (O,).
+        most: actions of the episode.
         steps: actions so far.
         notice: of the last action, see `Notice`.
         acted: whether the last action did something.
@@ -96,6 +97,7 @@ class Session(TensorClass):
     results_page: Tensor
     item: Tensor
     chosen: Tensor
+    most: Tensor
     steps: Tensor
     notice: Tensor
     acted: Tensor
@@ -173,6 +175,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
             results_page=zero,
             item=zero - 1,
             chosen=zero.expand(self.axes) - 1,
+            most=zero + params["max_steps"],
             steps=zero,
             notice=zero,
             acted=zero == 1,
@@ -261,6 +264,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
             results_page=torch.where(lists, 0, state.results_page + turn),
             item=item,
             chosen=torch.where(opens, -1, chosen),
+            most=state.most,
             steps=state.steps + 1,
             notice=notice,
             acted=does,
@@ -282,7 +286,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
         item = torch.where(inside, state.item, -1)
         prices = shared["price"][torch.cat([shown, item[None]]).clamp(min=0)]
         found = torch.where(listed, (state.results >= 0).sum(), 0)
-        left = params["max_steps"] - state.steps
+        left = state.most - state.steps
         at = torch.where(listed, state.results_page, 0)
         return {
             "page": torch.arange(len(Page), device=seen.device) == state.page,
@@ -348,7 +352,7 @@ class Shop(Masked, BoundedObservations, Scenario[Session]):
         return state.page == Page.BOUGHT
 
     def truncated(self, state: Session, params: Tensors, shared: Tensors) -> Tensor:
-        return (state.steps >= params["max_steps"]) & (state.page != Page.BOUGHT)
+        return (state.steps >= state.most) & (state.page != Page.BOUGHT)
 
     def info(self, state: Session, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return the grade's parts of what was bought, 0 before, and ``worth``, that of buying the open item now."""

@@ -14,6 +14,8 @@ from vecenv.tasks.games.shop.catalogue import UNKNOWN
 from vecenv.tasks.games.shop.language import PageLanguage, Place, Words, actions
 from vecenv.tasks.games.shop.scenario import MOST_RESULTS, PER_PAGE, QUERY_WORDS, Notice, Page, Shop
 from vecenv.text.interface import TextInterface
+from vecenv.tools.calculator import Calculator
+from vecenv.tools.tool_set import Callers, Reply, tool
 
 TEMPLATE = "Find me {kind} that is {attributes}{options}, and price lower than {limit} dollars."
 FORMS = (
@@ -130,7 +132,7 @@ class ShopText(TextInterface):
         return FORMS[form].format(kind=kind, clauses=told, options=options, limit=price)
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
-        return [RULES.format(steps=self.scenario.config.max_steps, words=QUERY_WORDS)] * len(state.steps)
+        return [RULES.format(steps=most, words=QUERY_WORDS) for most in state.most.tolist()]
 
     def places(self, state: Any) -> list[Place]:  # noqa: ANN401
         """Return what is to be known of rows to read their answers."""
@@ -151,12 +153,36 @@ class ShopText(TextInterface):
         acted: Tensor = state.acted
         return acted
 
+    def tools(self, names: Sequence[str]) -> ShopTools:
+        return ShopTools(names)
+
     def examples(self) -> Sequence[str]:
         return tuple(f"search[{name}]" for name in self.scenario.catalogue.types[:3])
 
     def random_answer(self, draw: Random) -> str:
         known = self.words.known[UNKNOWN:]
         return f"search[{' '.join(draw.choice(known) for _ in range(draw.randint(1, 4)))}]"
+
+
+class ShopTools(Calculator):
+    """The two actions as tools, whose calls are answers: they are read on the page as what is written is."""
+
+    example = "search"
+    turn = "page"
+
+    @tool(
+        "shop",
+        f"search for products, on the search page; query, up to {QUERY_WORDS} words",
+        {"query": str},
+        changes="the page",
+        acts=True,
+    )
+    def search(self, callers: Callers[Any], query: Sequence[str]) -> list[Reply]:
+        return [f"search[{text}]" for text in query]
+
+    @tool("shop", "click on what the page lists as such; name", {"name": str}, changes="the page", acts=True)
+    def click(self, callers: Callers[Any], name: Sequence[str]) -> list[Reply]:
+        return [f"click[{text}]" for text in name]
 
 
 def _and(parts: Sequence[str], comma: str = ", ", last: str = " and ") -> str:

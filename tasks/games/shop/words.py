@@ -12,6 +12,9 @@ _STOP = (
 STOP_WORDS = frozenset(_STOP.split())
 """Words that are not searched for."""
 
+BUTTONS = ("back to search", "next >", "< prev", "description", "attributes", "buy now")
+"""Names of what can be clicked beside products and options."""
+
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?")
 

@@ -131,8 +131,8 @@ class ToolChain(Masked, Levelled, Scenario[Chain]):
 
     @staticmethod
     def arguments(state: Chain) -> Tensor:
-        """Return what is known for the tool of each kind, and for the answer; -1: nothing. Shape: (KINDS + 1,)."""
-        wanted = torch.cat([state.takes, state.target.reshape(1)])
+        """Return what is known for the tool of each kind, and for the answer; -1: nothing. Shape: (…, KINDS + 1)."""
+        wanted = torch.cat([state.takes, state.target.unsqueeze(-1)], -1)
         return torch.where(wanted >= 0, state.known.gather(-1, wanted.clamp(min=0)), -1)
 
     def step(self, state: Chain, action: Tensor, params: Tensors, shared: Tensors) -> Chain:

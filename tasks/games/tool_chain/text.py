@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.games.tool_chain.scenario import ANSWER, NOTHING, NOUNS, ToolChain
+from vecenv.tasks.games.tool_chain.tools import ChainTools, called, thing
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.interface import TextInterface
 from vecenv.text.tool_calls import read_call
@@ -21,14 +22,8 @@ _CALL = re.compile(r"([A-Z]{1,20})_OF\s*[(:]?\s*([A-Z]{1,20})-([0-9]{1,3})\s*\)?
 _THING = re.compile(r"(?:ANSWER\s+)?([A-Z]{1,20})-([0-9]{1,3})")
 
 
-def thing(kind: int, value: int) -> str:
-    """Return the name of a thing."""
-    return f"{NOUNS[kind]}-{value}"
-
-
-def called(kind: int) -> str:
-    """Return the name of the tool that gives a kind."""
-    return f"{NOUNS[kind]}_of"
+WANTED = "Wanted: "
+"""How a page begins."""
 
 
 class CallLanguage(AnswerLanguage[Said]):
@@ -83,13 +78,19 @@ class CallLanguage(AnswerLanguage[Said]):
 
 
 class ToolChainText(TextInterface):
-    """Text of chains of tools."""
+    """Text of chains of tools; where agents have those of `ChainTools`, no answer is a call."""
 
     def __init__(self, scenario: ToolChain) -> None:
-        self.scenario = scenario
+        self.scenario, self.tells = scenario, False
+
+    def tools(self, names: Sequence[str]) -> ChainTools:
+        tools = ChainTools(self.scenario, names)
+        self.tells = True
+        return tools
 
     def languages(self, state: Any) -> list[CallLanguage]:  # noqa: ANN401
-        return [CallLanguage(*row) for row in zip(state.takes.tolist(), state.target.tolist(), strict=True)]
+        takes = torch.full_like(state.takes, -1) if self.tells else state.takes
+        return [CallLanguage(*row) for row in zip(takes.tolist(), state.target.tolist(), strict=True)]
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         read = [language.parse(text) for language, text in zip(self.languages(state), texts, strict=True)]
@@ -104,14 +105,15 @@ class ToolChainText(TextInterface):
         return [_page(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
+        call = "" if self.tells else "a call, such as order_of(customer-7), or "
         return [
             "Find what is wanted by calling tools. Each takes a thing of one kind and returns one of another. Write "
-            "one line: a call, such as order_of(customer-7), or the answer, such as city-7, which ends the episode."
+            f"one line: {call}the answer, such as city-7, which ends the episode."
         ] * len(state)
 
 
 def _page(takes: list[int], known: list[int], start: int, target: int, left: int) -> str:
     tools = ", ".join(f"{called(kind)}({NOUNS[taken]})" for kind, taken in enumerate(takes) if taken >= 0)
     told = [thing(kind, value) for kind, value in enumerate(known) if value >= 0 and kind != start]
-    lines = [f"Wanted: the {NOUNS[target]} of {thing(start, known[start])}", f"Tools: {tools}"]
+    lines = [f"{WANTED}the {NOUNS[target]} of {thing(start, known[start])}", f"Tools: {tools}"]
     return "\n".join([*lines, f"Found: {', '.join(told) or 'nothing yet'}", f"Calls left: {left}"])

@@ -15,10 +15,16 @@ from vecenv.tasks.games.shop.config import ShopConfig
 from vecenv.tasks.games.shop.products import generated, paraphrases, read_products
 from vecenv.tasks.games.shop.scenario import NUM_FORMS, Page
 from vecenv.tasks.games.shop.search import best, scores
-from vecenv.tasks.games.shop.text import FORMS
+from vecenv.tasks.games.shop.text import FORMS, ShopTools
 from vecenv.tasks.games.shop.words import canonical, words
 from vecenv.testing import check_task
+from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.door import TextDoor
+from vecenv.text.interaction import Episode
+from vecenv.text.tool_calls import Said, ToolCall
+from vecenv.tools.mocks import RecordedTools, Recording
+from vecenv.tools.schemas import mcp_schema, openai_schema
+from vecenv.tools.sourced import SourcedTools
 
 SMALL = {"products": 150, "max_steps": 12}
 PAGES = [page.name.lower() for page in Page]
@@ -215,6 +221,13 @@ def test_a_purchase_in_words(tmp_path):
     assert float(env.grade()[row]) >= 0.5
 
 
+def test_a_word_that_no_product_has_is_written_as_none_that_a_product_has(tmp_path):
+    words = make_spoken("shop", 1, catalogue=str(shelf(tmp_path, SHELF[0] | {"title": "qqqq"}))).scenario.text.words
+    assert words.query("qqqq")[0] > UNKNOWN
+    written = words.written([1, UNKNOWN, *[NONE] * 7], None)
+    assert words.query(written[len("search[") : -1]) == [UNKNOWN, *[NONE] * 7]
+
+
 def test_a_type_of_another_shelf_earns_less(tmp_path):
     other = SHELF[1] | {"id": "c", "title": "Red kettle cosy big warm soft", "category": "Garden", "type": "cosy"}
     env = make_spoken("shop", 8, catalogue=str(shelf(tmp_path, SHELF[0], other, SHELF[1])))
@@ -223,6 +236,38 @@ def test_a_type_of_another_shelf_earns_less(tmp_path):
     played(env, row, "search[kettle]", "click[A-1]", "click[buy now]")
     affordable = int(env.state.limit[row]) >= 2_000
     assert float(env.grade()[row]) == (0.5 if affordable else 0.0)
+
+
+def test_its_actions_are_tools_whose_calls_are_answers():
+    def begun(*words):
+        world = vecenv.make_interaction("shop", 1, compile=False, **SMALL)
+        dialogue = Dialogue(world, TextRules(tools=words))
+        dialogue.begin([0], [Episode(2, 5)])
+        return world, dialogue
+
+    (world, called), (_, written), (refused, failing) = begun("all"), begun(), begun("all", "fails:search:timeout:1")
+    product = world.env.scenario.catalogue.products[int(world.env.state.target)]
+    script = [("search", "query", product.title), ("click", "name", product.id), ("click", "name", "moon"),
+              ("click", "name", "description"), ("click", "name", "< prev"), ("click", "name", "buy now")]  # fmt: skip
+    for name, argument, value in script:
+        (turn,) = called.answer([0], [json.dumps({"name": name, "arguments": {argument: value}})])
+        assert turn == written.answer([0], [f"{name}[{value}]"])[0]
+    assert turn.done and turn.grade >= 0.5
+    assert "A call of search or click is your answer." in called.instructions([0])[0]
+    form = openai_schema(ShopTools.tools["click"])["function"]["parameters"]
+    assert form["required"] == ["name"] and not mcp_schema(ShopTools.tools["click"])["annotations"]["readOnlyHint"]
+    calls = [ToolCall("search", {"query": "kettle"}), ToolCall("search"), ToolCall("calculator", {"expression": "2"})]
+    told = [failing.answer([0], [call])[0].message for call in calls]
+    assert told == ["Failure: the tool did not answer within 30 s", "Error: search needs query", "2"]
+    assert int(refused.env.state.steps) == 0
+    failing.answer([0], ["search[kettle]"])
+    counted = failing.answer([0], [ToolCall("click", {"name": "moon"})])[0].outcomes
+    assert (counted["tool_calls"], counted["tool_failures"]) == (3, 1), "a wrong call is the agent's own fault"
+    # What acts is the world's own: it has neither recording nor mock.
+    recording = Recording(ShopTools(["all"]).tools)
+    real = RecordedTools(ShopTools(["all"]), recording)
+    assert isinstance(real.results([0], calls[:1], None)[0], Said) and not any(recording.known.values())
+    assert isinstance(SourcedTools(["all"], [recording], real.real).results([0], calls[:1], None)[0], Said)
 
 
 def test_invalid_answers_say_why():
@@ -254,6 +299,10 @@ def test_invalid_answers_say_why():
         (SHELF[1] | {"title": "x" * 201}, "title must be at most 200"),
         (SHELF[1] | {"id": "A-1"}, "id 'A-1' is that of line 1 already"),
         (SHELF[1] | {"id": "a]"}, "cannot be clicked"),
+        (SHELF[1] | {"id": "Next"}, "id 'Next' is the name of a button"),
+        (SHELF[1] | {"options": {"buy": ["now"]}}, "options: buy: now is also the name of a button or"),
+        (SHELF[1] | {"options": {"a": ["b c"], "a b": ["c"]}}, "options: a b: c is also the name"),
+        (SHELF[1] | {"options": {"a": ["b"], "c": ["a b"]}}, "options: a: b is also the name"),
         (SHELF[1] | {"colour": 1}, "unknown field 'colour'"),
         (SHELF[1] | {"attributes": "red"}, "attributes must be a list"),
         (SHELF[1] | {"attributes": ["a", "A"]}, "attributes must be of different texts"),
@@ -282,6 +331,9 @@ def test_a_catalogue_without_products(tmp_path):
 def test_no_row_has_more_actions_than_the_setting():
     with pytest.raises(ValueError, match="max_steps must be at most the setting, 12, in every row"):
         vecenv.make("shop", 2, compile=False, params={"max_steps": torch.tensor([5, 13])}, **SMALL)
+    env = vecenv.make("shop", 2, compile=False, params={"max_steps": torch.tensor([5, 12])}, **SMALL)
+    told = TextDoor(env).instructions([0, 1])
+    assert "You have 5 actions" in told[0] and "You have 12 actions" in told[1]
 
 
 def test_own_words_are_consistent():

@@ -1,19 +1,26 @@
 """Chains of tools: what a call returns by its own arithmetic, how many calls an answer needs by all sequences."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
 import vecenv
+from vecenv.learn.conversations import evaluate_conversations
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import make_spoken
-from vecenv.tasks.games.tool_chain.scenario import ANSWER, KINDS, NOUNS
+from vecenv.tasks.games.tool_chain.scenario import ANSWER, KINDS, NOUNS, ToolChain, ToolChainConfig
 from vecenv.tasks.games.tool_chain.task import TOOL_CHAIN
+from vecenv.tasks.games.tool_chain.tools import ChainTools
 from vecenv.testing import check_interaction, check_task
 from vecenv.text.answer_lines import AnswerFault
-from vecenv.text.dialogue import Dialogue
+from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode
+from vecenv.text.tool_calls import ToolCall
+from vecenv.tools.mocks import Recording, recorded
+from vecenv.tools.sourced import with_sources
 
 
 def game(num_envs=64, seed=0, **params):
@@ -118,6 +125,71 @@ def test_it_is_played_in_words_with_calls_in_any_notation():
     assert answer in turn.message
     (turn,) = dialogue.answer([0], [answer])
     assert turn.done and turn.grade == 1 and turn.reward == 1
+
+
+def test_its_tools_reply_as_steps_do_and_no_more_often():
+    world = vecenv.make_interaction(TOOL_CHAIN, 1, level=2)
+    dialogue = Dialogue(world, TextRules(tools=("all",), turns=9))
+    dialogue.begin([0], [Episode(seed=4, index=0)])
+    state = world.env.state
+    takes, known, salt = state.takes[0].tolist(), state.known[0].tolist(), int(state.salt)
+    way = chain(takes, int(state.start), int(state.target))
+
+    def told(gives: int, kind: int, value: int) -> str:
+        call = ToolCall(f"{NOUNS[gives]}_of", {"of": f"{NOUNS[kind]}-{value}"})
+        return dialogue.answer([0], [call])[0].message
+
+    first = returned(salt, way[1], known[way[0]])
+    assert told(way[1], way[0], known[way[0]]) == f"{NOUNS[way[1]]}-{first}"
+    assert told(way[0], way[1], 1) == f"Error: there is no tool {NOUNS[way[0]]}_of here"
+    assert told(way[2], way[0], 1) == f"Error: {NOUNS[way[2]]}_of takes a thing such as {NOUNS[way[1]]}-7"
+    assert told(way[2], way[1], first) == "Failure: no call is left", "of two and one to spare"
+    assert int(world.env.state.steps) == 0
+    (turn,) = dialogue.answer([0], [f"{NOUNS[way[2]]}-{int(state.truth)}"])
+    assert turn.done and turn.grade == 1
+
+
+LEVEL, ROWS = 2, 56
+CALLS = TextRules(grade=0.0, steps=1.0, tools=("all",), turns=LEVEL + 2)
+
+
+def played(rules, first=0, **worlds):
+    def made():
+        tools = torch.arange(3, 10).repeat(ROWS // 7)
+        return vecenv.make_interaction(TOOL_CHAIN, ROWS, level=LEVEL, params={"num_tools": tools})
+
+    agents = {name: make() for name, make in TOOL_CHAIN.agents.items()}
+    worlds = {name: change(made()) for name, change in worlds.items()}
+    episodes = [Episode(3, first + row) for row in range(ROWS)]
+    return evaluate_conversations(worlds.pop("world", made()), agents, episodes, rules, **worlds)
+
+
+def test_scores_by_number_of_tools_and_failures_of_its_tools_are_outcomes():
+    sound, failing = played(CALLS), played(replace(CALLS, tools=("all", "fails:any:0.3")))
+    planner, explorer = sound.by_tools["planner"], sound.by_tools["explorer"]
+    assert set(planner) == set(range(3, 10)) and all(interval.mean == 1 for interval in planner.values())
+    assert explorer[3].mean > explorer[9].mean + 0.2
+    told = failing.records["planner"].outcomes
+    assert told["tool_recovered"].sum() > 5 and told["tool_unrecovered"].sum() > 0
+    assert torch.equal(told["tool_recovered"] + told["tool_unrecovered"], told["tool_failures"])
+    solved = failing.records["planner"].grades["grade"] == 1
+    assert told["tool_unrecovered"][~solved].sum() > told["tool_unrecovered"][solved].sum()
+    assert 0.3 < solved.double().mean() < 0.95
+
+
+def test_the_gap_between_its_tools_and_a_recording_of_them_is_an_outcome():
+    gaps = {}
+    for first in (0, 5_000):
+        recording = Recording(ChainTools(ToolChain(ToolChainConfig()), ["all"]).tools)
+        played(CALLS, first, world=partial(recorded, recording=recording))
+        found = played(CALLS, mocked=partial(mocked_by, recording))
+        gaps[first] = found.to_json()["gap"]["planner"]["mean"]
+        assert any("less that with their mocks" in note for note in found.notes())
+    assert gaps[0] == 0 and gaps[5_000] > 0.9, "recorded in these episodes, and in others"
+
+
+def mocked_by(recording, world):
+    return with_sources(world, recording)
 
 
 @pytest.mark.parametrize(
