@@ -11,7 +11,8 @@ from vecenv import Dialogue, Episode, make_interaction
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import ToolCall
 from vecenv.tools.mcp_tools import McpTools
-from vecenv.tools.mocks import RecordedTools, Recording
+from vecenv.tools.mocks import RecordedTools
+from vecenv.tools.recording import Recording
 from vecenv.tools.sourced import SourcedTools, with_sources
 
 SERVER = Path(__file__).with_name("lying_server.py")

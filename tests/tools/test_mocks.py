@@ -17,12 +17,13 @@ from vecenv import Dialogue, Episode, make_interaction
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import ToolCall
 from vecenv.tools.calculator import Calculator
-from vecenv.tools.declaration import Tool, ToolFault
+from vecenv.tools.declaration import LONGEST_REPLY, Tool, ToolFault
 from vecenv.tools.json_values import check_schema, drawn, misfit
-from vecenv.tools.mocks import Generated, RecordedTools, Recording, disagreement, distance
+from vecenv.tools.mocks import Generated, RecordedTools, disagreement
 from vecenv.tools.model_mock import LARGEST, Modelled
+from vecenv.tools.recording import Recording, distance
 from vecenv.tools.sourced import SourcedTools, with_sources
-from vecenv.tools.tool_set import LONGEST_REPLY, Callers, ToolSet, tool
+from vecenv.tools.tool_set import Callers, ToolSet, tool
 
 DEPTH = {"type": "object", "properties": {"depth": {"type": "number", "minimum": 0}}, "required": ["depth"]}
 

@@ -65,6 +65,8 @@ def test_groups_by_name(words, offered):
         (("all", "drawn:2-1"), "write drawn:3"),
         (("all", "drawn:"), "write drawn:3"),
         (("all", "drawn:1", "drawn:2"), "tools are drawn once, but there are drawn:1, drawn:2"),
+        (("all", "mock:/none.jsonl"), "/none.jsonl cannot be read: No such file"),
+        (("all", "mock:a", "mock:b"), "tools have one mock, but there are a, b"),
         (("all", "fails:moon:0.1"), "write fails:KIND:0.1"),
         (("all", "fails:moon:empty:0.1"), "write fails:KIND:0.1"),
         (("all", "fails:empty"), "write fails:KIND:0.1"),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from vecenv.text.tool_calls import ToolCall
 from vecenv.tools.calculator import calculate
-from vecenv.tools.declaration import Tool, ToolFault
+from vecenv.tools.declaration import LONGEST_REPLY, Tool, ToolFault
 from vecenv.tools.schemas import declared, mcp_schema, openai_schema
-from vecenv.tools.tool_set import LONGEST_REPLY, ToolSet, each, sound, tool
+from vecenv.tools.tool_set import ToolSet, each, sound, tool
 
 
 def no_step(places, action):

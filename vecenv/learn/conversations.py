@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from vecenv.text.agents import RANDOM, RandomAnswers, converse
 from vecenv.text.dialogue import TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.transcripts import ConversationRecord, RecordedDialogue
+from vecenv.tools.offers import MOCK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,19 +144,23 @@ def evaluate_conversations(
 
     Agents are `vecenv.text.agents.ConversationAgent`s or language models (`vecenv.language.agent.LanguageAgent`).
     Differences are to the reference of the task's domain or, if it does not play, to `RANDOM`. In ``mocked``, a world
-    of the task with mocks of its tools (`vecenv.tools.sourced.with_sources`), the agents play the same episodes too.
+    of the task with mocks of its tools (`vecenv.tools.sourced.with_sources`), the agents play the same episodes too;
+    so they do by rules whose tools have a mock, and then without it.
 
     Raises:
         ValueError: the world failed in every episode, or an agent fails.
     """
     seed, played, said = episodes[0].seed, dict[str, list[list[Turn]]](), dict[str, list[ConversationRecord | None]]()
     beside: dict[str, list[list[Turn]]] = {}
+    mocks, real = rules, replace(rules, tools=tuple(name for name in rules.tools if not name.startswith(MOCK)))
+    if real != mocks:
+        mocked = mocked or world
     if mocked is not None:
         # A program may keep what it was told in an episode.
         copies = {name: agent if hasattr(agent, "talk") else deepcopy(agent) for name, agent in agents.items()}
-        beside = {name: turns for name, turns, _ in _talks(RecordedDialogue(mocked, rules), copies, episodes)}
+        beside = {name: turns for name, turns, _ in _talks(RecordedDialogue(mocked, mocks), copies, episodes)}
     # One dialogue, since connections of a slow world live as long as its loop.
-    dialogue = RecordedDialogue(world, rules)
+    dialogue = RecordedDialogue(world, real)
     for name, turns, records in _talks(dialogue, {RANDOM: RandomAnswers(seed)} | dict(agents), episodes):
         played[name], said[name] = turns, records
     every = [*played.values(), *beside.values()]

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vecenv.text.tool_calls import FAULT, ToolCall
 
@@ -32,6 +33,15 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 class ToolFault(Exception):
     """What is wrong with a call, told to the agent; a function of rows returns it in the place of that row's reply."""
+
+
+Reply = str | ToolFault
+
+Arguments = Mapping[str, Any]
+"""Of a call, as `Tool.checked` returns them: equal calls have equal ones, whatever was left to defaults."""
+
+LONGEST_REPLY = 20_000
+"""Maximum characters of a reply; of a longer one the beginning is told."""
 
 
 def told_fault(fault: ToolFault) -> str:
@@ -110,6 +120,12 @@ class Tool:
             values = [arguments[name] for arguments in given]
             columns[name] = torch.tensor(values, dtype=types[kind], device=device) if kind in types else values
         return columns
+
+
+def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return the arguments of each of some calls, from a column of each argument."""
+    values = {name: column.tolist() if isinstance(column, Tensor) else column for name, column in columns.items()}
+    return [{name: column[place] for name, column in values.items()} for place in range(count)]
 
 
 def _told(kind: Kind) -> str:

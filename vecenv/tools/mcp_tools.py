@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 from vecenv.text.tool_calls import FAILURE
-from vecenv.tools.declaration import Tool, ToolFault
+from vecenv.tools.declaration import Arguments, Reply, Tool, ToolFault
 from vecenv.tools.json_values import Schema, canonical, check_schema, misfit
 from vecenv.tools.schemas import declared
-from vecenv.tools.sourced import Arguments
-from vecenv.tools.tool_set import Reply
 
 Result = TypeVar("Result")
 

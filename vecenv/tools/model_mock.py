@@ -16,12 +16,11 @@ from urllib.request import Request, urlopen
 
 from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import FAILURE
-from vecenv.tools.declaration import Tool
+from vecenv.tools.declaration import LONGEST_REPLY, Arguments, Reply, Tool
 from vecenv.tools.json_values import Schema, canonical, misfit
-from vecenv.tools.mocks import Recording, check_schemas
+from vecenv.tools.mocks import check_schemas
+from vecenv.tools.recording import Recording
 from vecenv.tools.schemas import openai_schema
-from vecenv.tools.sourced import Arguments
-from vecenv.tools.tool_set import LONGEST_REPLY, Reply
 
 LARGEST = 1 << 18
 """Maximum bytes of what the address answers."""

@@ -10,6 +10,8 @@ The words of a run's setting ``tools``:
 ``held:what_if``                      not this tool, or family, in training: evaluations offer it
 ``drawn:3``, ``drawn:1-4``            of all these as many as said, or between, drawn by seed, env_id and episode
 ``fails:timeout:0.1``                 a share of calls fails, see `vecenv.tools.failing`; ``fails:position:any:0.2``
+``mock:FILE``                         replies of a recording in place of the tools that it has; evaluations of
+                                      conversations play with these too, and tell the gap
 ====================================  ==============================================================================
 """
 
@@ -27,7 +29,7 @@ from vecenv.tools.declaration import Tool
 ALL = "all"
 """Stands for all tools of a task."""
 
-FAILS = "fails:"
+FAILS, MOCK = "fails:", "mock:"
 
 _WITHOUT = ("without:", "held:")
 _DRAWN = re.compile(r"drawn:([0-9]{1,4})(?:-([0-9]{1,4}))?")
@@ -59,7 +61,7 @@ def offered_tools(tools: Mapping[str, Tool], names: Sequence[str]) -> tuple[str,
         whole = {word.removeprefix("family:") for word in words if not word.startswith("single:")}
         return {name for name, each in tools.items() if ALL in words or name in alone or each.family in whole}
 
-    words = [name for name in names if not name.startswith((*_WITHOUT, "drawn:", FAILS))]
+    words = [name for name in names if not name.startswith((*_WITHOUT, "drawn:", FAILS, MOCK))]
     left_out = chosen([name.removeprefix("without:") for name in names if name.startswith("without:")])
     chosen([name.removeprefix("held:") for name in names if name.startswith("held:")])
     found = chosen(words) - left_out

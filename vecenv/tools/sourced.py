@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from torch import Tensor
-
 from vecenv.text.interaction import Interaction
-from vecenv.tools.declaration import Tool
+from vecenv.tools.declaration import Arguments, Reply, Tool, rows_of
 from vecenv.tools.offers import ALL
-from vecenv.tools.tool_set import Callers, Reply, ToolSet
+from vecenv.tools.tool_set import Callers, ToolSet
 
 World = TypeVar("World", bound=Interaction)
-
-Arguments = Mapping[str, Any]
-"""Of a call, as `Tool.checked` returns them: equal calls have equal ones, whatever was left to defaults."""
 
 
 class Source(Protocol):
@@ -78,12 +73,6 @@ class SourcedTools(ToolSet):
         super().forget(row)
         if self.own is not None:
             self.own.forget(row)
-
-
-def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """Return the arguments of each of some calls, from a column of each argument."""
-    values = {name: column.tolist() if isinstance(column, Tensor) else column for name, column in columns.items()}
-    return [{name: column[place] for name, column in values.items()} for place in range(count)]
 
 
 def with_sources(world: World, *sources: Source) -> World:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -24,18 +25,14 @@ from torch import Tensor
 
 from vecenv.text.door import ChosenState
 from vecenv.text.tool_calls import CallName, Form, Said, Step, ToolCall
-from vecenv.tools.declaration import Kind, Tool, ToolFault, told_fault
+from vecenv.tools.declaration import LONGEST_REPLY, Kind, Reply, Tool, ToolFault, rows_of, told_fault
 from vecenv.tools.failing import OUTCOMES, REFUSED, Failures, failure_rates
-from vecenv.tools.offers import ALL, FAILS, Offers, named
+from vecenv.tools.offers import ALL, FAILS, MOCK, Offers, named
+from vecenv.tools.recording import Recording
 
 Value = TypeVar("Value")
 State = TypeVar("State")
 Function = TypeVar("Function", bound=Callable[..., "Sequence[Reply]"])
-
-Reply = str | ToolFault
-
-LONGEST_REPLY = 20_000
-"""Maximum characters of a reply; of a longer one the beginning is told."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +161,7 @@ class ToolSet:
         self.offered = self._offers.tools
         failing = any(name.startswith(FAILS) for name in offered)
         self._failures = Failures(self.tools, failure_rates(self.tools, offered)) if failing else None
+        self._mock = mock_of(self.tools, offered)
         self.outcomes = {
             **({"tools_offered": "count"} if self._offers.drawn else {}),
             **(OUTCOMES if self._failures else {}),
@@ -236,7 +234,11 @@ class ToolSet:
         for name, places in asked.items():
             callers = Callers.of(state, places, step, [calls[place].at for place in places])
             columns = self.tools[name].columns([valid[place] for place in places], getattr(state, "device", None))
-            replies, acts = self.replies(name, callers, columns), self.tools[name].acts
+            acts = self.tools[name].acts
+            if self._mock and self._mock.known[name]:
+                replies: Sequence[Reply] = self._mock.replies(name, rows_of(columns, len(places)))
+            else:
+                replies = self.replies(name, callers, columns)
             for place, reply in zip(places, replies, strict=True):
                 told[place] = cut(told_fault(reply) if isinstance(reply, ToolFault) else reply)
                 if isinstance(reply, ToolFault):
@@ -281,6 +283,21 @@ def general_families(own: Mapping[str, Tool], names: Sequence[str]) -> dict[str,
                     raise ValueError(f"two tools are called {name!r}")
                 found[name] = beside
     return found
+
+
+def mock_of(tools: Mapping[str, Tool], names: Sequence[str]) -> Recording | None:
+    """Return the recording that a setting names, if any: of calls that it lacks it has the nearest.
+
+    Raises:
+        ValueError: there are two, or the file cannot be read or is none of replies of the tools.
+    """
+    files = [name.removeprefix(MOCK) for name in names if name.startswith(MOCK)]
+    if len(files) > 1:
+        raise ValueError(f"tools have one mock, but there are {', '.join(files)}")
+    try:
+        return Recording.read(tools, Path(files[0]), miss="nearest") if files else None
+    except OSError as error:
+        raise ValueError(f"{files[0]} cannot be read: {error.strerror}") from error
 
 
 def cut(reply: str) -> str:

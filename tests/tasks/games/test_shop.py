@@ -22,7 +22,8 @@ from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode
 from vecenv.text.tool_calls import Said, ToolCall
-from vecenv.tools.mocks import RecordedTools, Recording
+from vecenv.tools.mocks import RecordedTools
+from vecenv.tools.recording import Recording
 from vecenv.tools.schemas import mcp_schema, openai_schema
 from vecenv.tools.sourced import SourcedTools
 

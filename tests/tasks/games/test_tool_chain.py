@@ -19,7 +19,8 @@ from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode
 from vecenv.text.tool_calls import ToolCall
-from vecenv.tools.mocks import Recording, recorded
+from vecenv.tools.mocks import recorded
+from vecenv.tools.recording import Recording
 from vecenv.tools.sourced import with_sources
 
 
@@ -177,7 +178,7 @@ def test_scores_by_number_of_tools_and_failures_of_its_tools_are_outcomes():
     assert 0.3 < solved.double().mean() < 0.95
 
 
-def test_the_gap_between_its_tools_and_a_recording_of_them_is_an_outcome():
+def test_the_gap_between_its_tools_and_a_recording_of_them_is_an_outcome(tmp_path):
     gaps = {}
     for first in (0, 5_000):
         recording = Recording(ChainTools(ToolChain(ToolChainConfig()), ["all"]).tools)
@@ -186,6 +187,9 @@ def test_the_gap_between_its_tools_and_a_recording_of_them_is_an_outcome():
         gaps[first] = found.to_json()["gap"]["planner"]["mean"]
         assert any("less that with their mocks" in note for note in found.notes())
     assert gaps[0] == 0 and gaps[5_000] > 0.9, "recorded in these episodes, and in others"
+    recording.write(tmp_path / "seen.jsonl")
+    by_word = played(replace(CALLS, tools=("all", f"mock:{tmp_path / 'seen.jsonl'}")))
+    assert by_word.gap == found.gap and torch.equal(by_word.mocked["explorer"], found.mocked["explorer"])
 
 
 def mocked_by(recording, world):
