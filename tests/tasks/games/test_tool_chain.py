@@ -181,7 +181,7 @@ def test_scores_by_number_of_tools_and_failures_of_its_tools_are_outcomes():
 def test_the_gap_between_its_tools_and_a_recording_of_them_is_an_outcome(tmp_path):
     gaps = {}
     for first in (0, 5_000):
-        recording = Recording(ChainTools(ToolChain(ToolChainConfig()), ["all"]).tools)
+        recording = Recording(ChainTools(ToolChain(ToolChainConfig()), ["all"]).tools, miss="nearest")
         played(CALLS, first, world=partial(recorded, recording=recording))
         found = played(CALLS, mocked=partial(mocked_by, recording))
         gaps[first] = found.to_json()["gap"]["planner"]["mean"]
