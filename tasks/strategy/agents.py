@@ -32,6 +32,35 @@ BEST = {
 }
 """The best rules of planted markets, long only and without costs, of which equal parts are held."""
 
+IN_PYTHON = {
+    BUY_AND_HOLD: ("cash_share, held", "return {part} if cash_share > 0.5 else held"),
+    CROSSOVER: (
+        "close",
+        "if len(close) < 30:\n        return 0\n"
+        "    return {part} if sum(close[-10:]) / 10 > sum(close[-30:]) / 30 else 0",
+    ),
+    RSI: (
+        "close, held",
+        "moves = [close[i] - close[i - 1] for i in range(max(-14, 1 - len(close)), 0)]\n"
+        "    up, total = sum([max(move, 0) for move in moves]), sum([abs(move) for move in moves])\n"
+        "    rsi = 100 * up / total if total else 50\n"
+        "    return {part} if rsi < 30 else 0 if rsi > 70 else held",
+    ),
+    BEST["momentum"]: (
+        "close",
+        "moves = [close[i] / close[i - 1] - 1 for i in range(max(-10, 1 - len(close)), 0)]\n"
+        "    return 1 if sum(moves) > 0 else 0",
+    ),
+    BEST["reversal"]: ("close", "return 1 if len(close) > 1 and close[-1] < close[-2] else 0"),
+}
+"""The same rules in Python: arguments and body of what wants a share."""
+
+_PYTHON_ENDINGS = {
+    "weights": ("weight", "wanted({own})"),
+    "tilt": ("tilt", "wanted({own}) * {symbols} - 1"),
+    "shares": ("order", "wanted({own}) * value / close[-1] - holdings"),
+}
+
 _ENDINGS = {
     "weights": "weight = wanted\n",
     "tilt": "tilt = plain(wanted) * {symbols} - 1\n",
@@ -44,6 +73,12 @@ def written(world: StrategyWriting, rule: str) -> str:
     symbols = len(world.symbols)
     half = (symbols - symbols // 2 + 0.5) / symbols
     text = rule + _ENDINGS[world.config.action]
+    if world.config.language == "python":
+        own, body = IN_PYTHON[rule]
+        output, ending = _PYTHON_ENDINGS[world.config.action]
+        more = ["value", "close", "holdings"] if output == "order" else []
+        given = ", ".join(dict.fromkeys([*own.split(", "), *more]))
+        text = f"def wanted({own}):\n    {body}\n\ndef {output}({given}):\n    return {ending.replace('{own}', own)}\n"
     return text.format(part=f"{1 / symbols:.6g}", symbols=symbols, half=f"{half:.6g}")
 
 
@@ -79,6 +114,8 @@ def searching(search: Search) -> Author:
     """Return an author of what a search finds on an episode's shown paths, less the price of lines."""
 
     def found(world: StrategyWriting, row: int) -> str:
+        if world.config.language == "python":
+            raise ValueError("a search writes the language of programs: choose env.language programs")
         episode, price = world.rows[row].episode, world.config.price_per_line
 
         def worth(programs: Sequence[Program], most: int) -> list[float]:
@@ -106,7 +143,12 @@ def best_rule(world: StrategyWriting) -> Author | None:
     config: StrategyConfig = world.config
     known = BEST.get(config.planted_kind) if config.market == "planted" else None
     free = config.commission == config.slippage == 0 and config.action != "tilt"
-    if known is None or not free or (config.planted_kind == "signal" and "signal" not in config.features):
+    if (
+        known is None
+        or (config.language == "python" and known not in IN_PYTHON)
+        or not free
+        or (config.planted_kind == "signal" and "signal" not in config.features)
+    ):
         return None
     return Author(lambda world, row: written(world, known))
 

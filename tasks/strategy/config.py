@@ -43,6 +43,10 @@ class StrategyConfig(Settings):
     """What a program gives for each symbol: a weight, the tilt of an equal weight, or an order in shares."""
     hmax: Annotated[Positive, When("action", "shares")] = 10_000.0
     """Largest order in shares per symbol and day."""
+    language: Literal["programs", "python"] = "programs"
+    """What rules are written in: the language of programs, or functions in Python, run by `vecenv.sandbox`."""
+    seconds: Annotated[Positive, When("language", "python")] = 60.0
+    """Seconds of the clock that a rule in Python may take on all paths, a backstop."""
     days: Count = 63
     """Days of an account."""
     paths: Annotated[int, Within(1, 2**16)] = 256

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -138,8 +138,7 @@ class Grader:
     def _part(self, programs: Sequence[Program], paths: Tensor, days: Tensor) -> list[Tensor]:
         """Return the fields of `Grades` but the groups. Shape of each: (P, M)."""
         shape, state = (len(programs), len(paths)), self.opened(paths, days)
-        play = played_natively if self.native else played_by_law
-        value, traded, refusals, lived = play(self.scenario, programs, paths, days, state)
+        value, traded, refusals, lived = self._play(programs, paths, days, state)
         last = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
         worth = value[-1].flatten().to(state.portfolio_value.dtype)
         last = last.replace(portfolio_value=worth, day=last.start_day + lived.flatten())
@@ -151,6 +150,10 @@ class Grader:
         total = money[-1] / money[0] - 1.0
         return [grade.view(shape), total, drawdowns(money).max(0).values, turnover, refusals]
 
+    def _play(self, programs: Sequence[Program], paths: Tensor, days: Tensor, state: StockState) -> Played:
+        play = played_natively if self.native else played_by_law
+        return play(self.scenario, programs, paths, days, state)
+
     def opened(self, paths: Tensor, days: Tensor) -> StockState:
         """Return the accounts at the start of some episodes. Batch: (M,)."""
 
@@ -160,33 +163,48 @@ class Grader:
         return owned(self._bound.mapped(one, paths, days))
 
 
-@torch.no_grad()
 def played_by_law(
     scenario: StockTrading, programs: Sequence[Program], paths: Tensor, days: Tensor, state: StockState
 ) -> Played:
     """Play programs as `played_natively` does, by the scenario's own functions: the reference, of any rules."""
-    tape, shape, bound = scenario.tape, (len(programs), len(paths)), Engine(scenario, 1).bound()
+    tape, shape = scenario.tape, (len(programs), len(paths))
     evaluator = Evaluator(programs, own_accounts=True, device=tape.device)
     # Of the paths that are played alone, and of the days that programs read there.
-    played, place = paths.unique(return_inverse=True)
+    distinct, place = paths.unique(return_inverse=True)
     early = max(0, int(days.min()) + 1 - evaluator.graph.history())
     late = int(days.max()) + scenario.config.episode_length
     features = market_features(tape, [*evaluator.features, "close"])
-    ahead = evaluator.ahead({name: values[played, early:late] for name, values in features.items()})
+    ahead = evaluator.ahead({name: values[distinct, early:late] for name, values in features.items()})
+
+    def decide(elapsed: int, account: Tensors) -> Tensor:
+        own = {name: account[name].unflatten(0, shape) for name in evaluator.account_features}
+        return evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
+
+    return played(scenario, decide, len(programs), paths, days, state)
+
+
+Decide = Callable[[int, Tensors], Tensor]
+"""Given the days since the start and the features of P × M accounts, the outputs (P × M, K) of that day."""
+
+
+@torch.no_grad()
+def played(
+    scenario: StockTrading, decide: Decide, count: int, paths: Tensor, days: Tensor, state: StockState
+) -> Played:
+    """Play what decides for P programs on M paths by the scenario's own functions, from accounts of each path."""
+    tape, shape, bound = scenario.tape, (count, len(paths)), Engine(scenario, 1).bound()
     closes, hmax = tape.ohlcv[..., CLOSE], scenario.params["hmax"]
 
     def one(state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> tuple[StockState, Tensor]:
         after = scenario.step(state, action, params, shared)
         return after, scenario.terminated(after, params, shared)
 
-    state = state[torch.arange(len(paths), device=paths.device).repeat(len(programs))]
+    state = state[torch.arange(len(paths), device=paths.device).repeat(count)]
     ended, refusals = torch.zeros_like(state.day, dtype=torch.bool), torch.zeros_like(state.day)
     value, traded = [state.portfolio_value.double()], []
     for elapsed in range(scenario.config.episode_length):
         account = account_features(state, closes[state.path, state.day], tape.tick_size)
-        own = {name: account[name].unflatten(0, shape) for name in evaluator.account_features}
-        output = evaluator.step(ahead[:, place, days - early + elapsed], own)[:, 0].flatten(0, 1)
-        after, over = bound.mapped(one, state, action_of(scenario.config, output, hmax))
+        after, over = bound.mapped(one, state, action_of(scenario.config, decide(elapsed, account), hmax))
         refused = after.invalid_actions - state.invalid_actions + _cut(scenario, after)
         refusals += torch.where(ended, 0, refused)
         traded.append(torch.where(ended, 0.0, after.traded.double()))

@@ -85,6 +85,8 @@ class TokenLearner:
     def __init__(self, world: StrategyWriting, config: TokensConfig) -> None:
         if not isinstance(world, StrategyWriting):
             raise ValueError("--algorithm tokens learns task 'strategy' alone")
+        if world.config.language == "python":
+            raise ValueError("--algorithm tokens writes the language of programs: choose env.language programs")
         if world.config.action == "shares":
             raise ValueError(
                 "--algorithm tokens writes weights and tilts: choose env.action weights or tilt, not shares"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -17,11 +19,15 @@ from vecenv.market.tape import MarketTape
 from vecenv.programs.expressions import LONGEST_WINDOW, Program
 from vecenv.programs.parsing import ProgramError, parsed
 from vecenv.programs.printing import printed
+from vecenv.sandbox.monty import ProgramFailed, SandboxFailed
 from vecenv.tasks.strategy.config import Part, StrategyConfig
 from vecenv.tasks.strategy.grading import Grader, Grades
+from vecenv.tasks.strategy.python_rules import PythonGrader, PythonRule, read_rule
 from vecenv.tasks.strategy.search import drawn_programs
-from vecenv.tasks.strategy.text import EXAMPLES, Result, instructions, read_program, report
+from vecenv.tasks.strategy.text import EXAMPLES, PYTHON_EXAMPLES, Result, instructions, read_program, report
 from vecenv.text.interaction import Episode, Interaction, Turn
+
+LOG = logging.getLogger("vecenv.tasks.strategy")
 
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
@@ -76,13 +82,18 @@ def shown_and_held_out(tape: MarketTape, config: StrategyConfig) -> tuple[Years,
     return Years(early, early.first_day, shown - 1 - days), Years(late, first - before, last)
 
 
+Rule = Program | PythonRule
+
+FAILURE = "The sandbox failed: the episode is over, and says nothing of your program."
+
+
 @dataclass
 class _Row:
     """An episode: its name, the programs tried so far, and the last valid one with what it made on the shown paths."""
 
     episode: Episode
     tries: int = 0
-    program: Program | None = None
+    program: Rule | None = None
     shown: Result | None = None
 
 
@@ -112,7 +123,9 @@ class StrategyWriting(Interaction):
         self.num_rows, self.config, self.longest = num_rows, config, config.tries
         tape = config.tape()
         self.years, self.held_out = shown_and_held_out(tape, config)
-        self.graders = {years: Grader(config.rules(), years.tape) for years in (self.years, self.held_out)}
+        rules = config.rules()
+        grader = partial(PythonGrader, seconds=config.seconds) if config.language == "python" else Grader
+        self.graders = {years: grader(rules, years.tape) for years in (self.years, self.held_out)}
         self.vocabulary = self.graders[self.years].vocabulary
         self.symbols, self.currency = tape.symbols, tape.currency
         self.rows = [_Row(Episode(0, 0)) for _ in range(num_rows)]
@@ -124,66 +137,82 @@ class StrategyWriting(Interaction):
         return [Turn(f"Try 1 of {most}: write a program.", outcomes=self._outcomes(self.rows[row])) for row in ids]
 
     def answer(self, ids: Sequence[int], messages: Sequence[str]) -> list[Turn]:
-        faults, ended = {}, set()
+        faults, ended = dict[int, str](), set[int]()
+        tried: dict[int, Rule] = {}
         for row, message in zip(ids, messages, strict=True):
             state = self.rows[row]
             state.tries += 1
             said = read_program(message)
             try:
-                program = self.read(said.program)
+                tried[row] = self.read(said.program)
             except ProgramError as error:
                 faults[row] = said.fault or str(error).rstrip(".")
-            else:
-                state.program, state.shown = program, None
-            if (said.final and row not in faults) or state.tries == self.config.tries:
+            if said.final or state.tries == self.config.tries:
                 ended.add(row)
-        self._grade([row for row in ids if row not in faults])
-        held_out = self._held_out([row for row in ids if row in ended])
-        return [self._turn(row, faults.get(row, ""), row in ended, held_out.get(row)) for row in ids]
+        shown = self._results(self.years, tried)
+        faults |= {row: result.fault for row, result in shown.items() if result.fault}
+        for row, program in tried.items():
+            if row not in faults:
+                self.rows[row].program, self.rows[row].shown = program, shown[row]
+        ended = {row for row in ended if row not in faults or self.rows[row].tries == self.config.tries}
+        last = {row: self.rows[row].program for row in ids if row in ended}
+        held_out = self._results(self.held_out, {row: one for row, one in last.items() if one is not None})
+        lost = {row for results in (shown, held_out) for row, result in results.items() if result.lost}
+        return [
+            Turn(FAILURE, truncated=True, failed=True, outcomes=self._outcomes(self.rows[row]))
+            if row in lost
+            else self._turn(row, faults.get(row, ""), row in ended, held_out.get(row))
+            for row in ids
+        ]
 
-    def read(self, text: str) -> Program:
+    def read(self, text: str) -> Rule:
         """Return the program that a text says; ProgramError if it says none, or has too many lines."""
-        program = parsed(text, self.vocabulary)
+        python = self.config.language == "python"
+        program = read_rule(text, self.vocabulary) if python else parsed(text, self.vocabulary)
         if len(program.lines) > self.config.most_lines:
             many = f"a program has at most {self.config.most_lines} lines here, this one {len(program.lines)}"
             raise ProgramError(many, self.config.most_lines + 1, 1)
         return program
 
-    def grades(self, episode: Episode, programs: Sequence[Program], most: int | None = None) -> Grades:
+    def grades(self, episode: Episode, programs: Sequence[Rule], most: int | None = None) -> Grades:
         """Return what programs make on the shown paths of an episode, the first ``most`` of them or all."""
         return self._graded(self.years, episode, programs, most)
 
-    def held_out_grades(self, episode: Episode, programs: Sequence[Program]) -> Grades:
+    def held_out_grades(self, episode: Episode, programs: Sequence[Rule]) -> Grades:
         """Return what programs make on the paths and years that an episode holds out."""
         return self._graded(self.held_out, episode, programs)
 
-    def _graded(self, years: Years, episode: Episode, programs: Sequence[Program], most: int | None = None) -> Grades:
+    def _graded(self, years: Years, episode: Episode, programs: Sequence[Rule], most: int | None = None) -> Grades:
         # Held-out paths are drawn by another name, as they may be of the same tape.
         name = f"{'shown' if years is self.years else self.config.part} {episode.seed} {episode.index}"
         paths, days = years.drawn(name, self.config.paths)
         return self.graders[years].grades(programs, paths[:most], days[:most])
 
-    def _results(self, years: Years, rows: Sequence[int]) -> dict[int, Result]:
-        """Return what the programs of some rows make; those of one episode are graded together, equal ones once."""
+    def _results(self, years: Years, rules: Mapping[int, Rule]) -> dict[int, Result]:
+        """Return what programs of some rows make; those of one episode are graded together, equal ones once."""
         members: dict[Episode, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         found: dict[int, Result] = {}
-        for row in rows:
-            state = self.rows[row]
-            assert state.program is not None
-            members[state.episode][printed(state.program)].append(row)
+        for row, rule in rules.items():
+            text = rule.text if isinstance(rule, PythonRule) else printed(rule)
+            members[self.rows[row].episode][text].append(row)
         for episode, texts in members.items():
-            programs = [self.rows[own[0]].program for own in texts.values()]
-            grades = self._graded(years, episode, [program for program in programs if program is not None])
+            programs = [rules[own[0]] for own in texts.values()]
+            python = self.config.language == "python"
+            results = [self._ran(years, episode, rule) for rule in programs] if python else []
+            grades = None if python else self._graded(years, episode, programs)
             for place, own in enumerate(texts.values()):
-                found |= dict.fromkeys(own, Result.of(grades, place))
+                found |= dict.fromkeys(own, results[place] if grades is None else Result.of(grades, place))
         return found
 
-    def _grade(self, rows: Sequence[int]) -> None:
-        for row, result in self._results(self.years, rows).items():
-            self.rows[row].shown = result
-
-    def _held_out(self, rows: Sequence[int]) -> dict[int, Result]:
-        return self._results(self.held_out, [row for row in rows if self.rows[row].program is not None])
+    def _ran(self, years: Years, episode: Episode, rule: Rule) -> Result:
+        """Return what a rule in Python makes, or why that is not known."""
+        try:
+            return Result.of(self._graded(years, episode, [rule]), 0)
+        except ProgramFailed as error:
+            return Result.unknown(str(error).rstrip(".") or "it failed")
+        except SandboxFailed as error:
+            LOG.warning("a rule in Python is not graded: %s", error)
+            return Result.unknown()
 
     def _turn(self, row: int, fault: str, ended: bool, held_out: Result | None) -> Turn:
         state, config = self.rows[row], self.config
@@ -194,7 +223,7 @@ class StrategyWriting(Interaction):
         reward = 0.0
         if state.shown is not None and state.program is not None:
             reward = state.shown.grade - config.price_per_line * len(state.program.lines)
-        grade = 0.0 if held_out is None else held_out.grade
+        grade = 0.0 if held_out is None or held_out.fault else held_out.grade
         return Turn(shown, reward, True, fault=fault, acted=not fault, outcomes=outcomes, grade=grade)
 
     def _outcomes(self, state: _Row, held_out: Result | None = None) -> dict[str, float]:
@@ -215,8 +244,10 @@ class StrategyWriting(Interaction):
         return [instructions(self.config, self.vocabulary, self.symbols, self.currency)] * len(ids)
 
     def examples(self) -> Sequence[str]:
-        return EXAMPLES[self.config.action]
+        return (PYTHON_EXAMPLES if self.config.language == "python" else EXAMPLES)[self.config.action]
 
     def random_answer(self, draw: Random) -> str:
+        if self.config.language == "python":
+            return draw.choice(self.examples())
         (program,) = drawn_programs(self.vocabulary, 1, draw.randrange(2**31), self.config.most_lines)
         return printed(program)

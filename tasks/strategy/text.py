@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from vecenv.programs.parsing import DEEPEST
 from vecenv.programs.printing import hints
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.grading import Grades
+from vecenv.tasks.strategy.python_rules import PAST
 from vecenv.text.program_messages import Said, program_said
 
 EXAMPLES = {
@@ -32,6 +34,22 @@ EXAMPLES = {
 }
 """Programs that are valid whatever a config's features are."""
 
+PYTHON_EXAMPLES = {
+    "weights": (
+        "def weight():\n    return 0.2",
+        "def weight(close):\n    last = close[-20:]\n    return 0.5 if close[-1] > sum(last) / len(last) else 0",
+    ),
+    "tilt": (
+        "def tilt():\n    return 0",
+        "def tilt(close):\n    last = close[-20:]\n    return 1 if close[-1] > sum(last) / len(last) else -1",
+    ),
+    "shares": (
+        "def order():\n    return 0",
+        "def order(close, holdings):\n    return 50 if close[-1] == max(close) else -holdings",
+    ),
+}
+"""The same of rules in Python."""
+
 _MEANINGS = {
     "weights": "weight: the share of the account's value to hold of the symbol; below 0 counts as 0, a sum above 1 is "
     "scaled down to 1, the rest is cash",
@@ -49,6 +67,15 @@ class Result(NamedTuple):
     drawdown: float
     turnover: float
     refusals: float
+    fault: str = ""
+    """Why a rule in Python failed; then the numbers are NaN."""
+    lost: bool = False
+    """Whether what ran it failed, so that nothing is known of the rule."""
+
+    @classmethod
+    def unknown(cls, fault: str = "") -> Result:
+        """Return the result of a rule that failed, or without a fault of one whose sandbox did."""
+        return cls(*[math.nan] * 6, fault, not fault)
 
     @classmethod
     def of(cls, grades: Grades, place: int) -> Result:
@@ -68,7 +95,7 @@ def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequen
     tries = f"You have {config.tries} tries. " if config.tries > 1 else "You have one try. "
     final = " To stop early, put it between <final_code> and </final_code>." if config.tries > 1 else ""
     price = f" Each line costs {config.price_per_line:g} of the reward." if config.price_per_line else ""
-    lines = f", at most {config.most_lines} of them"
+    python = config.language == "python"
     costs = config.commission + config.slippage
     money = f"{config.initial_cash:,.0f}{'' if currency is None else ' ' + currency}"
     return "\n".join(
@@ -79,21 +106,39 @@ def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequen
             f"{'Trading is free' if not costs else f'Trading costs {100 * costs:g}% of the value traded'}. {tries}"
             f"The last valid program is graded again on paths and years that you never see.{price}",
             f"Answer with the program alone, or in a fenced block.{final}",
-            f"A program has lines `new_name = expression`{lines}, in Python's syntax, computed for each stock and day. "
-            f"Its last line is `{next(iter(vocabulary.outputs))} = ...`.",
-            _MEANINGS[config.action] + ".",
-            "Operators: + - * / < <= > >= == != and or not, `a if condition else b`; x / 0 is 0.",
-            "Functions: min(a, b), max(a, b), abs(a), sign(a), clip(a, low, high).",
-            f"Of past bars, n from 1 to {LONGEST_WINDOW}: mean(a, bars=n), std(a, bars=n), max(a, bars=n), "
-            "min(a, bars=n), lag(a, bars=n), delta(a, bars=n) = a - lag(a, bars=n). "
-            "Among the stocks, from above 0 to 1: rank(a). None of these of what depends on your account.",
-            "Units must fit: numbers of different units are not added or compared; plain(a) drops the unit. "
-            f"At most {DEEPEST} operations within each other.",
+            *(_python(config, vocabulary) if python else _language(config, vocabulary)),
             *_names(vocabulary),
             "Example:",
-            EXAMPLES[config.action][1],
+            (PYTHON_EXAMPLES if python else EXAMPLES)[config.action][1],
         ]
     )
+
+
+def _python(config: StrategyConfig, vocabulary: Vocabulary) -> list[str]:
+    output = next(iter(vocabulary.outputs))
+    return [
+        f"A program is Python of at most {config.most_lines} lines that defines `{output}(...)`, called for each stock "
+        "and day. Its arguments are names from below, as many as it needs: of each name a list of floats, the "
+        f"last {PAST} days at most and today's last; of a name of the account today's number.",
+        _MEANINGS[config.action] + ".",
+        "It keeps nothing between calls: beside functions there are numbers by name and `import math`; no classes, "
+        "lambda, yield or names that begin with an underscore. If it raises on one day it is invalid.",
+    ]
+
+
+def _language(config: StrategyConfig, vocabulary: Vocabulary) -> list[str]:
+    return [
+        f"A program has lines `new_name = expression`, at most {config.most_lines} of them, in Python's syntax, "
+        f"computed for each stock and day. Its last line is `{next(iter(vocabulary.outputs))} = ...`.",
+        _MEANINGS[config.action] + ".",
+        "Operators: + - * / < <= > >= == != and or not, `a if condition else b`; x / 0 is 0.",
+        "Functions: min(a, b), max(a, b), abs(a), sign(a), clip(a, low, high).",
+        f"Of past bars, n from 1 to {LONGEST_WINDOW}: mean(a, bars=n), std(a, bars=n), max(a, bars=n), "
+        "min(a, bars=n), lag(a, bars=n), delta(a, bars=n) = a - lag(a, bars=n). "
+        "Among the stocks, from above 0 to 1: rank(a). None of these of what depends on your account.",
+        "Units must fit: numbers of different units are not added or compared; plain(a) drops the unit. "
+        f"At most {DEEPEST} operations within each other.",
+    ]
 
 
 def _names(vocabulary: Vocabulary) -> list[str]:
@@ -114,15 +159,17 @@ def report(
     result: Result | None,
     ended: bool,
     held_out: Result | None,
-    last: Program | None,
+    last: object,
 ) -> str:
     """Return what is told after a try, whose ``result`` is None if it was invalid; ``last`` is the last valid one."""
     told = [f"Try {tries} of {config.tries}:" + (" invalid." if result is None else f" {_made(result, config.paths)}")]
-    if result is not None and last is not None:
+    if result is not None and isinstance(last, Program):
         told += [f"Note: {hint}." for hint in hints(last)]
     if not ended:
         left = config.tries - tries
         told.append(f"{left} {'try' if left == 1 else 'tries'} left; the last valid program counts.")
+    elif held_out is not None and held_out.fault:
+        told.append(f"On paths and years never shown it failed, {held_out.fault}: the grade is 0.")
     elif held_out is not None:
         told.append(f"On paths and years never shown: {_made(held_out, config.paths)}")
     elif last is None:

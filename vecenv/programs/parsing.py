@@ -196,7 +196,7 @@ class _Reader:
             return Parameter(value.line.value)
         unit = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
         if not isinstance(unit, str) or unit not in UNITS:
-            near = _nearest(unit, UNITS) if isinstance(unit, str) else ""
+            near = nearest(unit, UNITS) if isinstance(unit, str) else ""
             self.refuse(node.args[1], f"this is no unit{near}; there are {', '.join(UNITS)}")
         return Parameter(value.line.value, UNITS[unit])
 
@@ -237,7 +237,7 @@ class _Reader:
         if node.id in self.vocabulary.outputs or node.id in _CALLED:
             what = "a function" if node.id in _CALLED else "given no value before this line"
             self.refuse(node, f"{node.id} is {what}")
-        near = _nearest(node.id, self.known) or f"; there are {', '.join(self.known)}"
+        near = nearest(node.id, self.known) or f"; there are {', '.join(self.known)}"
         self.refuse(node, f"unknown name {node.id}{near}")
 
     def unary(self, node: ast.UnaryOp, depth: int) -> _Value:
@@ -281,7 +281,7 @@ class _Reader:
         if name is None:
             self.refuse(node, "a function is called by its name alone, as in mean(number, bars=n)")
         if name not in _CALLED:
-            near = _nearest(_OTHERWISE.get(name.lower(), name), _CALLED)
+            near = nearest(_OTHERWISE.get(name.lower(), name), _CALLED)
             self.refuse(node, f"unknown function {name}{near}; there are {', '.join(_CALLED)}")
         if name == "param":
             self.refuse(node, "a parameter has a line of its own: name = param(number)")
@@ -399,7 +399,8 @@ def _told(node: ast.AST) -> str:
     return _WORDS.get(kind, kind)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like another one, as the rest of a sentence; empty if none is."""
     # Slow to import, and only needed here.
     from difflib import get_close_matches
 

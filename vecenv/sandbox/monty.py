@@ -13,12 +13,13 @@ import shlex
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vecenv.sandbox.jail import bubblewrap, shown
-from vecenv.sandbox.job import Job, Result, Status
+from vecenv.sandbox.job import Job, Limits, Result, Status
 
 EXPRESSIONS = (
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Name, ast.Attribute),
@@ -58,6 +59,14 @@ SHOWN = (b"...", b"<function", b"<module")
 """Marks of what is printed in another way: lists that hold themselves, functions, modules."""
 DEPTH = 900
 """Calls inside each other; the other interpreter allows a few more."""
+
+
+class ProgramFailed(Exception):
+    """A program raised, or passed a limit, in a session: its own doing."""
+
+
+class SandboxFailed(Exception):
+    """An interpreter failed, not the program that it ran: a sample to mask and to count."""
 
 
 def is_simple(source: str) -> bool:
@@ -186,6 +195,33 @@ class Monty:
         if any(mark in stdout for mark in SHOWN):
             return None
         return Result(Status.OK, 0, stdout, b"", wall, wall, self.name)
+
+    @contextmanager
+    def session(self, limits: Limits) -> Iterator[Callable[..., Any]]:
+        """Open an interpreter of its own, which keeps names; yield what runs a text there and returns its last value.
+
+        Further arguments are bound to names first. Each run may take ``limits.wall`` seconds of the clock, since this
+        interpreter does not tell processor time. Texts may be any that it knows, not those of `is_simple` alone.
+
+        Raises:
+            ProgramFailed: by a text that fails, or passes a limit.
+            SandboxFailed: by a failure of the interpreter, at any time.
+        """
+        import pydantic_monty
+
+        bounds = self._limits(max_feed_duration_secs=limits.wall, max_memory=limits.memory, max_recursion_depth=DEPTH)
+        try:
+            with self._pool.checkout(limits=bounds) as session:
+
+                def run(source: str, **inputs: Any) -> Any:  # noqa: ANN401
+                    try:
+                        return session.feed_run(source, inputs=inputs, print_callback=self._collect(limits.output))
+                    except (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError) as error:
+                        raise ProgramFailed(str(error)) from None
+
+                yield run
+        except self._failure as error:
+            raise SandboxFailed(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """End all interpreters."""
