@@ -1,7 +1,7 @@
 """Tasks whose grade is a rubric's: conversations of other families, graded by several criteria at once.
 
 The weights are a setting, so that records replay under those of their episodes. In a training they move towards others
-that are a setting too; what else moves them is given to `vecenv.text.rubric.graded_by`.
+that are a setting too, or are moved by a language model's messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vecenv.tasks.code.task import CODE
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.task import STRATEGY
 from vecenv.text.interaction import Interaction, Turn
-from vecenv.text.rubric import Criterion, Move, Weights, grade, graded_by, lines, outcome, towards
+from vecenv.text.rubric import Criterion, Move, Weights, by_model, grade, graded_by, lines, outcome, towards
 
 
 def documented(turn: Turn, message: str) -> float:
@@ -47,16 +47,35 @@ def weighted(criteria: Sequence[Criterion], weights: Sequence[float]) -> Weights
     return Weights([replace(one, weight=weight) for one, weight in zip(criteria, weights, strict=True)])
 
 
+@dataclass(frozen=True)
+class MovedByModel:
+    """Settings of a language model that moves the weights of a training."""
+
+    weights_from: str = ""
+    """OpenAI-compatible address of a language model that moves the weights of a training, such as
+    http://127.0.0.1:8001/v1, by at most 0.1 within their bounds; by default none. A key is read from OPENAI_API_KEY."""
+    weights_model: Annotated[str, When("weights_from")] = "default"
+    """The model's name there."""
+    weights_every: Annotated[Count, When("weights_from")] = 1
+    """Rollouts between questions to it."""
+    weights_log: Annotated[str, When("weights_from")] = "rubric.jsonl"
+    """File of its messages, the weights and all grades of the training, which can be computed again."""
+
+
 def moving(criteria: Sequence[Criterion], config: Any) -> tuple[Weights, Move | None]:  # noqa: ANN401
     """Return the weights of a config and what moves them in a training; ValueError as `weighted`, also of the end's."""
     begun = weighted(criteria, config.weights)
+    if config.weights_from and config.weights_at_end is not None:
+        raise ValueError("weights_from and weights_at_end both move the weights: choose one")
+    if config.weights_from:
+        return begun, by_model(config.weights_from, config.weights_model)
     if config.weights_at_end is None:
         return begun, None
     return begun, towards({0: begun.values, config.rollouts: weighted(criteria, config.weights_at_end).values})
 
 
 @dataclass(frozen=True)
-class CodeRubricConfig(CodeConfig):
+class CodeRubricConfig(MovedByModel, CodeConfig):
     """Settings of ``code_rubric``."""
 
     weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
@@ -72,7 +91,7 @@ class CodeRubricConfig(CodeConfig):
 
 
 @dataclass(frozen=True)
-class StrategyRubricConfig(StrategyConfig):
+class StrategyRubricConfig(MovedByModel, StrategyConfig):
     """Settings of ``strategy_rubric``."""
 
     weights: tuple[Share, Share, Share, Share] = (0.7, 0.1, 0.1, 0.1)
@@ -91,7 +110,9 @@ def _with_rubric(task: Task, criteria: Sequence[Criterion], config: type[Any]) -
     def world(num_rows: int, config: Any) -> Interaction:  # noqa: ANN401
         assert task.interaction is not None
         weights, move = moving(criteria, config)
-        return graded_by(weights, task.interaction(num_rows, config), move)
+        if config.weights_from and config.part == "train":
+            weights = Weights(weights.criteria, log=config.weights_log)
+        return graded_by(weights, task.interaction(num_rows, config), move, config.weights_every)
 
     scale = f"the grade is the weighted mean of scores: {', '.join(one.name for one in criteria)}"
     domain = replace(task.domain, scale=scale)

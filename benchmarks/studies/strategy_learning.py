@@ -19,6 +19,7 @@ import torch
 from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.learn.intervals import jackknife_interval
 from vecenv.learn.runs import run
+from vecenv.programs.parsing import parsed
 from vecenv.programs.printing import printed
 from vecenv.registry import make_interaction
 from vecenv.system.settings import Count
@@ -85,7 +86,7 @@ def _run(config: StrategyLearningConfig, seed: int, paths: int, fresh: bool) -> 
     begun = time.process_time()
     means = [metrics["batch_mean"] for metrics in run(learner)]
     program, seconds = learner.most_probable(), time.process_time() - begun
-    best = held_out.read(written(held_out, BEST["momentum"]))
+    best = parsed(written(held_out, BEST["momentum"]), held_out.vocabulary)
     found = {"policy": program, "random": learner.random_best(), "best_rule": best}
     grades = torch.stack(
         [held_out.held_out_grades(Episode(seed, row), list(found.values())).mean for row in range(config.episodes)]

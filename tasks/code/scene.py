@@ -90,7 +90,7 @@ class CodeWorld(AsyncInteraction):
         return shared_verifier(self.config.workers, self.config.without)
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
-        return [instructions(self.rows[row].problem.language) for row in ids]
+        return [instructions(self.rows[row].problem.language, self.config.tries) for row in ids]
 
     def examples(self) -> Sequence[str]:
         return (EXAMPLE,)

@@ -20,7 +20,7 @@ def of_part(config: CodeConfig, split: Any) -> CodeConfig:  # noqa: ANN401
 
 CODE = Task(
     name="code",
-    version="1",
+    version="2",
     interaction=CodeWorld,
     config=CodeConfig,
     agents=AGENTS,

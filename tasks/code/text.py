@@ -27,12 +27,15 @@ def read_program(message: str, language: str) -> Said:
     return Said(fault=f"it has no {language} program between ``` fences") if said is None else said
 
 
-def instructions(language: str) -> str:
+def instructions(language: str, tries: int) -> str:
     """Return what an agent is told before its first message."""
+    told = f"Write a {language} program that solves the problem. Put it between ``` fences: it is run on tests"
+    if tries == 1:
+        return f"{told}. What counts is how many hidden tests, other than those shown, it passes."
     return (
-        f"Write a {language} program that solves the problem. Put it between ``` fences: it is run on tests, and you "
-        "are told of those that are shown. You may then write a better one. Put your last one between <final_code> and "
-        "</final_code>. What counts is how many hidden tests, other than those shown, your last program passes."
+        f"{told}, and you are told of those that are shown. You may then write a better one. Put your last one between "
+        "<final_code> and </final_code>. What counts is how many hidden tests, other than those shown, your last "
+        "program passes."
     )
 
 

@@ -38,9 +38,14 @@ from vecenv.text.transcripts import ConversationRecord
 
 INSTRUCTIONS = (
     "Write a test of the problem's function, not the function: Python code with assertions that call it, between ``` "
-    "fences. It is run on right and wrong programs that you do not see, and you are told how many pass it. You may "
-    "then write a better one. Put your last one between <final_code> and </final_code>. It earns the share of wrong "
+    "fences. It is run on right and wrong programs that you do not see.{more} It earns the share of wrong "
     "programs that fail it, if all right ones pass; if a right one fails, it costs the share of wrong ones that pass."
+)
+
+
+MORE = (
+    " You are told how many pass it, and may then write a better one. Put your last one between <final_code> and "
+    "</final_code>."
 )
 
 
@@ -108,7 +113,8 @@ class OwnTestsWorld(CodeWorld):
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
         told = super().instructions(ids)
-        return [INSTRUCTIONS if self.writes_test(row) else text for row, text in zip(ids, told, strict=True)]
+        one = INSTRUCTIONS.format(more=MORE if self.config.tries > 1 else "")
+        return [one if self.writes_test(row) else text for row, text in zip(ids, told, strict=True)]
 
     def examples(self) -> Sequence[str]:
         return ("```\nassert True\n```",)
@@ -204,7 +210,7 @@ class OwnTestsWorld(CodeWorld):
         self._collusion = fmean(collusion) if collusion else math.nan
         return list(found.values())
 
-    async def _scored(self, name: str, rows: Sequence[int]) -> tuple[dict[int, float], list[float]]:
+    async def _scored(self, name: str, rows: Sequence[int]) -> tuple[dict[int, float], list[float]] | None:
         """Return what the rows of a problem are worth and the group's collusion, neither if no test is there."""
         problem = self.rows[rows[0]].problem
         programs = [row for row in rows if self.programs[row]]

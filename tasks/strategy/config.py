@@ -45,8 +45,8 @@ class StrategyConfig(Settings):
     """Largest order in shares per symbol and day."""
     language: Literal["programs", "python"] = "programs"
     """What rules are written in: the language of programs, or functions in Python, run by `vecenv.sandbox`."""
-    seconds: Annotated[Positive, When("language", "python")] = 60.0
-    """Seconds of the clock that a rule in Python may take on all paths, a backstop."""
+    seconds: Annotated[Positive, When("language", "python")] = 30.0
+    """Seconds of the clock that a rule in Python may take to decide a day on all paths, a backstop."""
     days: Count = 63
     """Days of an account."""
     paths: Annotated[int, Within(1, 2**16)] = 256

@@ -46,7 +46,9 @@ def grade_by_try(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
         colour = COLOURS[number % len(COLOURS)]
         axis.errorbar(shifted, [one.mean for one in means], yerr=spread, fmt="o-", capsize=3, color=colour, label=name)
     axis.axhline(0.5, color="black", linewidth=0.8)
-    axis.set_xticks(range(1, 1 + max((place for places in met for place in places), default=1)))
+    most = max((place for places in met for place in places), default=1)
+    axis.set_xticks(range(1, 1 + most))
+    axis.set_xlim(0.5, most + 0.5)
     axis.set(xlabel="Try", ylabel="Grade on the shown paths")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.suptitle("Grade by try, mean of the test episodes with valid programs, 95% intervals")
@@ -125,8 +127,10 @@ def error_figure(errors: Mapping[str, tuple[list[int], list[float], list[float]]
         if points:
             across, upwards = zip(*points, strict=True)
             axis.scatter(across, upwards, s=24, color=colour, label=f"{name}: of {REPEATS} fresh sets")
-    axis.axvline(paths, color="black", linewidth=0.8)
-    axis.set(xscale="log", yscale="log", xlabel="Common paths", ylabel="Standard error of the mean grade")
+    axis.axvline(paths, color="black", linewidth=0.8, label="common paths of an episode")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set(yscale="log", xlabel="Common paths", ylabel="Standard error of the mean grade")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.suptitle("Standard error by the number of paths")
     return figure

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,7 +125,7 @@ class StrategyWriting(Interaction):
         self.years, self.held_out = shown_and_held_out(tape, config)
         rules = config.rules()
         grader = partial(PythonGrader, seconds=config.seconds) if config.language == "python" else Grader
-        self.graders = {years: grader(rules, years.tape) for years in (self.years, self.held_out)}
+        self.graders: dict[Years, Any] = {years: grader(rules, years.tape) for years in (self.years, self.held_out)}
         self.vocabulary = self.graders[self.years].vocabulary
         self.symbols, self.currency = tape.symbols, tape.currency
         self.rows = [_Row(Episode(0, 0)) for _ in range(num_rows)]

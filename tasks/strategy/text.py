@@ -75,13 +75,15 @@ class Result(NamedTuple):
     @classmethod
     def unknown(cls, fault: str = "") -> Result:
         """Return the result of a rule that failed, or without a fault of one whose sandbox did."""
-        return cls(*[math.nan] * 6, fault, not fault)
+        unknown = math.nan
+        return cls(unknown, unknown, unknown, unknown, unknown, unknown, fault, not fault)
 
     @classmethod
     def of(cls, grades: Grades, place: int) -> Result:
         told = (grades.total_return, grades.drawdown, grades.turnover, grades.refusals)
-        means = [float(values[place].double().mean()) for values in told]
-        return cls(float(grades.mean[place]), float(grades.standard_error[place]), *means)
+        total, drawdown, turnover, refusals = (float(values[place].double().mean()) for values in told)
+        error = float(grades.standard_error[place])
+        return cls(float(grades.mean[place]), error, total, drawdown, turnover, refusals)
 
 
 def read_program(message: str) -> Said:

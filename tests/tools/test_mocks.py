@@ -1,26 +1,24 @@
 """Mocks of tools: recordings, drawn replies and those of a model, held to the real tools."""
 
 import json
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.fake_model import SLOW, model
 from tests.guess_number import GUESS_NUMBER, Hints
 from vecenv import Dialogue, Episode, make_interaction
+from vecenv.text.chat_address import LARGEST
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import ToolCall
 from vecenv.tools.calculator import Calculator
 from vecenv.tools.declaration import LONGEST_REPLY, Tool, ToolFault
 from vecenv.tools.json_values import check_schema, drawn, misfit
 from vecenv.tools.mocks import Generated, RecordedTools, disagreement
-from vecenv.tools.model_mock import LARGEST, Modelled
+from vecenv.tools.model_mock import Modelled
 from vecenv.tools.recording import Recording, distance
 from vecenv.tools.sourced import SourcedTools, with_sources
 from vecenv.tools.tool_set import Callers, ToolSet, tool
@@ -140,39 +138,6 @@ def test_drawn_replies_fit_their_schemas_and_are_the_same_for_equal_keys():
     replies = one.replies("depth", calls)
     assert replies == same.replies("depth", calls) and replies[0] == replies[1] != replies[2]
     assert replies != other.replies("depth", calls) and not misfit(json.loads(replies[0]), DEPTH)
-
-
-SLOW = -1
-"""Said by a model whose answer drips."""
-
-
-@contextmanager
-def model(said: Sequence[str | int]) -> Iterator[tuple[str, list[dict]]]:
-    """Serve what a model says one after the other, and at last for ever; a number is a status."""
-    heard: list[dict] = []
-
-    class Says(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            told = said[min(len(heard), len(said)) - 1]
-            self.send_response(told if isinstance(told, int) and told != SLOW else 200)
-            self.end_headers()
-            for _ in range(0 if isinstance(told, str) or told != SLOW else 20):
-                self.wfile.write(b" ")
-                time.sleep(0.05)
-            if isinstance(told, str):
-                self.wfile.write(json.dumps({"choices": [{"message": {"content": told}}]}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Says)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", heard
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_model_is_held_to_the_schema_and_asked_once_a_call(tmp_path: Path):

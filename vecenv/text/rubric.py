@@ -8,6 +8,7 @@ log, from which `Weights` goes on, and `replayed_log` computes all weights and g
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,9 +20,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from vecenv.system.settings import Share, check_fields, refuse_unknown
+from vecenv.text.chat_address import UNUSABLE, answered, checked_address
 from vecenv.text.dress import without_marks
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
 from vecenv.text.reasoning import without_reasoning
+
+LOG = logging.getLogger("vecenv.text")
 
 LONGEST_MESSAGE = 10_000
 """Characters of a message about weights; a longer one is refused unread."""
@@ -167,6 +171,11 @@ class Weights:
             self.values = dict(moved)
         self._write({"update": self.version, **told, "fault": fault, "weights": self.values})
 
+    def resume(self, values: Mapping[str, float], version: int) -> None:
+        """Go on from an earlier version, as a training does from its checkpoint."""
+        self.values, self.version = dict(values), version
+        self._write({"resumed": version, "weights": self.values})
+
     def scores(self, turn: Turn, message: str) -> dict[str, float]:
         """Return the scores of an episode that ended with a turn; ValueError of one that is not in [0, 1]."""
         own = {one.name: one.score(turn, message) for one in self.criteria}
@@ -253,7 +262,7 @@ def scheduled(points: Mapping[int, Mapping[str, float]], update: int) -> dict[st
 Move = Callable[["Weights", Mapping[str, float]], object]
 """What moves weights after a rollout of a training, given them and the mean scores of its episodes.
 
-Such as `towards`, or one that asks a language model and gives its message to `Weights.hear`."""
+Such as `towards` and `by_model`."""
 
 
 def towards(points: Mapping[int, Mapping[str, float]]) -> Move:
@@ -263,6 +272,35 @@ def towards(points: Mapping[int, Mapping[str, float]]) -> Move:
 
 def _towards(points: Mapping[int, Mapping[str, float]], weights: Weights, scores: Mapping[str, float]) -> None:
     weights.update(scheduled(points, weights.version + 1))
+
+
+def by_model(address: str, model: str, deadline: float = 30.0) -> Move:
+    """Return what asks a language model behind an OpenAI-compatible address for weights, for `Weights.hear`.
+
+    It is told the weights, their bounds and step, and the mean scores. An answer that does not come changes nothing:
+    its update is refused, as that of an answer that is no weights, and logged with why.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    return partial(_by_model, checked_address(address), model, deadline)
+
+
+def _by_model(address: str, model: str, deadline: float, weights: Weights, scores: Mapping[str, float]) -> None:
+    how = (
+        "You set the weights of a rubric by which agents are graded in training. You are told the weights, the bounds "
+        "and the step within which they move, and the mean scores of the last episodes. Answer with the weights that "
+        "you want, one JSON object of numbers by name, and nothing else."
+    )
+    bounds = {one.name: [one.low, one.high] for one in weights.criteria}
+    told = {"weights": weights.values, "bounds": bounds, "step": weights.step, "mean_scores": dict(scores)}
+    messages = [{"role": "system", "content": how}, {"role": "user", "content": json.dumps(told)}]
+    try:
+        said = answered(address, model, messages, deadline)
+    except UNUSABLE as error:
+        said = f"(no answer: {type(error).__name__}: {error})"
+    if fault := weights.hear(said, source=model):
+        LOG.warning("weights are as they were: %s", fault)
 
 
 class ReplayedLog(NamedTuple):
@@ -288,7 +326,10 @@ def replayed_log(text: str, name: str = "log") -> ReplayedLog:
             if number == 1:
                 head, weights = line, [{criterion: bounds[0] for criterion, bounds in line["rubric"].items()}]
                 continue
-            if "update" in line:
+            if "resumed" in line:
+                weights = weights[: line["resumed"] + 1]
+                again, told = [weights[-1], len(weights) - 1], [line["weights"], line["resumed"]]
+            elif "update" in line:
                 wanted = _wanted(line["said"]) if "said" in line else line["wanted"]
                 moved = moved_weights(weights[-1], head, wanted)
                 fault = moved if isinstance(moved, str) else ""
@@ -309,8 +350,8 @@ def replayed_log(text: str, name: str = "log") -> ReplayedLog:
 class Rubric(Interaction):
     """A conversation whose grade is that of a rubric; see `graded_by`."""
 
-    def __init__(self, world: Interaction, weights: Weights, move: Move | None = None) -> None:
-        self.world, self.weights, self.move = world, weights, move
+    def __init__(self, world: Interaction, weights: Weights, move: Move | None = None, every: int = 1) -> None:
+        self.world, self.weights, self.move, self.every, self.rollouts = world, weights, move, every, 0
         self.num_rows, self.longest, self.currency = world.num_rows, world.longest, world.currency
         self.description, self.called = world.description, world.called
         self.outcomes = {**world.outcomes, **{f"score_{name}": "share" for name in weights.values}}
@@ -347,7 +388,8 @@ class Rubric(Interaction):
         return turn if turn.outcomes is None else turn._replace(outcomes={**turn.outcomes, **told})
 
     def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
-        if self.move is not None and turns:
+        self.rollouts += bool(turns)
+        if self.move is not None and turns and self.rollouts % self.every == 0:
             told = [turn.outcomes or {} for turn in turns]
             names = self.weights.values
             self.move(self.weights, {name: fmean(each.get(f"score_{name}", 0.0) for each in told) for name in names})
@@ -357,10 +399,12 @@ class Rubric(Interaction):
         return {**self.world.measures(), **{f"weight_{name}": value for name, value in self.weights.values.items()}}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"weights": self.weights.values, "version": self.weights.version, "world": self.world.state_dict()}
+        own = {"weights": self.weights.values, "version": self.weights.version, "rollouts": self.rollouts}
+        return {**own, "world": self.world.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.weights.values, self.weights.version = dict(state["weights"]), state["version"]
+        self.weights.resume(state["weights"], state["version"])
+        self.rollouts = state.get("rollouts", 0)
         self.world.load_state_dict(state["world"])
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
@@ -391,8 +435,8 @@ class AsyncRubric(Rubric, AsyncInteraction):
     world: AsyncInteraction
     begin, answer = AsyncInteraction.begin, AsyncInteraction.answer  # type: ignore[assignment]
 
-    def __init__(self, world: AsyncInteraction, weights: Weights, move: Move | None = None) -> None:
-        super().__init__(world, weights, move)
+    def __init__(self, world: AsyncInteraction, weights: Weights, move: Move | None = None, every: int = 1) -> None:
+        super().__init__(world, weights, move, every)
         self.deadline, self.sleep = world.deadline, world.sleep
 
     async def begin_row(self, row: int, episode: Episode) -> Turn:
@@ -402,12 +446,12 @@ class AsyncRubric(Rubric, AsyncInteraction):
         return self._paid(row, message, await self.world.answer_row(row, message))
 
 
-def graded_by(weights: Weights, world: Interaction, move: Move | None = None) -> Interaction:
+def graded_by(weights: Weights, world: Interaction, move: Move | None = None, every: int = 1) -> Interaction:
     """Return a conversation with another grade: the mean of the scores of criteria, under the weights at its beginning.
 
     Rewards of turns stay the world's; its own grade is the score `grade`. Outcomes have each score, once the episode is
     over. An episode that the loop ends for its length has the grade 0, as everywhere. In a training, ``move`` is called
-    after each rollout (`Interaction.settled`); the weights are in its metrics and checkpoints.
+    after ``every`` rollouts (`Interaction.settled`); the weights are in its metrics and checkpoints.
     """
     kind: Any = AsyncRubric if isinstance(world, AsyncInteraction) else Rubric
-    return kind(world, weights, move)
+    return kind(world, weights, move, every)

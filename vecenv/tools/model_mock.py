@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from http.client import HTTPException
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
-from vecenv.text.reasoning import without_reasoning
+from vecenv.text.chat_address import UNUSABLE, answered, checked_address
 from vecenv.text.tool_calls import FAILURE
 from vecenv.tools.declaration import LONGEST_REPLY, Arguments, Reply, Tool
 from vecenv.tools.json_values import Schema, canonical, misfit
@@ -22,13 +17,6 @@ from vecenv.tools.mocks import check_schemas
 from vecenv.tools.recording import Recording
 from vecenv.tools.schemas import openai_schema
 
-LARGEST = 1 << 18
-"""Maximum bytes of what the address answers."""
-
-API_KEY = "OPENAI_API_KEY"
-"""Environment variable of the address's key, if it wants one."""
-
-_UNUSABLE = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _FENCED = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL)
 
 
@@ -66,10 +54,9 @@ class Modelled:
         concurrent: int = 8,
     ) -> None:
         check_schemas(tools, schemas)
-        if urlsplit(address).scheme not in ("http", "https"):
-            raise ValueError(f"{address!r} is no address that begins with http:// or https://")
+        self.address = checked_address(address)
         self.tools, self.schemas, self.model = dict(tools), dict(schemas), model
-        self.address, self.cache, self.deadline, self.tries = address.rstrip("/"), cache, deadline, tries
+        self.cache, self.deadline, self.tries = cache, deadline, tries
         self.concurrent, self.failed = concurrent, Counter[str]()
         is_kept = cache is not None and cache.exists() and cache.stat().st_size > 0
         self.recording = Recording.read(tools, cache) if is_kept and cache is not None else Recording(tools)
@@ -90,12 +77,12 @@ class Modelled:
         """Return what the model makes up, or a failure after the last try."""
         for _ in range(self.tries):
             try:
-                said = _in_time(self.deadline, lambda: self._said(name, call))
+                said = self._said(name, call)
                 fenced = _FENCED.search(said)
                 value = json.loads(fenced[1] if fenced else said)
                 # A text with lone surrogates is none that an agent could be sent.
                 canonical(value).encode()
-            except _UNUSABLE as error:
+            except UNUSABLE as error:
                 self.failed[type(error).__name__] += 1
                 continue
             if told := misfit(value, self.schemas[name], "the reply"):
@@ -112,34 +99,5 @@ class Modelled:
             f"You stand in for a tool. Its declaration: {declared}\nAnswer a call with what the tool might reply: one "
             f"JSON value of this schema, and nothing else: {schema}"
         )
-        asked = {
-            "model": self.model,
-            "temperature": 0,
-            "messages": [{"role": "system", "content": how}, {"role": "user", "content": canonical(call)}],
-        }
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(API_KEY):
-            headers["Authorization"] = f"Bearer {key}"
-        request = Request(f"{self.address}/chat/completions", json.dumps(asked).encode(), headers)
-        with urlopen(request, timeout=self.deadline) as answer:
-            body = answer.read(LARGEST + 1)
-        if len(body) > LARGEST:
-            raise ValueError(f"an answer may have {LARGEST} bytes")
-        return without_reasoning(json.loads(body)["choices"][0]["message"]["content"]).strip()
-
-
-def _in_time(seconds: float, asked: Callable[[], str]) -> str:
-    """Return what a function returns, or raise TimeoutError; then its thread ends with the reads of its socket.
-
-    The timeout of a socket is one of each read: an answer that drips has none.
-    """
-    answer: Future[str] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(asked())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return answer.result(seconds)
+        messages = [{"role": "system", "content": how}, {"role": "user", "content": canonical(call)}]
+        return answered(self.address, self.model, messages, self.deadline)

@@ -48,6 +48,9 @@ def test_a_test_is_scored_by_right_and_wrong_programs(options, code, worth, acce
     dialogue = Dialogue(make_interaction(CODE_TESTS, **options))
     assert "Define double(n)." in dialogue.begin([0], [Episode(1, 0)])[0].shown
     assert "Write a test" in dialogue.instructions([0])[0]
+    once = make_interaction(CODE_TESTS, **(options | {"tries": 1, "writes": "both"}))
+    Dialogue(once).begin([0], [Episode(0, 0)])
+    assert "then write" in dialogue.instructions([0])[0] and "final_code" not in once.instructions([0])[0]
     (turn,) = dialogue.answer([0], [final(code)])
     told = turn.outcomes
     assert [told[name] for name in ("separation", "accepted", "rejected", "passes_all")] == [
