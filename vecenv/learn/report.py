@@ -249,8 +249,10 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
             axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":
-            axis.yaxis.set_major_formatter(EngFormatter())
-            axis.set_ylim(0.0, 1.1 * max(row[name] for row in rows))
+            most = max(row[name] for row in rows)
+            if most >= 1000:  # Below, its prefixes are those of thousandths.
+                axis.yaxis.set_major_formatter(EngFormatter())
+            axis.set_ylim(0.0, 1.1 * most)
     axes[-1].xaxis.set_major_formatter(EngFormatter())
     axes[-1].set_xlabel("Steps of all sub-environments together")
     figure.suptitle(f"Learning curve\n{title}")
