@@ -30,6 +30,7 @@ CASES: Mapping[str, str] = {
     "sandbox": "sandbox",
     "scores": "trading",
     "served_sessions": "served_sessions",
+    "sokoban": "games",
     "strategies": "strategies",
     "texts": "language",
     "worldmodel_rollouts": "worldmodel",
