@@ -45,8 +45,9 @@ class SokobanConfig(Settings):
     """File of levels as text, from which episodes draw in place of generated boards."""
     end_on_deadlock: bool = False
     """A deadlock ends the episode."""
-    observation: Literal["planes", "bits"] = "planes"
-    """Planes of the cells inside of the outer walls, or the words of the bit sets."""
+    observation: Literal["around", "planes", "bits"] = "planes"
+    """What is around the player, floor, targets and boxes, in a row; planes of the cells inside of the outer walls; or
+    the words of the bit sets."""
     answer_moves: Annotated[int, Within(0, 16)] = 0
     """Most moves of an action, for agents that act by text; 0 for one move of a tensor agent."""
 

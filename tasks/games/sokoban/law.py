@@ -48,6 +48,11 @@ class Grid:
         """Return the word of a cell and its bit there."""
         return cell // self.size, cell % self.size
 
+    def cell(self, one: Bits) -> Tensor:
+        """Return the number of the only cell of a set. Shape: that of a word, int64."""
+        numbers = (torch.where(word != 0, _count(word - 1) + at * self.size, 0) for at, word in enumerate(one))
+        return reduce(add, numbers)
+
     def packed(self, cells: Iterable[int]) -> list[int]:
         """Return the words of a set."""
         words = [0] * self.words
@@ -98,6 +103,15 @@ class Grid:
         boxes = tuple(torch.where(pushes, box ^ here ^ there, box) for box, here, there in parts)
         player = tuple(torch.where(moves, here, old) for here, old in zip(ahead, player, strict=True))
         return boxes, player, moves
+
+    def possible(self, floor: Bits, boxes: Bits, player: Bits) -> list[Tensor]:
+        """Return whether a move up, down, left and right has an effect. Shape of each: that of a word, bool."""
+        free, found = outside(floor, boxes), []
+        for direction in range(1, 5):
+            ahead = self.beside(player, direction)
+            pushes = some(both(ahead, boxes)) & some(both(self.beside(ahead, direction), free))
+            found.append(some(both(ahead, free)) | pushes)
+        return found
 
     def frozen(self, floor: Bits, boxes: Bits, rounds: int) -> Bits:
         """Return the boxes that can never be moved again, by as many rounds as there are boxes.

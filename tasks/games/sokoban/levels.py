@@ -71,11 +71,9 @@ def board_of(name: str, rows: list[tuple[int, str]]) -> tuple[int, Board]:
         raise ValueError(
             f"{name}, row {rows[leaks[0] // width][0]}: the board is open at column {leaks[0] % width + 1}"
         )
-    reached = floor | {player}
-    if lost := sorted((boxes - targets) - reached):
+    if lost := sorted((boxes - targets) - floor):
         raise ValueError(f"{name}, row {rows[lost[0] // width][0]}: a box that the player cannot reach")
-    inside = boxes & reached
-    return len(rows), Board(width, floor, frozenset(targets) & floor, frozenset(inside), player)
+    return len(rows), Board(width, floor, frozenset(targets) & floor, frozenset(boxes) & floor, player)
 
 
 def read_boards(config: SokobanConfig, words: int | None = None) -> Boards:
@@ -86,7 +84,7 @@ def read_boards(config: SokobanConfig, words: int | None = None) -> Boards:
     """
     path = Path(str(config.levels))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"levels: {path} cannot be read: {error}") from error
     return _read_boards(text, config.max_steps, words)

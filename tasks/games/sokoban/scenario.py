@@ -11,24 +11,30 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.capabilities import Masked
-from vecenv.core.random import EpisodeKey, EpisodeStream, randint
+from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation
 from vecenv.curriculum import Levelled
 from vecenv.tasks.games.grid import NO_MOVE, GridGame, is_valid, moves_spec
 from vecenv.tasks.games.sokoban.boards import Boards, made_boards
 from vecenv.tasks.games.sokoban.config import SokobanConfig
-from vecenv.tasks.games.sokoban.law import Bits, both, count, outside, some
+from vecenv.tasks.games.sokoban.law import Bits, Grid, both, count, outside, some
 from vecenv.tasks.games.sokoban.levels import read_boards
 
 STEP, ON_TARGET, SOLVED = -0.1, 1.0, 10.0
 """Rewards of a move, of a box that comes onto a target (minus it of one that leaves), and of the solution."""
 
+EFFECTIVE, VALID = 1, 2
+
+_MURMUR = (0x85EBCA6B - (1 << 32), 0xC2B2AE35 - (1 << 32))
+_WEYL = 0x9E3779B9 - (1 << 32)
+
 
 class SokobanState(TensorClass):
     """One episode. The sets of cells have shape (K,), int64, all others ().
 
-    ``ground`` are the cells that are no walls; ``board`` is the number of the board; ``steps`` counts moves;
-    ``effective`` and ``valid`` are of the last step.
+    ``ground`` are the cells that are no walls; ``board`` is the number of the board, int32; ``steps`` counts moves,
+    int32; ``flags`` are `EFFECTIVE` and `VALID` of the last step, int32, as compiled code does not vectorise booleans
+    on a CPU: two of them took a third of a step.
     """
 
     ground: Tensor
@@ -37,8 +43,17 @@ class SokobanState(TensorClass):
     player: Tensor
     board: Tensor
     steps: Tensor
-    effective: Tensor
-    valid: Tensor
+    flags: Tensor
+
+    @property
+    def effective(self) -> Tensor:
+        """Whether the last step has moved the player. Shape: that of the batch, bool."""
+        return self.flags & EFFECTIVE != 0
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether the last step was an answer. Shape: that of the batch, bool."""
+        return self.flags & VALID != 0
 
 
 class Sokoban(Masked, Levelled, GridGame[SokobanState]):
@@ -70,6 +85,8 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
             "within": self.boards.within.flatten(),
             "places": torch.tensor([grid.place(cell) for cell in inner]),
         }
+        if config.observation == "around":
+            self.shared["around"] = _around(grid)
         self.params = {"num_boxes": torch.tensor(config.num_boxes), "max_pulls": torch.tensor(config.max_pulls)}
         self.answer_moves = config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
@@ -92,54 +109,60 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         place = level * most + params["max_pulls"].clamp(0, most - 1)
         # Where no board has so few pulls, the one with the fewest.
         among = shared["within"].index_select(0, place.reshape(1)).clamp(min=1)
-        board = shared["first"].index_select(0, level.reshape(1)) + randint(key, EpisodeStream.RESET, among)
+        board = shared["first"].index_select(0, level.reshape(1)) + drawn_number(key, among)
         floor, targets, boxes, player = shared["boards"].index_select(0, board).reshape(4, -1)
         zero = (0 * key.episode).to(torch.int32)
         return SokobanState(
             ground=floor, targets=targets, boxes=boxes, player=player,
-            board=board.squeeze(0), steps=zero, effective=zero > 0, valid=zero == 0, batch_size=[],
+            board=board.squeeze(0).to(torch.int32), steps=zero, flags=zero + VALID, batch_size=[],
         )  # fmt: skip
 
     def step(
         self, state: SokobanState, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> SokobanState:
         floor, targets, boxes, player = _sets(state)
-        steps, effective = state.steps, torch.zeros_like(state.effective)
+        steps, effective = state.steps, torch.zeros_like(state.steps)
         for number in range(len(action)):
             direction = torch.where(action[number] == NO_MOVE, 0, action[number] + 1)
             # The first counts as a move even if it is none.
-            taken = torch.ones_like(effective)
+            taken = torch.ones_like(steps)
             if number:
-                taken = some(outside(boxes, targets)) & (steps < self.config.max_steps) & (direction > 0)
-                direction = torch.where(taken, direction, 0)
+                going = some(outside(boxes, targets)) & (steps < self.config.max_steps) & (direction > 0)
+                direction, taken = torch.where(going, direction, 0), going.int()
             boxes, player, moved = self.grid.moved(floor, boxes, player, direction)
-            steps, effective = steps + taken, effective | moved
+            steps, effective = steps + taken, effective | moved.int()
         return state.replace(
             boxes=torch.stack(boxes),
             player=torch.stack(player),
             steps=steps,
-            effective=effective,
-            valid=is_valid(action) if self.answer_moves else state.valid,
+            flags=effective + VALID * (is_valid(action).int() if self.answer_moves else 1),
         )
 
     def observation(
         self, state: SokobanState, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         floor, _, boxes, player = _sets(state)
-        moves = [
-            self.grid.moved(floor, boxes, player, torch.full_like(state.board, direction))[2]
-            for direction in range(1, 5)
-        ]
         # Where nothing can be moved, every move is as good.
-        mask = torch.stack(moves)
+        mask = torch.stack(self.grid.possible(floor, boxes, player))
         mask = mask | ~mask.any()
         sets = torch.stack([state.ground, state.targets, state.boxes, state.player])
         if self.config.observation == "bits":
             return {"bits": sets.flatten(), "mask": mask}
+        if self.config.observation == "around":
+            return {"around": self._around(sets, shared), "mask": mask}
         word, bit = shared["places"].unbind(-1)
         words = sets[:, :1] if self.grid.words == 1 else sets.index_select(1, word)
         planes = (words >> bit & 1).bool()
         return {"planes": planes.reshape(4, self.grid.height - 2, self.grid.width - 2), "mask": mask}
+
+    def _around(self, sets: Tensor, shared: Mapping[str, Tensor]) -> Tensor:
+        """Return floor, targets and boxes of the cells around the player, in a row. Shape of the sets: (4, K)."""
+        at = self.grid.cell(sets[3].unbind(-1))
+        cells = shared["around"].index_select(0, at.reshape(1)).squeeze(0)
+        if self.grid.words == 1:
+            return (sets[:3] >> cells & 1).bool().flatten()
+        words = sets[:3].index_select(1, cells // self.grid.size)
+        return (words >> cells % self.grid.size & 1).bool().flatten()
 
     def action_mask(self, observation: Observation) -> Tensor | None:
         return None if self.answer_moves else observation["mask"]
@@ -219,8 +242,9 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
 
     def told(self, state: SokobanState) -> list[str]:
         _, targets, boxes, _ = _sets(state)
-        counts = zip(count(both(boxes, targets)).tolist(), count(boxes).tolist(), strict=True)
-        return [f"Boxes on targets: {on} of {boxes}" for on, boxes in counts]
+        left = self.config.max_steps - state.steps
+        counts = zip(*(column.tolist() for column in (count(both(boxes, targets)), count(boxes), left)), strict=True)
+        return [f"Boxes on targets: {on} of {boxes}. Moves left: {left}" for on, boxes, left in counts]
 
     def goal(self, state: SokobanState) -> list[str]:
         told = (
@@ -231,6 +255,30 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
             f"{self.config.max_steps} moves."
         )
         return [told] * len(state)
+
+
+def _around(grid: Grid) -> Tensor:
+    """Return the cells around each, cell 0, a wall, for those outside. Shape: (H W, (2 H - 5) (2 W - 5)), int64."""
+    down, along = torch.arange(3 - grid.height, grid.height - 2), torch.arange(3 - grid.width, grid.width - 2)
+    cells = torch.arange(grid.height * grid.width)[:, None, None]
+    row, column = cells // grid.width + down[:, None], cells % grid.width + along
+    inside = (row > 0) & (row < grid.height - 1) & (column > 0) & (column < grid.width - 1)
+    return torch.where(inside, row * grid.width + column, 0).flatten(1)
+
+
+def drawn_number(key: EpisodeKey, among: Tensor) -> Tensor:
+    """Return a whole number below ``among``, at most 2^31, by the key alone. Shapes: (1,) -> (1,), int64.
+
+    Each word of the key is mixed in by the finaliser of MurmurHash3 (Appleby), a bijection of 32 bits. Starts are drawn
+    for every row at every step, and ten rounds of Philox took half of one.
+    """
+    mixed = torch.zeros_like(key.episode, dtype=torch.int32)
+    for word in key:
+        mixed = mixed + _WEYL ^ word.to(torch.int32)
+        for shift, factor in zip((16, 13, 16), (*_MURMUR, 1), strict=True):
+            # The sign is shifted in, and masked away.
+            mixed = (mixed ^ mixed >> shift & (1 << 32 - shift) - 1) * factor
+    return (mixed.long() & 0xFFFFFFFF) * among >> 32
 
 
 def _sets(state: SokobanState) -> tuple[Bits, Bits, Bits, Bits]:

@@ -10,7 +10,7 @@ from vecenv.tasks.games.sokoban.agents import AGENTS, boards_of
 from vecenv.tasks.games.sokoban.boards import _library, made_boards, walked
 from vecenv.tasks.games.sokoban.config import SokobanConfig
 from vecenv.tasks.games.sokoban.law import Grid, count
-from vecenv.tasks.games.sokoban.scenario import Sokoban
+from vecenv.tasks.games.sokoban.scenario import Sokoban, drawn_number
 from vecenv.tasks.games.sokoban.solver import pushes_of, solution
 from vecenv.testing import check_interaction, check_task
 
@@ -106,6 +106,43 @@ def test_mask_allows_the_moves_with_an_effect():
         assert mask == (effective if any(effective) else [True] * 4)
 
 
+@pytest.mark.parametrize("size, words", [((6, 7), 1), ((9, 10), 2)])
+def test_what_is_around_the_player(size, words):
+    task = vecenv.Task(name="words", version="1", scenario=lambda config: Sokoban(config, words))
+    config = SokobanConfig(dim_room=size, num_boxes=2, boards=16, observation="around")
+    env = vecenv.make(task, 16, compile=False, config=config)
+    env.advance(torch.arange(16).unsqueeze(-1) % 4)
+    height, width = size[0] - 3, size[1] - 3
+    for board, seen in zip(drawn(env), env.observations()["around"].long().tolist(), strict=True):
+        oracle = Oracle(board)
+        row, column = oracle.player
+        cells = [(row + y, column + x) for y in range(-height, height + 1) for x in range(-width, width + 1)]
+        assert seen == [cell in cells_of for cells_of in (oracle.floor, oracle.targets, oracle.boxes) for cell in cells]
+
+
+def murmur(seed, env_id, episode):
+    """Return 32 bits of a key: each word is mixed in by the finaliser of MurmurHash3, after the golden ratio."""
+    mixed = 0
+    for word in (seed % 2**32, seed >> 32, env_id, episode):
+        mixed = (mixed + 0x9E3779B9) % 2**32 ^ word
+        mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B % 2**32
+        mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 % 2**32
+        mixed ^= mixed >> 16
+    return mixed
+
+
+def test_boards_are_drawn_by_the_key_evenly_and_independently():
+    for seed, env_id, episode in [(0, 0, 0), (5, 3, 9), (2**62 + 77, 2**32 - 1, 2**31 + 5)]:
+        key = episode_key(seed, torch.tensor(env_id), torch.tensor(episode))
+        assert drawn_number(key, torch.tensor([1000])).item() == murmur(seed, env_id, episode) * 1000 >> 32
+    rows, episodes = torch.meshgrid(torch.arange(512), torch.arange(512), indexing="ij")
+    number = drawn_number(episode_key(3, rows, episodes), torch.tensor(16))
+    # Rows and episodes that follow each other: chi-square of 256 pairs has the mean 255 and the deviation 22.6.
+    for one, other in ((number[1:], number[:-1]), (number[:, 1:], number[:, :-1])):
+        found = torch.bincount((16 * one + other).flatten(), minlength=256).double()
+        assert ((found - found.mean()).square() / found.mean()).sum() < 255 + 5 * 22.6
+
+
 @pytest.mark.parametrize("name, least", [("hindsight", 1.0), ("solver", 1.0), ("greedy", 0.5)])
 def test_agents(name, least):
     env, agent = vecenv.make("sokoban", 64, compile=False, **SMALL), AGENTS[name]()
@@ -178,11 +215,17 @@ def test_deadlock_ends_an_episode_by_option(tmp_path):
 
 def test_levels(tmp_path):
     file = tmp_path / "levels.txt"
-    file.write_text(LEVELS)
+    # As some editors write it.
+    file.write_text(LEVELS.split("\n", 1)[1], encoding="utf-8-sig")
     env = vecenv.make("sokoban", 32, compile=False, levels=file)
-    assert env.scenario.boards.names == ("one push", "Two boxes")
+    assert env.scenario.boards.names == ("level 1", "Two boxes")
     assert drawn(env)[env.state.board.tolist().index(0)][:3] == ["#########", "#@$.#####", "#########"]
     agent = AGENTS["hindsight"]()
+    env.advance(agent.act(env))
+    lines = env.scenario.task.text(env.scenario).render(env.observations(), env.state)
+    assert {line.splitlines()[-1] for line in lines} == {
+        "Boxes on targets: 1 of 1. Moves left: 99", "Boxes on targets: 1 of 2. Moves left: 99"
+    }  # fmt: skip
     while not bool(env.rows.done.all()):
         env.advance(agent.act(env))
     assert bool((env.info()["success"] == 1).all())
@@ -254,6 +297,24 @@ def test_the_solver_finds_the_fewest_pushes():
             assert oracle.effective
         assert oracle.solved
     assert len(lengths) > 2
+
+
+@pytest.mark.nightly
+def test_boards_of_many_boxes_are_solved_by_their_proofs_and_by_the_solver():
+    boxes = torch.arange(100_000) % 4 + 1
+    rules = {"num_boxes": 4, "dim_room": (8, 8)}
+    env = vecenv.make("sokoban", len(boxes), compile=False, params={"num_boxes": boxes}, **rules)
+    agent, few = AGENTS["hindsight"](), env.state[:1000]
+    boards, proofs = boards_of(env.scenario, few), env.scenario.boards.moves[few.board].tolist()
+    while not bool(env.rows.done.all()):
+        env.advance(agent.act(env))
+    assert bool((env.info()["success"] == 1).all())
+    for board, proof in zip(boards, proofs, strict=True):
+        moves, oracle = solution(board), Oracle(drawn_board(board))
+        assert pushes_of(board, moves) <= pushes_of(board, [move for move in proof if move])
+        for move in moves:
+            oracle.step(move - 1)
+        assert oracle.solved
 
 
 def drawn_board(board):
