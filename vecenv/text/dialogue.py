@@ -186,7 +186,7 @@ class Dialogue:
         said = [calls[place].beside for place in beside]
         faults = self.interaction.faults([ids[place] for place in beside], said) if beside else None
         answered = {place for place, fault in zip(beside, faults or (), strict=False) if not fault}
-        told = []
+        told: list[str] = []
         for place, (result, call) in enumerate(zip(results, calls, strict=True)):
             if isinstance(result, Said):
                 told.append(result)

@@ -69,7 +69,8 @@ class Callers(Generic[State]):
         chosen = torch.tensor(places, device=state.device)
         # Of the tensors of a state those are chosen that a tool reads.
         lazy = isinstance(state, Tensor | ChosenState)
-        return cls(state[chosen] if lazy else ChosenState(state, chosen), own, names)
+        own_state: Any = state[chosen] if lazy else ChosenState(state, chosen)
+        return cls(own_state, own, names)
 
 
 def tool(
