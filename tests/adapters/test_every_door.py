@@ -45,6 +45,7 @@ from vecenv.market.load import entry_points
 from vecenv.registry import make_interaction, task_named
 from vecenv.tasks.commands import cli
 from vecenv.tasks.games.tool_chain.scenario import NOUNS
+from vecenv.testing import check_task, check_text
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode, Turn
 
@@ -290,6 +291,12 @@ PAIRS = [
 @pytest.mark.parametrize(("task", "door"), PAIRS)
 def test_it_plays_as_it_plays_alone(task: str, door: str) -> None:
     DOORS[door](task)
+
+
+@pytest.mark.nightly
+def test_the_stranger_s_game_conforms() -> None:
+    check_task("climb", compiled=False)
+    check_text("climb")
 
 
 def test_every_task_that_talks_is_played() -> None:
