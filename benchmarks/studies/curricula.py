@@ -1,13 +1,22 @@
-"""Do schedulers of levels beat uniform sampling on the hardest level, at equal steps?
+"""Do schedulers of levels beat uniform sampling on the hardest level, at equal steps, and why?
 
-PPO learns a task with levels by each scheduler of `vecenv.curriculum`, by uniform sampling, and on the hardest level
-alone (own), with as many steps and the same seeds. All are graded on test episodes of the hardest level.
+PPO learns a task with levels by each scheduler of `vecenv.curriculum`, by uniform sampling, and by what the task does
+without one (own: mostly the hardest level alone), with as many steps and the same seeds. All are graded on test
+episodes of the hardest level.
+
+Two figures more tell why. The signal is the mean over a run of 4p(1 - p), with p the rate of success of a level in an
+update, over the levels by their shares: 1 where episodes succeed as often as not, 0 where all end alike, which teaches
+nothing, as they have no variance. The grade on the way is the mean of validations on the hardest level, at equal
+distances, which depends less than the last one on when a run ends.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,12 +25,22 @@ import torch
 
 from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.learn.intervals import jackknife_interval
+from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.system.settings import Count
 from vecenv.tasks.experiment import plan, train_settings
 
 OWN, UNIFORM = "own", "uniform"
 
 SCHEDULERS = (OWN, UNIFORM, "threshold", "promotion", "adarft", "adacurl", "success_model")
+
+SHORT: dict[str, dict[str, Any]] = {
+    # No tool beside those of the chain.
+    "tool_chain": {
+        "num_envs": 512, "evaluations": 8, "validation_episodes": 256, "env": {"num_tools": 1},
+        "learner": {"num_steps": 8, "total_frames": 131_072, "minibatches": 4, "hidden": (64,), "learning_rate": 2e-3},
+    },
+}  # fmt: skip
+"""What is otherwise than in the task's preset, by task, for runs of a minute; not with a preset of one's own."""
 
 
 @dataclass(frozen=True)
@@ -49,34 +68,61 @@ class CurriculaConfig(StudyConfig):
 
 
 def main(config: CurriculaConfig) -> dict[str, Any]:
-    grades: dict[str, list[float]] = {name: [] for name in config.schedulers}
+    runs = []
     for seed in range(config.num_seeds):
-        for name, own in grades.items():
-            own.append(_grade(config, name, seed))
-            print(f"{name}, seed {seed}: {own[-1]:.3f}", flush=True)
-    told = {name: _over_seeds(own) for name, own in grades.items()}
+        for name in config.schedulers:
+            runs.append({"scheduler": name, "seed": seed, **_run(config, name, seed)})
+            print({key: value for key, value in runs[-1].items() if key not in ("grades", "signals")}, flush=True)
+    told = {name: [run for run in runs if run["scheduler"] == name] for name in config.schedulers}
+    figures = {
+        figure: {name: _over_seeds([run[figure] for run in own]) for name, own in told.items()}
+        for figure in ("grade", "grade_on_the_way", "signal")
+    }
     more = {
-        name: _over_seeds([mine - other for mine, other in zip(own, grades[UNIFORM], strict=True)])
-        for name, own in grades.items()
-        if name != UNIFORM and UNIFORM in grades
+        name: _over_seeds([mine["grade"] - other["grade"] for mine, other in zip(own, told[UNIFORM], strict=True)])
+        for name, own in told.items()
+        if name != UNIFORM and UNIFORM in told
     }
     stem = f"curricula-{config.task.replace('_', '-')}"
-    return config.written(stem, page, grade=told, more_than_uniform=more, grades=grades)
+    if config.output is not None:
+        config.output.mkdir(parents=True, exist_ok=True)
+        _picture(told).savefig(config.output / f"{stem}.png", dpi=110)
+    return config.written(stem, page, more_than_uniform=more, runs=runs, **figures)
 
 
-def _grade(config: CurriculaConfig, scheduler: str, seed: int) -> float:
-    """Train by a scheduler and return the mean grade on test episodes of the hardest level."""
-    chosen = {} if scheduler == OWN else {"curriculum": scheduler}
-    preset = {} if config.preset is None else {"preset": str(config.preset)}
+def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
+    """Train by a scheduler; return the mean grade on test episodes of the hardest level, and what led to it."""
+    chosen: dict[str, Any] = {} if scheduler == OWN else {"curriculum": scheduler}
+    sizes = SHORT.get(config.task, {}) if config.preset is None else {"preset": str(config.preset)}
+    begun = time.process_time()
     with TemporaryDirectory() as folder:
         settings = train_settings(
-            task=config.task, seed=seed, episodes=config.episodes, compile=config.compile, folder=Path(folder) / "run",
-            **preset, **chosen,
+            task=config.task, seed=seed, episodes=config.episodes, compile=config.compile, agents=(),
+            folder=Path(folder) / "run", validation_fraction=0.1, **sizes, **chosen,
         )  # fmt: skip
         with plan(settings) as experiment:
             experiment.fit()
             evaluation = experiment.compare()
-    return next(iter(evaluation.grades["trained"].values())).mean
+        updates = read_metrics(Path(folder) / "run" / METRICS)
+    grade = next(iter(evaluation.grades["trained"].values())).mean
+    signal = [teaching_signal(*pair) for pair in pairwise(updates)]
+    grades = [(row["frames"], row["validation_grade"]) for row in updates if not math.isnan(row["validation_grade"])]
+    return {
+        "grade": grade,
+        "grade_on_the_way": sum(reached for _, reached in grades) / len(grades),
+        "signal": sum(signal) / len(signal),
+        "processor_seconds": time.process_time() - begun,
+        "grades": grades,
+        "signals": [(row["frames"], value) for row, value in zip(updates[1:], signal, strict=True)],
+    }
+
+
+def teaching_signal(before: Mapping[str, float], update: Mapping[str, float]) -> float:
+    """Return the mean of 4p(1 - p) over the levels that an update chose for the next one; without, of the grade."""
+    rates = {name.removeprefix("success_"): rate for name, rate in update.items() if name.startswith("success_")}
+    if not rates:
+        return 4.0 * update["grade"] * (1.0 - update["grade"])
+    return sum(before[f"share_{name}"] * 4.0 * rate * (1.0 - rate) for name, rate in rates.items() if rate == rate)
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, float]:
@@ -88,8 +134,24 @@ def page(result: Mapping[str, Any]) -> str:
     """Return the table of a result."""
     more = result["more_than_uniform"]
     rows = [
-        (name, spelled(own, 1, 3), spelled(more[name], 1, 3) if name in more else "")
+        (name, spelled(own, 1, 3), spelled(more[name], 1, 3) if name in more else "",
+         spelled(result["grade_on_the_way"][name], 1, 3), spelled(result["signal"][name], 1, 2))
         for name, own in result["grade"].items()
-    ]
-    header = ("scheduler", "grade on the hardest level", "more than uniform sampling")
+    ]  # fmt: skip
+    header = ("scheduler", "grade on the hardest level", "more than uniform sampling", "on the way", "signal")
     return f"# Schedulers on {result['config']['task']}\n\n{markdown(header, rows)}\n"
+
+
+def _picture(told: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:  # noqa: ANN401
+    """Return a picture of the grades on the hardest level and of the signal, by steps, means over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    names = {"grades": "grade on the hardest level", "signals": "signal"}
+    for axes, (key, title) in zip(figure.subplots(1, 2), names.items(), strict=True):
+        for name, runs in told.items():
+            frames, values = torch.tensor([run[key] for run in runs]).mean(0).unbind(-1)
+            axes.plot(frames, values, label=name, linestyle="--" if name in (OWN, UNIFORM) else "-")
+        axes.set(xlabel="steps", title=title)
+    axes.legend(fontsize="small")
+    return figure

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from vecenv.benchmarks.studies.__main__ import FOLDER, main, studies
+from vecenv.benchmarks.studies.curricula import teaching_signal
 from vecenv.benchmarks.studies.matrix import Column, MatrixConfig, read_study, run_matrix
 from vecenv.benchmarks.studies.quarterly_selection import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.tasks.commands import cli, train
@@ -124,6 +125,15 @@ def test_scripts_have_a_main_of_settings(name):
     hints = get_type_hints(import_module(f"vecenv.benchmarks.studies.{name}").main)
     (kind,) = (hint for key, hint in hints.items() if key != "return")
     assert kind.__doc__ and kind.__module__.startswith("vecenv.benchmarks.studies")
+
+
+def test_a_level_teaches_by_the_variance_of_its_successes():
+    before = {"share_a": 0.5, "share_b": 0.25, "share_c": 0.25}
+    rates = {"success_a": 0.5, "success_b": 0.75, "success_c": 1.0, "share_a": 0.0, "grade": 0.9}
+    assert teaching_signal(before, rates) == pytest.approx(0.5 * 1 + 0.25 * 0.75)
+    # A level without an episode tells nothing; without levels it is of the grade.
+    assert teaching_signal(before, {**rates, "success_a": float("nan")}) == pytest.approx(0.25 * 0.75)
+    assert teaching_signal({}, {"grade": 0.25}) == pytest.approx(0.75)
 
 
 QUARTERS = QuarterConfig(min_training=50, validation=20, trading=10, embargo=3)

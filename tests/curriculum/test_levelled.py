@@ -68,11 +68,15 @@ def test_a_learner_follows_and_goes_on_from_its_state_bit_for_bit(kind, given):
     assert [one[name] for name in told if one[name] == one[name]] == [
         two[name] for name in told if two[name] == two[name]
     ]
-    for name, value in learner.state_dict()["schedule"].items():
-        assert torch.equal(other.state_dict()["schedule"][name], value), name
+    for name in learner.schedule.scheduler.kept:
+        assert torch.equal(*(each.state_dict()["schedule"][name] for each in (learner, other))), name
     assert torch.equal(learner.env.scenario.params["level"], other.env.scenario.params["level"])
     with pytest.raises(ValueError, match="schedule"):
         PPO(make(16), SMALL).load_state_dict(learner.state_dict())
+    changed = PPO(make(16, kind, **{**given, "promote_above": 0.7, "drift": 0.2}), SMALL)
+    with pytest.raises(ValueError, match=r"other promote_above \(0.8, not 0.7\), drift \(0.1, not 0.2\)"):
+        changed.load_state_dict(learner.state_dict())
+    assert changed.update_number == 0 and not changed.env.rows.elapsed.any(), "nothing is loaded"
 
 
 def test_the_boxes_of_sokoban_are_levels_and_solved_by_all_of_them():

@@ -120,7 +120,7 @@ def test_episodes_that_take_the_place_of_others_bring_what_was_said():
 
 
 def test_a_state_of_other_forms_is_refused_and_its_own_goes_on_bit_for_bit():
-    config = replace(CONFIG, variant="dapo", kl_coef=0.05, minibatches=1, refills=1)
+    config = replace(CONFIG, variant="dapo", kl_coef=0.05, minibatches=1, refills=1, renew_reference=1)
     one = learner(config)
     one.update()
     whole = one.state_dict()
@@ -147,6 +147,7 @@ def test_a_state_of_other_forms_is_refused_and_its_own_goes_on_bit_for_bit():
     for name in told.keys() - {"samples_per_second", "rollout_share"}:
         assert str(again[name]) == str(told[name]), name  # NaN too
     assert all(map(torch.equal, weights(other), weights(one)))
+    assert all(map(torch.equal, one.reference.parameters(), whole["model"].values())), "renewed before the update"
     whole["optimiser"]["state"][0]["exp_avg"] = torch.zeros(3)
     with pytest.raises(ValueError, match=r"its optimiser\.state\.0\.exp_avg is float32 of shape \(3,\)"):
         one.load_state_dict(whole)
@@ -210,6 +211,8 @@ def test_what_cannot_be_learned_is_refused():
     ):
         with pytest.raises(ValueError, match=f"{name} must (be )?{words}"):
             replace(CONFIG, **{name: value})
+    with pytest.raises(ValueError, match="renew_reference needs lora_rank 0"):
+        replace(CONFIG, renew_reference=1, lora_rank=2)
 
 
 @pytest.mark.parametrize(

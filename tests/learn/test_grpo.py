@@ -286,6 +286,23 @@ def test_groups_without_spread_are_filled_from_further_rollouts_or_left_out() ->
     assert torch.equal(same, kept)
 
 
+def test_the_reference_is_renewed_by_its_rule() -> None:
+    """After every second update; and a learner that goes on from a state has the reference of that state."""
+    config = replace(SMALL, total_frames=5 * HORIZON * 16, kl_coef=0.1, renew_reference=2)
+    learner, other = (GRPO(planted_env(16), config, GROUP) for _ in range(2))
+    weights = [[tensor.clone() for tensor in learner.actor]]
+    for update, referred in enumerate((0, 0, 2, 2, 4)):
+        if update == 3:
+            other.load_state_dict(learner.state_dict())
+        learner.update()
+        weights.append([tensor.clone() for tensor in learner.actor])
+        assert all(map(torch.equal, learner.reference, weights[referred])), update
+        assert not all(map(torch.equal, learner.reference, weights[-1]))
+    for _ in range(2):
+        other.update()
+    assert all(map(torch.equal, [*other.actor, *other.reference], [*learner.actor, *learner.reference]))
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     for size in (1, 5):
         with pytest.raises(ValueError, match=rf"divide the 16 sub-environments, got {size}"):

@@ -56,7 +56,7 @@ REFUSED = {
         "variant": {"ppo": "unknown variant 'ppo'; there are grpo, dr_grpo"}, "clip_low": {0.0: "positive"},
         "clip_high": {0.0: "positive"}, "positive_share": {1.5: SHARE}, "step_gamma": {1.5: SHARE},
         "refills": {-1: NOT_LESS}, "kl_coef": {-1.0: NOT_LESS}, "step_weight": {-1.0: NOT_LESS},
-        "position_buckets": {0: "least 1"},
+        "position_buckets": {0: "least 1"}, "renew_reference": {-1: NOT_LESS},
     },
     EpisodeReward: {"grade": {0.0: "there is nothing to learn"}, "invalid": {-1.0: "invalid must not be negative"}},
     Combination: {"temperature": {0.0: "temperature must be positive, got 0"}},
@@ -138,7 +138,8 @@ def test_settings_without_effect_name_what_they_need():
     own = {"dapo": {"refills"}, "gigpo": {"step_weight", "step_gamma", "position_buckets"}, "capo": {"positive_share"}}
     for variant in VARIANTS:
         others = set().union(*(names for kind, names in own.items() if kind != variant))
-        assert set(GRPOConfig(variant=variant).inapplicable()) == others
+        assert set(GRPOConfig(variant=variant).inapplicable()) == others | {"renew_reference"}
+        assert set(GRPOConfig(variant=variant, kl_coef=0.1).inapplicable()) == others
 
 
 def test_the_variants_of_grpo_are_the_published_ones():

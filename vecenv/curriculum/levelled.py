@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ class LevelSchedule:
         if len(given) not in (0, 1, len(own)):
             raise ValueError(f"success_scores must be one or {len(own)}, as there are levels, got {len(given)}")
         scores = list(given) * (len(own) if len(given) == 1 else 1) or own
-        self.scenario, self.by_regret = scenario, settings.score_by == "regret"
+        self.scenario, self.settings, self.by_regret = scenario, settings, settings.score_by == "regret"
         like: Tensor = scenario.params[scenario.level_parameter]  # type: ignore[attr-defined]
         self.values = torch.tensor(list(scenario.levels), device=like.device).to(like.dtype)
         self.success_scores = torch.tensor(scores, device=like.device)
@@ -106,10 +107,16 @@ class LevelSchedule:
             **dict(zip([f"success_{name}" for name in self.names], rate.tolist(), strict=True)),
         }
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.scheduler.state_dict()
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.scheduler.state_dict(), "settings": asdict(self.settings)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a state; ValueError, before anything is changed, if it is of a curriculum with other settings."""
+        saved, own = state_dict["settings"], asdict(self.settings)
+        if told := [
+            f"{name} ({saved.get(name)}, not {value})" for name, value in own.items() if saved.get(name) != value
+        ]:
+            raise ValueError(f"the curriculum of the checkpoint has other {', '.join(told)}")
         self.scheduler.load_state_dict(state_dict)
 
 

@@ -81,3 +81,5 @@ class LanguageConfig(AnswerConfig, GroupConfig):
         super().__post_init__()
         if self.temperature == 0:
             raise ValueError("temperature must be positive, got 0")
+        if self.renew_reference and self.lora_rank:
+            raise ValueError("renew_reference needs lora_rank 0: with adapters the reference is the model without them")

@@ -188,6 +188,8 @@ class LanguageGRPO:
     def _learn(self, episodes: LanguageEpisodes) -> Metrics:
         config = self.config
         credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
+        if self.reference is not None and config.renews_reference(self.update_number):
+            self.reference.load_state_dict(self.model.state_dict())
         reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
         generator = torch.Generator().manual_seed(update_seed(config.seed, self.update_number))
         steps = []

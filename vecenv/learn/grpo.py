@@ -176,7 +176,9 @@ class GroupConfig(RunConfig):
     clip_high: Positive | None = None
     """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
     kl_coef: NotNegative = 0.0
-    """Weight of the KL divergence to the initial policy."""
+    """Weight of the KL divergence to the reference policy, the initial one; with dapo of groups that have spread."""
+    renew_reference: Annotated[CountFromZero, When("kl_coef")] = 0
+    """Updates after which the policy of the day becomes the reference, time and again; 0, never (after AdaCuRL)."""
     refills: Annotated[CountFromZero, When("variant", "dapo")] = 4
     """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
     step_weight: Annotated[NotNegative, When("variant", "gigpo")] = 1.0
@@ -198,6 +200,10 @@ class GroupConfig(RunConfig):
     def most_refills(self) -> int | None:
         """Largest number of further rollouts of an update; None of a variant that keeps all groups."""
         return self.refills if self.rules.refill else None
+
+    def renews_reference(self, update: int) -> bool:
+        """Return whether the reference becomes the policy before an update, counted from 0."""
+        return bool(self.renew_reference) and update > 0 and update % self.renew_reference == 0
 
 
 EPSILON = 1e-6
@@ -305,8 +311,12 @@ class GRPO(Learner[GRPOConfig]):
     ) -> None:
         """Extend `Learner.start_from` by the reference policy, which is the initial one."""
         super().start_from(actor, critic, moments, running)
-        for own, initial in zip(self.reference, actor, strict=True):
-            own.copy_(initial)
+        self._refer_to(actor)
+
+    def _refer_to(self, actor: list[Tensor]) -> None:
+        """Make a policy the reference."""
+        for own, other in zip(self.reference, actor, strict=True):
+            own.copy_(other)
 
     def state_dict(self) -> dict[str, Any]:
         own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}
@@ -317,8 +327,7 @@ class GRPO(Learner[GRPOConfig]):
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         super().load_state_dict(state)
         self.first_seed, self.rollouts = state["first_seed"], state["rollouts"]
-        for own, saved in zip(self.reference, state["reference"], strict=True):
-            own.copy_(saved)
+        self._refer_to(state["reference"])
 
     def collect(self) -> None:
         seed = rollout_seed(self.first_seed, self.rollouts)
@@ -334,6 +343,8 @@ class GRPO(Learner[GRPOConfig]):
         credit = step_credit(episodes, self.config, self.group_size, self.update_number / self.num_updates)
         batch = [episodes.observation, episodes.action, episodes.log_prob, credit, episodes.mask]
         if self.config.kl_coef:
+            if self.config.renews_reference(self.update_number):
+                self._refer_to(self.actor)
             batch.append(self._reference_log_prob(episodes))
         metrics = self.minimise(batch)
         return metrics | audit(episodes, with_spread) | {"refills": refills}

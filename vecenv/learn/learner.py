@@ -160,6 +160,9 @@ class Learner(ABC, Generic[Config]):
         saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
         check_same_form(saved, own, "state")
         check_optimiser(state.get("optimiser"), self.optimiser)
+        if self.schedule is not None:
+            # It refuses a curriculum with other settings.
+            self.schedule.load_state_dict(state["schedule"])
         self.env.load_state_dict(state["environment"])
         self.update_number = state["update"]
         for name in ("actor", "critic", "moments"):
@@ -169,7 +172,6 @@ class Learner(ABC, Generic[Config]):
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.observation_moments.load_state_dict(state["observation_moments"])
         if self.schedule is not None:
-            self.schedule.load_state_dict(state["schedule"])
             self.env.write_params(self.schedule.params())
 
     def start_from(

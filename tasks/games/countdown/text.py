@@ -7,7 +7,8 @@ Specification of the language:
     and the target.
 2.  **Grammar.** Terms joined by ``+ - * /``, of which ``*`` and ``/`` bind tighter, and each from left to right. A term
     is a number of digits, or an expression in round brackets. ``x`` and ``×`` are ``*``, ``÷`` is ``/``. Blanks may
-    stand anywhere but within a number. There are no signs, decimals, powers or functions.
+    stand anywhere but within a number. There are no signs, decimals, powers or functions. It has at most `LONGEST`
+    characters.
 3.  **Numbers.** Each is one of those given, and is used at most as often as it is given; with ``use_all`` exactly as
     often. At least two are used. A letter names the number of its place among those that there are.
 4.  **Moves.** Where a step is a move, an expression is of two of the numbers that there are.
@@ -31,6 +32,9 @@ from vecenv.text.interface import TextInterface
 
 LETTERS = "ABCDEF"
 """Names of the numbers that there are, in their order."""
+
+LONGEST = 1000
+"""Most characters of an expression: six numbers and their brackets need few."""
 
 _TOKEN = re.compile(r"[ \t]*+(?:([0-9]++)|([A-F])(?![A-WYZ0-9])|([-+*/X()]))[ \t]*+")
 _OPENING = re.compile(r"(?:(?:MY|THE|FINAL)[ \t]++){0,2}(?:ANSWER|EXPRESSION|EQUATION|SOLUTION)[ \t]*+:[ \t]*+")
@@ -65,6 +69,8 @@ class ExpressionLanguage(AnswerLanguage[list[int]]):
         if any(line != lines[0] for line in lines):
             raise AnswerFault("there are several lines: write one expression")
         expression, equals, result = lines[0].partition("=")
+        if len(expression) > LONGEST:
+            raise AnswerFault(f"an expression has at most {LONGEST:,} characters")
         if equals and result.strip(" \t") != str(self.target):
             raise AnswerFault(f"after = stands the target, {self.target}, or nothing is written")
         moves = self._moves(expression)
