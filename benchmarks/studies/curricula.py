@@ -93,7 +93,7 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
 def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
     """Train by a scheduler; return the mean grade on test episodes of the hardest level, and what led to it."""
     chosen: dict[str, Any] = {} if scheduler == OWN else {"curriculum": scheduler}
-    sizes = SHORT.get(config.task, {}) if config.preset is None else {"preset": str(config.preset)}
+    sizes: dict[str, Any] = SHORT.get(config.task, {}) if config.preset is None else {"preset": str(config.preset)}
     begun = time.process_time()
     with TemporaryDirectory() as folder:
         settings = train_settings(
