@@ -79,14 +79,13 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         self.levels = range(1, self.boards.num_boxes + 1)
         self.grid = grid = self.boards.grid
         inner = [row * grid.width + cell for row in range(1, grid.height - 1) for cell in range(1, grid.width - 1)]
-        self.shared = {
+        around = {"around": _around(grid)} if config.observation == "around" else {}
+        self.shared = around | {
             "boards": self.boards.words,
             "first": self.boards.first,
             "within": self.boards.within.flatten(),
             "places": torch.tensor([grid.place(cell) for cell in inner]),
         }
-        if config.observation == "around":
-            self.shared["around"] = _around(grid)
         self.params = {"num_boxes": torch.tensor(config.num_boxes), "max_pulls": torch.tensor(config.max_pulls)}
         self.answer_moves = config.answer_moves
         self.action_spec = moves_spec(config.answer_moves)
