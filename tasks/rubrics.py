@@ -68,7 +68,10 @@ def moving(criteria: Sequence[Criterion], config: Any) -> tuple[Weights, Move | 
     if config.weights_from and config.weights_at_end is not None:
         raise ValueError("weights_from and weights_at_end both move the weights: choose one")
     if config.weights_from:
-        return begun, by_model(config.weights_from, config.weights_model)
+        try:
+            return begun, by_model(config.weights_from, config.weights_model)
+        except ValueError as error:
+            raise ValueError(f"weights_from: {error}") from error
     if config.weights_at_end is None:
         return begun, None
     return begun, towards({0: begun.values, config.rollouts: weighted(criteria, config.weights_at_end).values})

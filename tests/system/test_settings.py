@@ -81,10 +81,9 @@ CHEAP |= {"shop": {"products": 100}}
 CHEAP |= {name: {"episode_length": 20} for name in ("stock_trading", "signals")}
 GROWS = {"clearing", "max_ticks", "warm_up_ticks", "candle_ticks", "tick_seconds", "num_noise", "num_levels"}
 """Settings whose large values take seconds."""
-NAMES, UNBOUNDED = (
-    {"book", "forecasts", "symbol", "currency", "market", "problems", "pool", "catalogue", "levels"},
-    {("gate_threshold", INFINITY)},
-)
+NAMES = {"book", "forecasts", "symbol", "currency", "market", "problems", "pool", "catalogue", "levels"}
+NAMES |= {"weights_model", "weights_log"}
+UNBOUNDED = {("gate_threshold", INFINITY)}
 """All settings that take any word, and all infinities that mean something; no other is played under some other rule."""
 
 
