@@ -241,9 +241,9 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
 
     def told(self, state: SokobanState) -> list[str]:
         _, targets, boxes, _ = _sets(state)
-        left = self.config.max_steps - state.steps
-        counts = zip(*(column.tolist() for column in (count(both(boxes, targets)), count(boxes), left)), strict=True)
-        return [f"Boxes on targets: {on} of {boxes}. Moves left: {left}" for on, boxes, left in counts]
+        # Not the moves left, which no observation has: the time is a limit of episodes, not a rule of the game.
+        counts = zip(count(both(boxes, targets)).tolist(), count(boxes).tolist(), strict=True)
+        return [f"Boxes on targets: {on} of {boxes}" for on, boxes in counts]
 
     def goal(self, state: SokobanState) -> list[str]:
         told = (
