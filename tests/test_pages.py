@@ -41,7 +41,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT /
 
 NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit")
 NOT_RUN += ("vecenv data fetch", "vecenv mcp")
-NIGHTLY = ["benchmarks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
+NIGHTLY = ["benchmarks", "tasks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
+NIGHTLY += ["vecenv/market"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/signals", "tasks/stock_trading", "tasks/tiers"]
 NIGHTLY += [f"tasks/games/{name}" for name in ("frozen_lake", "race", "sokoban", "tool_chain")] + ["vecenv/curriculum"]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]

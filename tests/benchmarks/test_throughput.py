@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_p
     assert stem == "intel-xeon-processor-2-50ghz-1-thread"
 
 
-LONG = ("ensemble", "grpo_rollouts")
+LONG = ("ensemble", "grpo_rollouts", "served_sessions")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_agents_of_a_world_share_the_draws_of_a_step():
 
 
 @pytest.mark.assembly
-@pytest.mark.parametrize("scenario", [Weather, Shared])
+@pytest.mark.parametrize("scenario", [pytest.param(Weather, marks=pytest.mark.nightly), Shared])
 def test_the_collector_and_compiled_steps_draw_as_eager_ones(scenario):
     rewards = {}
     for compiled in (False, True):
@@ -124,4 +124,4 @@ def test_the_collector_and_compiled_steps_draw_as_eager_ones(scenario):
 def test_the_contract_holds_for_a_task_that_draws():
     from vecenv import Task
 
-    check_task(Task(name="weather", version="1", scenario=lambda config: Weather()))
+    check_task(Task(name="weather", version="1", scenario=lambda config: Weather()), compiled=False)

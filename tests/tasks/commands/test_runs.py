@@ -83,7 +83,13 @@ def updates_in(folder) -> list[int]:
     return pd.read_csv(folder / "metrics.csv")["update"].tolist()
 
 
-@pytest.mark.parametrize("algorithm", LEARNERS)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        name if name in ("ppo", "dqn", "exact", "grpo") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in LEARNERS
+    ],
+)
 def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm):
     folder, frames, whole = tmp_path / "run", "--learner.total-frames", LEARNERS[algorithm][0]["total-frames"]
     beside = ("--beside", place / "exact") if algorithm == "ppo" else ()
