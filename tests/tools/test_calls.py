@@ -24,20 +24,20 @@ SHOP = partial(make_interaction, "shop", compile=False, products=100)
 FAILS = "fails:any:0.4"
 
 TEXTS = ("INFY", "tcs", "RELIANCE", "rsi_14", "trend_state", "macd", "BUY INFY 0.3", "SELL TCS", "1 + 1", "select 1")
-TEXTS += ("customer-7", "order-17", "truck-999", "buy now", "p00003", "a warm kettle")
+OTHERS = {CHAIN: ("customer-7", "order-17", "truck-999", "city-3"), SHOP: ("buy now", "p00003", "a warm kettle")}
 CASES = [(TIERS, ("all",), 800), (MARKET, ("all",), 300), (GUESS, ("all", "sql"), 500), (TIERS, ("all", FAILS), 400)]
 CASES += [(CHAIN, ("all",), 300), (CHAIN, ("all", FAILS), 200), (SHOP, ("all",), 200)]
 
 
 @pytest.mark.parametrize(("make", "names", "calls"), CASES)
 def test_calls_are_answered_alone_as_among_others(make, names, calls):
-    assert check_tools(make, names, calls, TEXTS) > calls / 20
+    assert check_tools(make, names, calls, OTHERS.get(make, TEXTS)) >= calls / 20
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("make", "names", "calls"), CASES)
 def test_many_calls_are_answered(make, names, calls):
-    check_tools(make, names, 50 * calls, TEXTS, seed=1)
+    check_tools(make, names, 50 * calls, OTHERS.get(make, TEXTS), seed=1)
 
 
 class Crosswise(Hints):
