@@ -16,8 +16,9 @@ from vecenv.tasks.code.config import CodeConfig
 from vecenv.tasks.code.task import CODE
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.task import STRATEGY
+from vecenv.text.graded import graded_by
 from vecenv.text.interaction import Interaction, Turn
-from vecenv.text.rubric import Criterion, Move, Weights, by_model, grade, graded_by, lines, outcome, towards
+from vecenv.text.rubric import Criterion, Move, Weights, by_model, grade, lines, outcome, towards
 
 
 def documented(turn: Turn, message: str) -> float:

@@ -17,7 +17,8 @@ from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_model import tiny_model
 from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.registry import Task
-from vecenv.text.rubric import Weights, graded_by, towards
+from vecenv.text.graded import graded_by
+from vecenv.text.rubric import Weights, towards
 
 SAID = [str(number) for number in range(1, 21)]
 

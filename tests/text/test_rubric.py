@@ -13,7 +13,8 @@ from vecenv import AsyncInteraction, Episode, Turn, make_interaction
 from vecenv.registry import Task
 from vecenv.testing import check_interaction
 from vecenv.text.dialogue import TextRules
-from vecenv.text.rubric import Criterion, Weights, grade, graded_by, lines, outcome, replayed_log, scheduled
+from vecenv.text.graded import graded_by
+from vecenv.text.rubric import Criterion, Weights, grade, lines, outcome, replayed_log, scheduled
 from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 
 CRITERIA = [

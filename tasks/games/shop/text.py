@@ -14,6 +14,7 @@ from vecenv.tasks.games.shop.catalogue import UNKNOWN
 from vecenv.tasks.games.shop.language import PageLanguage, Place, Words, actions
 from vecenv.tasks.games.shop.scenario import MOST_RESULTS, PER_PAGE, QUERY_WORDS, Notice, Page, Shop
 from vecenv.text.interface import TextInterface
+from vecenv.text.records import many
 from vecenv.tools.calculator import Calculator
 from vecenv.tools.tool_set import Callers, Reply, tool
 
@@ -88,7 +89,7 @@ class ShopText(TextInterface):
             told = [f"Left out, since no product has them: {lost} of your words."] if lost else []
             if page == Page.RESULTS:
                 pages = -(-found // PER_PAGE)
-                head = f"Results for '{asked}', page {at + 1} of {pages} ({_many(found, 'product')}):"
+                head = f"Results for '{asked}', page {at + 1} of {pages} ({many(found, 'product')}):"
                 return [head, *(self._line(number) for number in shown if number >= 0), *told]
             nothing = [f"No product was found for '{asked}'.", *told] if notice == Notice.NOTHING_FOUND else []
             return ["Search page. What are you looking for?", *nothing]
@@ -191,7 +192,3 @@ def _and(parts: Sequence[str], comma: str = ", ", last: str = " and ") -> str:
 
 def _price(cents: int) -> str:
     return f"${cents / 100:,.2f}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
