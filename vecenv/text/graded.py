@@ -54,9 +54,7 @@ class Rubric(Interaction):
     def settled(self, ids: Sequence[int], turns: Sequence[Turn]) -> Sequence[Turn] | Awaitable[Sequence[Turn]]:
         self.rollouts += bool(turns)
         if self.move is not None and turns and self.rollouts % self.every == 0:
-            told = [turn.outcomes or {} for turn in turns]
-            names = self.weights.values
-            self.move(self.weights, {name: fmean(each.get(f"score_{name}", 0.0) for each in told) for name in names})
+            self.move(self.weights, {name: _mean(f"score_{name}", turns) for name in self.weights.values})
         return self.world.settled(ids, turns)
 
     def measures(self) -> dict[str, float]:
@@ -91,6 +89,12 @@ class Rubric(Interaction):
         """Return what identifies the world, with the weights of now in the config: a record is replayed under them."""
         about = self.metadata()
         return {**about, "config": {**about["config"], "weights": list(self.weights.values.values())}}
+
+
+def _mean(outcome: str, turns: Sequence[Turn]) -> float:
+    """Return the mean of an outcome over the turns in which it is known: of an episode cut short none is."""
+    known = [value for turn in turns if not math.isnan(value := (turn.outcomes or {}).get(outcome, math.nan))]
+    return fmean(known) if known else math.nan
 
 
 class AsyncRubric(Rubric, AsyncInteraction):

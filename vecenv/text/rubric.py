@@ -259,7 +259,7 @@ def scheduled(points: Mapping[int, Mapping[str, float]], update: int) -> dict[st
 
 
 Move = Callable[["Weights", Mapping[str, float]], object]
-"""What moves weights after a rollout of a training, given them and the mean scores of its episodes.
+"""What moves weights after a rollout of a training, given them and the mean scores of its episodes, NaN if unknown.
 
 Such as `towards` and `by_model`."""
 
@@ -292,7 +292,8 @@ def _by_model(address: str, model: str, deadline: float, weights: Weights, score
         "you want, one JSON object of numbers by name, and nothing else."
     )
     bounds = {one.name: [one.low, one.high] for one in weights.criteria}
-    told = {"weights": weights.values, "bounds": bounds, "step": weights.step, "mean_scores": dict(scores)}
+    means = {name: None if math.isnan(mean) else mean for name, mean in scores.items()}
+    told = {"weights": weights.values, "bounds": bounds, "step": weights.step, "mean_scores": means}
     messages = [{"role": "system", "content": how}, {"role": "user", "content": json.dumps(told)}]
     try:
         said = answered(address, model, messages, deadline)
