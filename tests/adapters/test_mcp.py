@@ -137,6 +137,19 @@ def test_the_tools_that_an_episode_has_are_told():
     assert told == {"is_odd", "sql"}
 
 
+def test_tools_that_are_answers_are_told_as_such():
+    dialogue = Dialogue(make_interaction("shop", compile=False, products=20), ALL)
+    desk = Desk(TextService("shop", {"train": RowPool(dialogue)}, 50, 7), Limits(), handles=False)
+
+    async def play() -> None:
+        async with Client(mcp_server(desk)) as client:
+            words, _ = await said(client, "begin_episode", index=1)
+            told = "may call calculator, at most 3 times.\nA call of search or click is your answer."
+            assert f"Before an answer you {told}" in words
+
+    asyncio.run(play())
+
+
 class Slow(Failing):
     """Guesses whose answers wait for a signal."""
 

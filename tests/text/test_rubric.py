@@ -123,9 +123,7 @@ def test_what_moves_weights_is_told_the_means_of_the_scores_that_are_known():
     means = []
     world = graded_by(Weights(CRITERIA), GuessNumber(3, None), lambda weights, told: means.append(told))
     scores = ({"score_right": 1.0, "score_quick": math.nan}, {"score_right": 0.5, "score_quick": math.nan}, {})
-    world.settled(
-        [0, 1, 2], [Turn("", outcomes=told) for told in scores]
-    )
+    world.settled([0, 1, 2], [Turn("", outcomes=told) for told in scores])
     assert means[0]["right"] == 0.75 and math.isnan(means[0]["quick"])
 
 

@@ -198,8 +198,12 @@ class Desk:
             dialogue = session.pool.dialogue
             (place.instructions,) = dialogue.interaction.instructions([session.row])
             assert isinstance(dialogue.tools, ToolSet)
-            (names,) = dialogue.tools.offers(dialogue.names([session.row]))
-            place.instructions += f"\nBefore an answer you may call {', '.join(names)}, at most {self.calls} times."
+            tools = dialogue.tools
+            (names,) = tools.offers(dialogue.names([session.row]))
+            if telling := [name for name in names if not tools.tools[name].acts]:
+                told = f"Before an answer you may call {', '.join(telling)}, at most {self.calls} times."
+                place.instructions += f"\n{told}"
+            place.instructions += "".join(f"\n{line}" for line in tools.acting_told(names))
         return self._result(place, opened.turn, {SESSION: handle} if self.handles else {})
 
     async def _answer(self, handle: str, given: dict[str, Any]) -> ToolResult:

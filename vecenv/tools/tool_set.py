@@ -203,9 +203,12 @@ class ToolSet:
             answer = "Your answer follows Final Answer:"
         opening = f"Before you answer you may call tools, one at a time, at most {most} a {self.turn}, like this:"
         lines = [f"  {name}: {self.tools[name].usage}" for name in names]
-        if acting := [name for name in names if self.tools[name].acts]:
-            lines.append(f"A call of {' or '.join(acting)} is your answer.")
-        return "\n".join([opening, how, *lines, answer])
+        return "\n".join([opening, how, *lines, *self.acting_told(names), answer])
+
+    def acting_told(self, names: Sequence[str]) -> list[str]:
+        """Return a line that says which of some tools are answers, if any is."""
+        acting = [name for name in names if self.tools[name].acts]
+        return [f"A call of {' or '.join(acting)} is your answer."] if acting else []
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
         """Return the reply to each row's call, or what is wrong with it: one call of each tool that is called.
