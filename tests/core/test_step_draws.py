@@ -96,6 +96,10 @@ def test_each_step_has_fresh_draws_that_the_identity_of_the_episode_determines()
     played(env, 2)
     env.copy_rows([0], [4])
     assert torch.equal(played(env, 2)[4], drawn(9, 0, 0))
+    # A row that was begun draws by a seed of its own, and so does its copy.
+    env.begin_rows([0], torch.tensor([11]), torch.tensor([3]))
+    env.copy_rows([0], [4])
+    assert torch.equal(played(env)[[0, 4]], drawn(11, 3, 0).expand(2, 4, 2))
     seeds = VecEnv(Weather(), 2, seed=torch.tensor([3, 4]), compiled=False)
     assert torch.equal(played(seeds), torch.stack([drawn(3, 0, 0), drawn(4, 1, 0)]))
 

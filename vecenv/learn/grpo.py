@@ -203,7 +203,7 @@ class GroupConfig(RunConfig):
 
     def renews_reference(self, update: int) -> bool:
         """Return whether the reference becomes the policy before an update, counted from 0."""
-        return bool(self.renew_reference) and update > 0 and update % self.renew_reference == 0
+        return bool(self.renew_reference) and update % self.renew_reference == 0
 
 
 EPSILON = 1e-6

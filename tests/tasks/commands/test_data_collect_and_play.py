@@ -168,6 +168,11 @@ def test_conversations_are_of_training_days_and_of_simulated_markets(tmp_path):
         assert any(answer.split("; ")[-1].startswith(("BUY", "SELL")) for answer in answers)
     _, steps = collected(settings(tmp_path / "b.jsonl", "execution", conversation="day", episodes=2))
     assert [line["step"] for line in steps] == [1, 2, 1, 2]
+    # The best rule of a task is no example that anybody has asked for.
+    race = CollectSettings.defaults(["--task", "race"])
+    few = {"seed": 5, "device": "cpu", "episodes": 2, "agents": ("to_the_finish",)}
+    told, lines = collected(changed(race, out=tmp_path / "c.jsonl", **few))
+    assert list(told) == ["to_the_finish"] and {line["agent"] for line in lines} == {"to_the_finish"}
     # The examples of the prompt are orders.
     names = ("RELIANCE", "INFY")
     examples = [line.strip().split("  ")[0] for line in system_prompt(names, 20).splitlines() if line.startswith("  ")]
