@@ -174,13 +174,14 @@ def test_an_answer_of_a_model_has_a_deadline_as_a_whole():
 
 def test_replies_of_a_model_stand_behind_those_that_are_kept_and_are_texts(tmp_path: Path):
     tools, cache = {"depth": Sea.tools["depth"]}, tmp_path / "said.jsonl"
-    with model(['{"depth": 1}', '{"depth": 2}', '{"depth": 3, "of": "\\ud800"}']) as (address, _):
+    with model([*(f'{{"depth": {depth}}}' for depth in range(3)), '{"depth": 3, "of": "\\ud800"}']) as (address, _):
         mocks = [Modelled(tools, {"depth": DEPTH}, address, "a-model", cache, tries=1) for _ in range(2)]
-        for mock, place in zip(mocks, ("bay", "sea"), strict=True):
-            assert not mock.replies("depth", [{"place": place, "miles": 1}])[0].startswith("Failure")
+        for mock, places in zip(mocks, (("bay",), ("sea", "lake")), strict=True):
+            told = mock.replies("depth", [{"place": place, "miles": 1} for place in places])
+            assert not any(one.startswith("Failure") for one in told)
         assert mocks[0].replies("depth", [{"place": "odd", "miles": 1}]) == ["Failure: the tool is not available"]
     # Of two processes with one file, neither has lost what the other was told.
-    assert len(Recording.read(tools, cache).known["depth"]) == 2 and mocks[0].failed == {"UnicodeEncodeError": 1}
+    assert len(Recording.read(tools, cache).known["depth"]) == 3 and mocks[0].failed == {"UnicodeEncodeError": 1}
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path):

@@ -264,7 +264,9 @@ def test_its_actions_are_tools_whose_calls_are_answers():
     failing.answer([0], ["search[kettle]"])
     counted = failing.answer([0], [ToolCall("click", {"name": "moon"})])[0].outcomes
     assert (counted["tool_calls"], counted["tool_failures"]) == (3, 1), "a wrong call is the agent's own fault"
-    # What acts is the world's own: it has neither recording nor mock.
+    # What acts is the world's own: it is refused or carried out as it is, and has neither recording nor mock.
+    (_, odd), (_, sound) = begun("all", "fails:search:malformed:1"), begun("all")
+    assert odd.answer([0], calls[:1])[0].message == sound.answer([0], calls[:1])[0].message
     recording = Recording(ShopTools(["all"]).tools)
     real = RecordedTools(ShopTools(["all"]), recording)
     assert isinstance(real.results([0], calls[:1], None)[0], Said) and not any(recording.known.values())
