@@ -133,18 +133,21 @@ def _adapted(graph: torch.fx.GraphModule) -> dict[str, object]:
 
 @contextmanager
 def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
-    """Prepare the C++ toolchain in a thread while the context runs; nothing else may be compiled within it.
+    """Prepare the C++ toolchain in a thread while the context runs.
 
-    The first compilation on a machine imports Inductor, tries the processor's vector instructions and precompiles
-    headers, some 12 s of one core that do not depend on what is compiled. Errors are left to later compilations.
+    The first compilation on a machine imports Inductor and tries the processor's vector instructions, some 13 s of one
+    core that do not depend on what is compiled. Nothing is traced here: a trace replaces the call of every module in
+    the process, those of other threads too. Errors are left to later compilations.
     """
 
-    def compile_a_trifle() -> None:
-        numbers = torch.ones(64)
+    def prepare() -> None:
         with suppress(Exception):
-            compile_in_place(lambda tensor: (tensor + 1,), [numbers], [numbers.clone()])
+            import torch._inductor.compile_fx
+            from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-    thread = Thread(target=compile_a_trifle, name="toolchain", daemon=True)
+            pick_vec_isa()
+
+    thread = Thread(target=prepare, name="toolchain", daemon=True)
     if enabled:
         thread.start()
     # After an error nothing is compiled, and nobody waits for the thread.
