@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from operator import attrgetter
 from threading import Thread
 
@@ -142,10 +143,8 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
 
     def prepare() -> None:
         with suppress(Exception):
-            import torch._inductor.compile_fx
-            from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-            pick_vec_isa()
+            import_module("torch._inductor.compile_fx")
+            import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
 
     thread = Thread(target=prepare, name="toolchain", daemon=True)
     if enabled:
