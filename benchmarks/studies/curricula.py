@@ -1,8 +1,8 @@
 """Do schedulers of levels beat uniform sampling on the hardest level, at equal steps, and why?
 
 PPO learns a task with levels by each scheduler of `vecenv.curriculum`, by uniform sampling, and by what the task does
-without one (own: mostly the hardest level alone), with as many steps and the same seeds. All are graded on test
-episodes of the hardest level.
+without one (own: mostly the hardest level alone), with as many steps and the same seeds. All are judged on test
+episodes of the hardest level: by the share that is solved where the task tells success, else by the mean grade.
 
 Two figures more tell why. The signal is the mean over a run of 4p(1 - p), with p the rate of success of a level in an
 update, over the levels by their shares: 1 where episodes succeed as often as not, 0 where all end alike, which teaches
@@ -12,7 +12,9 @@ distances, which depends less than the last one on when a run ends.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +24,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import yaml
 
-from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
+from vecenv.benchmarks.device import device_name
+from vecenv.benchmarks.result_files import StudyConfig, markdown, result_of, spelled, write_result
 from vecenv.learn.intervals import jackknife_interval
 from vecenv.learn.runs import METRICS, read_metrics
-from vecenv.system.settings import Count
+from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
 
 OWN, UNIFORM = "own", "uniform"
@@ -39,8 +43,16 @@ SHORT: dict[str, dict[str, Any]] = {
         "num_envs": 512, "evaluations": 8, "validation_episodes": 256, "env": {"num_tools": 1},
         "learner": {"num_steps": 8, "total_frames": 131_072, "minibatches": 4, "hidden": (64,), "learning_rate": 2e-3},
     },
+    "sokoban": {
+        "num_envs": 512, "evaluations": 6, "validation_episodes": 256,
+        "env": {"num_boxes": 4, "boards": 4_096},
+        "learner": {"total_frames": 720_896, "minibatches": 8},
+    },
 }  # fmt: skip
-"""What is otherwise than in the task's preset, by task, for runs of a minute; not with a preset of one's own."""
+"""What is otherwise than in the task's preset, by task, for runs of minutes; not with a preset of one's own."""
+
+DONE = {"sokoban": 0.5}
+"""Success rate above which schedulers of success rates take a level to be done, by task, where not the default."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +63,18 @@ class CurriculaConfig(StudyConfig):
     """Task with levels, whose hardest one is its default."""
     preset: Path | None = None
     """Preset of the training, by default the task's own."""
+    env: tuple[str, ...] = ()
+    """Rules that are otherwise, such as box_reward=0."""
+    market: Path | None = None
+    """Market file of a task that has markets."""
     schedulers: tuple[str, ...] = SCHEDULERS
     """Schedulers; own is what the task does without one: mostly the hardest level alone, promotion on the tiers."""
     num_seeds: Count = 3
     """Runs of each scheduler, each with other weights, episodes and tests."""
+    first_seed: CountFromZero = 0
+    """Seed of the first of them."""
+    beside: tuple[Path, ...] = ()
+    """Results of other schedulers or seeds, which are told with those that run now."""
     episodes: Count = 1024
     """Test episodes of a run."""
     compile: bool = True
@@ -65,40 +85,66 @@ class CurriculaConfig(StudyConfig):
         unknown = [name for name in self.schedulers if name not in SCHEDULERS]
         if unknown:
             raise ValueError(f"there is no scheduler {unknown[0]!r}; there are {', '.join(SCHEDULERS)}")
+        if wrong := [pair for pair in self.env if "=" not in pair]:
+            raise ValueError(f"env must be NAME=VALUE, got {wrong[0]!r}")
 
 
 def main(config: CurriculaConfig) -> dict[str, Any]:
-    runs = []
-    for seed in range(config.num_seeds):
+    stem = re.sub("[^a-z0-9]+", "-", "-".join(["curricula", config.task, *config.env]))
+    runs = [run for path in config.beside for run in runs_of(path, config)]
+    for seed in range(config.first_seed, config.first_seed + config.num_seeds):
         for name in config.schedulers:
             runs.append({"scheduler": name, "seed": seed, **_run(config, name, seed)})
             print({key: value for key, value in runs[-1].items() if key not in ("grades", "signals")}, flush=True)
-    told = {name: [run for run in runs if run["scheduler"] == name] for name in config.schedulers}
+            # What a study that is cut off leaves can be told beside the rest.
+            write_result(config.output, stem, result_of(config, runs=runs))
+    runs.sort(key=lambda run: (run["seed"], SCHEDULERS.index(run["scheduler"])))
+    told = {name: own for name in SCHEDULERS if (own := [run for run in runs if run["scheduler"] == name])}
     figures = {
         figure: {name: _over_seeds([run[figure] for run in own]) for name, own in told.items()}
-        for figure in ("grade", "grade_on_the_way", "signal")
+        for figure in ("solved", "grade", "grade_on_the_way", "signal")
     }
     more = {
-        name: _over_seeds([mine["grade"] - other["grade"] for mine, other in zip(own, told[UNIFORM], strict=True)])
+        name: _over_seeds([mine["solved"] - other["solved"] for mine, other in zip(own, told[UNIFORM], strict=True)])
         for name, own in told.items()
         if name != UNIFORM and UNIFORM in told
     }
-    stem = f"curricula-{config.task.replace('_', '-')}"
     if config.output is not None:
         config.output.mkdir(parents=True, exist_ok=True)
         _picture(told).savefig(config.output / f"{stem}.png", dpi=110)
     return config.written(stem, page, more_than_uniform=more, runs=runs, **figures)
 
 
+def runs_of(path: Path, config: CurriculaConfig) -> list[dict[str, Any]]:
+    """Return the runs of a result; ValueError if it is of other trainings or tests."""
+    result = json.loads(path.read_text())
+    for name in ("task", "preset", "env", "market", "episodes"):
+        own = getattr(config, name)
+        own = list(own) if isinstance(own, tuple) else getattr(own, "name", own)
+        if result["config"][name] != own:
+            raise ValueError(f"{path} has another {name}, {result['config'][name]!r}, not {own!r}")
+    return list(result["runs"])
+
+
 def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
-    """Train by a scheduler; return the mean grade on test episodes of the hardest level, and what led to it."""
+    """Train by a scheduler; return how it does on test episodes of the hardest level, and what led to it."""
     chosen: dict[str, Any] = {} if scheduler == OWN else {"curriculum": scheduler}
-    sizes: dict[str, Any] = SHORT.get(config.task, {}) if config.preset is None else {"preset": str(config.preset)}
+    if scheduler in ("threshold", "promotion", "adacurl") and config.task in DONE and config.preset is None:
+        chosen["promote_above"] = DONE[config.task]
+    sizes: dict[str, Any] = {"preset": str(config.preset)}
+    if config.preset is None:
+        sizes = {"validation_fraction": 0.1, **SHORT.get(config.task, {})}
+    if config.env:
+        sizes["env"] = sizes.get("env", {}) | yaml.safe_load(
+            "\n".join(pair.replace("=", ": ", 1) for pair in config.env)
+        )
+    if config.market is not None:
+        sizes["market"] = str(config.market)
     begun = time.process_time()
     with TemporaryDirectory() as folder:
         settings = train_settings(
             task=config.task, seed=seed, episodes=config.episodes, compile=config.compile, agents=(),
-            folder=Path(folder) / "run", validation_fraction=0.1, **sizes, **chosen,
+            folder=Path(folder) / "run", **sizes, **chosen,
         )  # fmt: skip
         with plan(settings) as experiment:
             experiment.fit()
@@ -107,7 +153,10 @@ def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
     grade = next(iter(evaluation.grades["trained"].values())).mean
     signal = [teaching_signal(*pair) for pair in pairwise(updates)]
     grades = [(row["frames"], row["validation_grade"]) for row in updates if not math.isnan(row["validation_grade"])]
+    success = evaluation.outcomes["trained"].get("success")
     return {
+        "device": device_name(torch.device("cpu")),
+        "solved": grade if success is None else float(success.mean),
         "grade": grade,
         "grade_on_the_way": sum(reached for _, reached in grades) / len(grades),
         "signal": sum(signal) / len(signal),
@@ -135,10 +184,10 @@ def page(result: Mapping[str, Any]) -> str:
     more = result["more_than_uniform"]
     rows = [
         (name, spelled(own, 1, 3), spelled(more[name], 1, 3) if name in more else "",
-         spelled(result["grade_on_the_way"][name], 1, 3), spelled(result["signal"][name], 1, 2))
-        for name, own in result["grade"].items()
+         *(spelled(result[figure][name], 1, 3) for figure in ("grade", "grade_on_the_way", "signal")))
+        for name, own in result["solved"].items()
     ]  # fmt: skip
-    header = ("scheduler", "grade on the hardest level", "more than uniform sampling", "on the way", "signal")
+    header = ("scheduler", "solved, hardest level", "more than uniform sampling", "grade", "on the way", "signal")
     return f"# Schedulers on {result['config']['task']}\n\n{markdown(header, rows)}\n"
 
 

@@ -8,8 +8,9 @@ from typing import get_type_hints
 import pytest
 import torch
 
+from vecenv.benchmarks.studies import curricula
 from vecenv.benchmarks.studies.__main__ import FOLDER, main, studies
-from vecenv.benchmarks.studies.curricula import teaching_signal
+from vecenv.benchmarks.studies.curricula import CurriculaConfig, teaching_signal
 from vecenv.benchmarks.studies.matrix import Column, MatrixConfig, read_study, run_matrix
 from vecenv.benchmarks.studies.quarterly_selection import QuarterConfig, Span, quarters, turbulence_threshold
 from vecenv.tasks.commands import cli, train
@@ -134,6 +135,36 @@ def test_a_level_teaches_by_the_variance_of_its_successes():
     # A level without an episode tells nothing; without levels it is of the grade.
     assert teaching_signal(before, {**rates, "success_a": float("nan")}) == pytest.approx(0.25 * 0.75)
     assert teaching_signal({}, {"grade": 0.25}) == pytest.approx(0.75)
+
+
+def test_results_of_curricula_are_told_together(tmp_path, monkeypatch):
+    solved = {"uniform": (0.1, 0.3), "threshold": (0.4, 0.5)}
+
+    def run(config, name, seed):
+        figures = dict.fromkeys(("grade", "grade_on_the_way", "signal"), 0.5)
+        return {
+            "solved": solved[name][seed],
+            **figures,
+            "grades": [(1, 0.0), (2, 0.5)],
+            "signals": [(1, 0.2), (2, 0.3)],
+        }
+
+    monkeypatch.setattr(curricula, "_run", run)
+    options = {"task": "sokoban", "env": ("box_reward=0",), "episodes": 8}
+    curricula.main(CurriculaConfig(**options, schedulers=("threshold",), num_seeds=2, output=tmp_path / "a"))
+    path = tmp_path / "a" / "curricula-sokoban-box-reward-0.json"
+    uniform = {"schedulers": ("uniform",), "num_seeds": 1, "beside": (path,), "output": tmp_path / "b"}
+    first = curricula.main(CurriculaConfig(**options, **uniform | {"beside": ()}))
+    assert [run["seed"] for run in first["runs"]] == [0]
+    second = uniform | {"first_seed": 1, "beside": (path, tmp_path / "b" / path.name)}
+    told = curricula.main(CurriculaConfig(**options, **second))
+    assert [(run["seed"], run["scheduler"]) for run in told["runs"]] == [
+        (0, "uniform"), (0, "threshold"), (1, "uniform"), (1, "threshold"),
+    ]  # fmt: skip
+    assert told["more_than_uniform"]["threshold"]["mean"] == pytest.approx((0.3 + 0.2) / 2)
+    assert (tmp_path / "b" / "curricula-sokoban-box-reward-0.png").is_file()
+    with pytest.raises(ValueError, match="another episodes, 8, not 9"):
+        curricula.main(CurriculaConfig(**options | {"episodes": 9}, **uniform))
 
 
 QUARTERS = QuarterConfig(min_training=50, validation=20, trading=10, embargo=3)

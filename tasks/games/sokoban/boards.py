@@ -84,7 +84,7 @@ def made_boards(config: SokobanConfig, words: int | None = None) -> Boards:
     """
     # What does not concern the boards must not make them again.
     plain = SokobanConfig(part="all")
-    kept = {name: getattr(plain, name) for name in ("observation", "end_on_deadlock", "answer_moves")}
+    kept = {name: getattr(plain, name) for name in ("observation", "box_reward", "end_on_deadlock", "answer_moves")}
     return _made_boards(replace(config, max_steps=config.depth, search_depth=1_000, max_pulls=1_000, **kept), words)
 
 

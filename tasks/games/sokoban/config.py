@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from vecenv.system.settings import Settings, Share, When, Within
+from vecenv.system.settings import NotNegative, Settings, Share, When, Within
 
 Part = Literal["train", "validation", "test", "all"]
 
@@ -43,6 +43,8 @@ class SokobanConfig(Settings):
     """Boards of training, validation and test are different ones."""
     levels: Path | None = None
     """File of levels as text, from which episodes draw in place of generated boards."""
+    box_reward: NotNegative = 1.0
+    """Reward of a box that comes onto a target, and minus that of one that leaves it; with 0 only the solution pays."""
     end_on_deadlock: bool = False
     """A deadlock ends the episode."""
     observation: Literal["around", "planes", "bits"] = "planes"

@@ -20,8 +20,8 @@ from vecenv.tasks.games.sokoban.config import SokobanConfig
 from vecenv.tasks.games.sokoban.law import Bits, Grid, both, count, outside, some
 from vecenv.tasks.games.sokoban.levels import read_boards
 
-STEP, ON_TARGET, SOLVED = -0.1, 1.0, 10.0
-"""Rewards of a move, of a box that comes onto a target (minus it of one that leaves), and of the solution."""
+STEP, SOLVED = -0.1, 10.0
+"""Rewards of a move, and of the solution."""
 
 EFFECTIVE, VALID = 1, 2
 
@@ -188,7 +188,7 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
             # As much as if the episode went on: it must not pay to end it.
             dead = self.deadlocked(next_state) & ~solved
             moves = moves + (self.config.max_steps - next_state.steps) * dead
-        return STEP * moves + ON_TARGET * on + SOLVED * solved
+        return STEP * moves + self.config.box_reward * on + SOLVED * solved
 
     def solved(self, state: SokobanState) -> Tensor:
         """Return whether all boxes are on targets. Shape: that of the batch, bool."""
@@ -246,12 +246,16 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         return [f"Boxes on targets: {on} of {boxes}" for on, boxes in counts]
 
     def goal(self, state: SokobanState) -> list[str]:
+        boxes = (
+            f"a box that comes onto a target earns {self.config.box_reward:g}, one that leaves it costs as much, and "
+            if self.config.box_reward
+            else ""
+        )
         told = (
             "You are P, and S on a target. # is wall, _ floor, O a target, X a box and √ a box on a target. Push all "
             "boxes onto targets: you push a box by walking into it, if the cell behind it is free; two boxes cannot be "
-            f"pushed, and none can be pulled. A move costs {-STEP:g}; a box that comes onto a target earns "
-            f"{ON_TARGET:g}, one that leaves it costs as much, and the solution earns {SOLVED:g}. There are "
-            f"{self.config.max_steps} moves."
+            f"pushed, and none can be pulled. A move costs {-STEP:g}; {boxes}the solution earns "
+            f"{SOLVED:g}. There are {self.config.max_steps} moves."
         )
         return [told] * len(state)
 

@@ -11,6 +11,7 @@ class Oracle:
 
     rows: list[str]
     max_steps: int = 100
+    box_reward: float = 1.0
     steps: int = 0
     effective: bool = False
     boxes: set = field(default_factory=set)
@@ -40,7 +41,7 @@ class Oracle:
                 self.boxes = self.boxes - {ahead} | {beyond}
             if ahead in self.floor and ahead not in self.boxes:
                 self.player, self.effective = ahead, True
-        reward = -0.1 + len(self.boxes & self.targets) - on
+        reward = -0.1 + self.box_reward * (len(self.boxes & self.targets) - on)
         return reward + 10 * self.solved
 
     @staticmethod

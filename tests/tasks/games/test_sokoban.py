@@ -56,7 +56,7 @@ def law_against_oracle(rows, steps, words=None, answer_moves=0, **settings):
     task = vecenv.Task(name="words", version="1", scenario=lambda config: Sokoban(config, words))
     config = SokobanConfig(**settings, answer_moves=answer_moves, max_steps=10_000, search_depth=60)
     env = vecenv.make(task, rows, compile=False, config=config)
-    oracles = [Oracle(board) for board in drawn(env)]
+    oracles = [Oracle(board, box_reward=config.box_reward) for board in drawn(env)]
     draw, over = random.Random(3), [False] * rows
     for _ in range(steps):
         moves = [[draw.randrange(5 if answer_moves else 4) for _ in range(max(1, answer_moves))] for _ in oracles]
@@ -88,6 +88,13 @@ def test_the_law_is_the_oracle_by_any_number_of_words(size, words):
 
 def test_answers_of_several_moves_end_with_the_solution():
     law_against_oracle(48, 20, answer_moves=3, num_boxes=1, boards=48)
+
+
+def test_what_a_box_on_a_target_earns_is_a_setting():
+    law_against_oracle(48, 20, num_boxes=1, boards=48, box_reward=0.0)
+    law_against_oracle(48, 20, answer_moves=3, num_boxes=3, boards=48, box_reward=2.5)
+    env = vecenv.make("sokoban", 1, compile=False, **SMALL, box_reward=0.0)
+    assert "onto a target earns" not in env.scenario.goal(env.rows.state)[0]
 
 
 @pytest.mark.nightly
