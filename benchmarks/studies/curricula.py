@@ -2,7 +2,8 @@
 
 PPO learns a task with levels by each scheduler of `vecenv.curriculum`, by uniform sampling, and by what the task does
 without one (own: mostly the hardest level alone), with as many steps and the same seeds. All are judged on test
-episodes of the hardest level: by the share that is solved where the task tells success, else by the mean grade.
+episodes of the hardest level, by their most probable actions and by drawn ones: by the share that is solved where the
+task tells success, else by the mean grade.
 
 Two figures more tell why. The signal is the mean over a run of 4p(1 - p), with p the rate of success of a level in an
 update, over the levels by their shares: 1 where episodes succeed as often as not, 0 where all end alike, which teaches
@@ -28,10 +29,13 @@ import yaml
 
 from vecenv.benchmarks.device import device_name
 from vecenv.benchmarks.result_files import StudyConfig, markdown, result_of, spelled, write_result
+from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.intervals import jackknife_interval
+from vecenv.learn.policies import load_policy
 from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
+from vecenv.tasks.experiment.checkpoints import checkpoint_path
 
 OWN, UNIFORM = "own", "uniform"
 
@@ -48,11 +52,19 @@ SHORT: dict[str, dict[str, Any]] = {
         "env": {"num_boxes": 4, "boards": 4_096},
         "learner": {"total_frames": 720_896, "minibatches": 8},
     },
+    "curriculum": {
+        "preset": "nifty_tiers_signal", "evaluations": 4, "validation_episodes": 256,
+        "learner": {"total_frames": 409_600},
+    },
 }  # fmt: skip
-"""What is otherwise than in the task's preset, by task, for runs of minutes; not with a preset of one's own."""
+"""What is otherwise than in the task's preset, or another one, for runs of minutes; not with a preset of one's own."""
 
 DONE = {"sokoban": 0.5}
 """Success rate above which schedulers of success rates take a level to be done, by task, where not the default."""
+
+
+JUDGED = {"solved": True, "solved_drawn": False}
+"""Figures that schedulers are judged by, and whether actions are the most probable ones."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +114,15 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
     told = {name: own for name in SCHEDULERS if (own := [run for run in runs if run["scheduler"] == name])}
     figures = {
         figure: {name: _over_seeds([run[figure] for run in own]) for name, own in told.items()}
-        for figure in ("solved", "grade", "grade_on_the_way", "signal")
+        for figure in (*JUDGED, "grade_on_the_way", "signal")
     }
     more = {
-        name: _over_seeds([mine["solved"] - other["solved"] for mine, other in zip(own, told[UNIFORM], strict=True)])
-        for name, own in told.items()
-        if name != UNIFORM and UNIFORM in told
+        figure: {
+            name: _over_seeds([mine[figure] - other[figure] for mine, other in zip(own, told[UNIFORM], strict=True)])
+            for name, own in told.items()
+            if name != UNIFORM and UNIFORM in told
+        }
+        for figure in JUDGED
     }
     if config.output is not None:
         config.output.mkdir(parents=True, exist_ok=True)
@@ -141,23 +156,25 @@ def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
     if config.market is not None:
         sizes["market"] = str(config.market)
     begun = time.process_time()
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
         settings = train_settings(
             task=config.task, seed=seed, episodes=config.episodes, compile=config.compile, agents=(),
-            folder=Path(folder) / "run", **sizes, **chosen,
+            folder=folder, **sizes, **chosen,
         )  # fmt: skip
         with plan(settings) as experiment:
             experiment.fit()
-            evaluation = experiment.compare()
-        updates = read_metrics(Path(folder) / "run" / METRICS)
-    grade = next(iter(evaluation.grades["trained"].values())).mean
+            path = checkpoint_path(folder)
+            agents = {name: PolicyAgent(load_policy(path, experiment.test, best)) for name, best in JUDGED.items()}
+            evaluation = evaluate(experiment.test, agents, seed)
+        updates = read_metrics(folder / METRICS)
     signal = [teaching_signal(*pair) for pair in pairwise(updates)]
     grades = [(row["frames"], row["validation_grade"]) for row in updates if not math.isnan(row["validation_grade"])]
-    success = evaluation.outcomes["trained"].get("success")
+    judged = {name: next(iter(evaluation.grades[name].values())) for name in JUDGED}
+    judged = {name: evaluation.outcomes[name].get("success", grade) for name, grade in judged.items()}
     return {
         "device": device_name(torch.device("cpu")),
-        "solved": grade if success is None else float(success.mean),
-        "grade": grade,
+        **{name: float(told.mean) for name, told in judged.items()},
         "grade_on_the_way": sum(reached for _, reached in grades) / len(grades),
         "signal": sum(signal) / len(signal),
         "processor_seconds": time.process_time() - begun,
@@ -183,11 +200,14 @@ def page(result: Mapping[str, Any]) -> str:
     """Return the table of a result."""
     more = result["more_than_uniform"]
     rows = [
-        (name, spelled(own, 1, 3), spelled(more[name], 1, 3) if name in more else "",
-         *(spelled(result[figure][name], 1, 3) for figure in ("grade", "grade_on_the_way", "signal")))
-        for name, own in result["solved"].items()
+        (name,
+         *(spelled(part[figure][name], 1, 3) if name in part[figure] else "" for figure in JUDGED
+           for part in (result, more)),
+         *(spelled(result[figure][name], 1, digits) for figure, digits in (("grade_on_the_way", 3), ("signal", 2))))
+        for name in result["signal"]
     ]  # fmt: skip
-    header = ("scheduler", "solved, hardest level", "more than uniform sampling", "grade", "on the way", "signal")
+    header = ("scheduler", "solved, most probable actions", "more than uniform", "solved, drawn actions",
+              "more than uniform", "on the way", "signal")  # fmt: skip
     return f"# Schedulers on {result['config']['task']}\n\n{markdown(header, rows)}\n"
 
 

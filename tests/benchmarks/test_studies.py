@@ -141,7 +141,7 @@ def test_results_of_curricula_are_told_together(tmp_path, monkeypatch):
     solved = {"uniform": (0.1, 0.3), "threshold": (0.4, 0.5)}
 
     def run(config, name, seed):
-        figures = dict.fromkeys(("grade", "grade_on_the_way", "signal"), 0.5)
+        figures = dict.fromkeys(("solved_drawn", "grade_on_the_way", "signal"), 0.5)
         return {
             "solved": solved[name][seed],
             **figures,
@@ -161,7 +161,8 @@ def test_results_of_curricula_are_told_together(tmp_path, monkeypatch):
     assert [(run["seed"], run["scheduler"]) for run in told["runs"]] == [
         (0, "uniform"), (0, "threshold"), (1, "uniform"), (1, "threshold"),
     ]  # fmt: skip
-    assert told["more_than_uniform"]["threshold"]["mean"] == pytest.approx((0.3 + 0.2) / 2)
+    assert told["more_than_uniform"]["solved"]["threshold"]["mean"] == pytest.approx((0.3 + 0.2) / 2)
+    assert told["more_than_uniform"]["solved_drawn"]["threshold"]["mean"] == 0
     assert (tmp_path / "b" / "curricula-sokoban-box-reward-0.png").is_file()
     with pytest.raises(ValueError, match="another episodes, 8, not 9"):
         curricula.main(CurriculaConfig(**options | {"episodes": 9}, **uniform))
