@@ -46,10 +46,10 @@ class Part(NamedTuple):
 _JOBS = "vecenv.benchmarks.session_parts"
 
 PARTS = (
-    Part("machine", "bandwidth and matrix products", 25, 25, 40, f"{_JOBS}:ceilings"),
-    Part("tests", "the tests marked gpu", 85, 20, 60, f"{_JOBS}:gpu_tests"),
-    Part("throughput", "stock_trading, all columns", 110, 20, 60, f"{_JOBS}:throughput"),
-    Part("rollouts", "a neural market: days drawn, training", 100, 25, 90, f"{_JOBS}:rollouts"),
+    Part("machine", "bandwidth and matrix products", 15, 15, 40, f"{_JOBS}:ceilings"),
+    Part("tests", "the tests marked gpu", 85, 20, 90, f"{_JOBS}:gpu_tests"),
+    Part("throughput", "stock_trading, all columns", 165, 20, 60, f"{_JOBS}:throughput"),
+    Part("rollouts", "a neural market: days drawn, training", 80, 25, 90, f"{_JOBS}:rollouts"),
     Part("tiers", "the trading tiers", 60, 25, 90, f"{_JOBS}:tiers"),
     Part("turns", "turns of language agents, a tiny model", 60, 20, 60, f"{_JOBS}:turns"),
     Part("books", "markets of agents, order books", 25, 20, 60, f"{_JOBS}:books"),

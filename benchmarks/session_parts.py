@@ -82,7 +82,7 @@ def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence
     device = torch.device(place.device)
     gpu = device.type == "cuda"
     gigabytes = BUFFER_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9 if gpu else 4.0
-    days, steps = (330, 2) if place.small else (3000, 64)
+    days, steps = (400, 2) if place.small else (3000, 64)
     sizes: dict[str, Any] = {} if task_named(task).market is None else {"num_days": days}
     config = BenchConfig(task, num_steps=steps, device=place.device, max_buffer_gb=gigabytes, **sizes)
     tape = cache(lambda: tape_of_task(config))

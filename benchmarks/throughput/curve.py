@@ -197,6 +197,9 @@ def _workloads(
         rules = replace(rules, rationing=config.rationing, episode_length=length, min_episode_length=length // 2)
     device = device_named(config.device)
     env = vecenv.make(config.task, num_envs, market=tape(), device=device, compile=mode != "eager", config=rules)
+    if mode == "cuda_graph" and env.traits.warm_up:
+        # Such episodes begin between the steps.
+        mode = "compiled"
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _advance(config, env, column, mode, num_steps)
     needed = necessary_bytes(collector)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._inductor import compile_fx, cpu_vec_isa
 from torch._inductor.exc import InvalidCxxCompiler
+from torch._inductor.utils import tensor_is_aligned
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -143,6 +144,20 @@ def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch
     assert compiling._settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
     monkeypatch.setattr(compiling, "ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing"))
     assert compiling._settings(True, {}) == plain | {"emulate_precision_casts": True}
+
+
+def test_buffers_are_compiled_for_as_they_are_aligned(monkeypatch):
+    """Else a GPU's calls copy them."""
+    known = Mock(side_effect=compile_fx.compile_fx_inner)
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", known)
+    wide = torch.zeros(6, 16)
+    outputs = [wide[:, place : place + 3] for place in (4, 5, 8, 11)] + [torch.zeros(6, 0)]
+    compile_in_place(lambda a: (a, a + 1, a + 2, a + 3, a[:, :0]), [torch.ones(6, 3)], outputs)(
+        [torch.ones(6, 3)], outputs
+    )
+    given = known.call_args.args[1][1:]
+    assert [tensor_is_aligned(one) for one in given] == [one.data_ptr() % 16 == 0 for one in outputs]
+    assert wide[0].tolist() == [0] * 4 + [1] + [2] * 3 + [3] * 3 + [4] * 3 + [0] * 2
 
 
 def test_a_thread_prepares_the_toolchain_and_traces_nothing(monkeypatch):

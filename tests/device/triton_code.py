@@ -77,7 +77,11 @@ def h100() -> Iterator[None]:
         if not isinstance(tensor, DeviceTensor):
             return whole(mode, tensor, **keywords)
         with mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE)
+            # As far from the start of its memory, by which Inductor knows how it is aligned.
+            offset = tensor.storage_offset()
+            room = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+            memory = torch.empty(offset + max(room, 0), dtype=tensor.dtype, device=DEVICE)
+            return memory.as_strided(tensor.shape, tensor.stride(), offset)
 
     interface: dict[str, Any] = {
         "is_available": lambda: True,

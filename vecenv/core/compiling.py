@@ -200,7 +200,16 @@ def _settings(on_gpu: bool, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    """Return a tensor in other memory, which lies as the given one between multiples of 16 bytes.
+
+    Inductor takes its arguments at run time to be aligned as those it has compiled for. If they are less on a GPU, it
+    copies them before a call and back after it: a block of the observations with all that lies between its rows, which
+    was half the time of a step.
+    """
+    lead = tensor.storage_offset() % (16 // tensor.element_size())
+    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    memory = torch.empty(lead + extent * bool(tensor.numel()), dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, tensor.stride(), lead)
 
 
 def _is_toolchain_error(error: BaseException | None) -> bool:
