@@ -95,6 +95,11 @@ def test_a_missing_compiler_is_told_once_and_other_faults_are_raised(monkeypatch
     assert not compiling._is_toolchain_error(error)
     error.__cause__ = FileNotFoundError("g++")
     assert compiling._is_toolchain_error(error)
+    monkeypatch.setattr(compiling, "_warned_without_compiler", False)
+    with pytest.warns(
+        RuntimeWarning, match=r"\(slower\): PassManager::run failed: another version of Triton may compile it"
+    ):
+        compiling.check_no_compiler(RuntimeError("SubprocException:\nRuntimeError: PassManager::run failed\n"))
 
 
 WITHOUT_COMPILER = """

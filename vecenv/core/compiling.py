@@ -32,6 +32,9 @@ ROUNDED_ONCE = ("emulate_precision_casts", "eager_numerics.division_rounding", "
 """Inductor settings under which a GPU rounds each operation as a CPU does, as exact money needs: without them it fuses
 multiply and add (FMA) and divides approximately. The third is the former name of the second."""
 
+TRITON_FAILED = "PassManager::run failed"
+"""Triton 3.6.0, of PyTorch 2.11, ends so on a kernel of `full_autonomous` with 25 symbols, which 3.7.1 compiles."""
+
 _warned_without_compiler = False
 
 
@@ -162,7 +165,8 @@ def check_no_compiler(error: Exception) -> None:
         raise error
     if not _warned_without_compiler:
         _warned_without_compiler = True
-        reason = str(error).strip().splitlines()[0]
+        reason = f"{TRITON_FAILED}: another version of Triton may compile it" if _of_triton(error) else str(error)
+        reason = reason.strip().splitlines()[0]
         warnings.warn(f"no working compiler, running eagerly (slower): {reason}", RuntimeWarning, stacklevel=3)
 
 
@@ -222,10 +226,16 @@ def _is_toolchain_error(error: BaseException | None) -> bool:
         if hasattr(exc, name)
     )
     while error is not None:
-        if isinstance(error, (*toolchain, FileNotFoundError)) or type(error).__name__ == "TritonMissing":
+        known = isinstance(error, (*toolchain, FileNotFoundError)) or type(error).__name__ == "TritonMissing"
+        if known or _of_triton(error):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _of_triton(error: BaseException) -> bool:
+    """Whether a pass of Triton failed; the error comes as text from the process that compiled."""
+    return TRITON_FAILED in str(error)
 
 
 # Operators of other libraries that overwrite their arguments. Inductor (torch 2.13) expects graphs without them, and
