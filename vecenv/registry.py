@@ -14,12 +14,12 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
+from vecenv.finance.programs import Strategies
 from vecenv.finance.recorded_markets import check_same_market, recorded_market
 from vecenv.finance.trading import Trading
 from vecenv.learn.domain import Domain
 from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.programs.expressions import Strategies
 from vecenv.system.settings import refuse_unknown
 from vecenv.text.interaction import Interaction
 from vecenv.text.interface import TextInterface

@@ -53,7 +53,7 @@ def _compared(count: int, paths: int, symbols: int, days: int) -> Sequence[Workl
     rules = StockTradingConfig(
         features=("rsi_14",), action="weights", episode_length=days, initial_cash=CASH, commission=COMMISSION
     )
-    grader, start = Grader(rules, tape), tape.num_days - 1 - days
+    grader, start = Grader("stock_trading", rules, tape), tape.num_days - 1 - days
     texts = [f"weight = {share} if mean(close, bars={fast}) > mean(close, bars={slow}) else 0" for fast, slow in pairs]
     programs = [parsed(text, grader.vocabulary) for text in texts]
     closes = tape.ohlcv[..., CLOSE].double().numpy()

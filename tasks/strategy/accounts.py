@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from vecenv.finance.programs import ACCOUNT, account_features, market_features
 from vecenv.kernels.orders import fill_prices
 from vecenv.kernels.weights import reserved_price
 from vecenv.market.bars import CLOSE
@@ -22,7 +23,6 @@ from vecenv.programs.native import Machine, machine
 from vecenv.programs.operations import STRUCTURED
 from vecenv.system.native_library import built_library
 from vecenv.tasks.stock_trading.law import StockState
-from vecenv.tasks.stock_trading.programs import ACCOUNT, account_features, market_features
 from vecenv.tasks.stock_trading.scenario import StockTrading
 
 SOURCE = Path(__file__).with_name("accounts.cpp")
@@ -44,12 +44,16 @@ class Played(NamedTuple):
         traded: purchases plus sales of each day. Shape: (L, P, M), float64.
         refusals: as of `Grades`. Shape: (P, M), int64.
         days: that the account was worth something. Shape: (P, M), int64.
+        last: the accounts at the end, as far as grades read them. Batch: (P times M,).
+        reward: sums of the scenario's rewards, NaN where they are not computed. Shape: (P times M,), float64.
     """
 
     value: Tensor
     traded: Tensor
     refusals: Tensor
     days: Tensor
+    last: Any
+    reward: Tensor
 
 
 class _Rules(ctypes.Structure):
@@ -122,7 +126,10 @@ def played_natively(
             else:
                 list(pool.map(stepped, parts))
             value[elapsed + 1] = money["value"]
-    return Played(value, traded[:length], money["refusals"].long(), money["days"].long())
+    last = state[torch.arange(num_paths).repeat(count)]
+    worth, lived = value[-1].flatten(), money["days"].long()
+    last = last.replace(portfolio_value=worth.to(state.portfolio_value.dtype), day=last.start_day + lived.flatten())
+    return Played(value, traded[:length], money["refusals"].long(), lived, last, torch.full_like(worth, torch.nan))
 
 
 def _parts(count: int) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from random import Random
 
 from vecenv.programs.expressions import Program
 from vecenv.programs.printing import printed
-from vecenv.tasks.strategy.config import StrategyConfig
+from vecenv.tasks.strategy.config import STOCK_TRADING, StrategyConfig
 from vecenv.tasks.strategy.scene import StrategyWriting
 from vecenv.tasks.strategy.search import Worth, best_of, drawn_programs, genetic
 
@@ -23,6 +23,11 @@ RSI = (
 )
 CROSSOVER = "wanted = {part} if mean(close, bars=10) > mean(close, bars=30) else 0\n"
 BUY_AND_HOLD = "wanted = {part} if cash_share > 0.5 else held\n"
+EACH_BOUGHT = "wanted = held if held > 0 else {part}\n"
+"""Buy and hold where limits leave cash, and a day has not orders for all symbols."""
+
+NEARLY = 0.005
+"""Share of the account by which a position may differ from what is wanted, where a rule gives the orders."""
 
 BEST = {
     "momentum": "wanted = 1 if mean(close / lag(close, bars=1) - 1, bars=10) > 0 else 0\n",
@@ -34,6 +39,7 @@ BEST = {
 
 IN_PYTHON = {
     BUY_AND_HOLD: ("cash_share, held", "return {part} if cash_share > 0.5 else held"),
+    EACH_BOUGHT: ("held", "return held if held > 0 else {part}"),
     CROSSOVER: (
         "close",
         "if len(close) < 30:\n        return 0\n"
@@ -57,29 +63,41 @@ IN_PYTHON = {
 
 _PYTHON_ENDINGS = {
     "weights": ("weight", "wanted({own})"),
-    "tilt": ("tilt", "wanted({own}) * {symbols} - 1"),
+    "tilt": ("tilt", "wanted({own}) * {parts} - 1"),
     "shares": ("order", "wanted({own}) * value / close[-1] - holdings"),
+    "orders": (
+        "order",
+        "0 if abs(wanted({own}) - held) < {nearly} else (wanted({own}) - held) / (max(cash_share, 1e-9) if "
+        "wanted({own}) > held else held)",
+    ),
 }
+
+_MORE = {"shares": ["value", "close", "holdings"], "orders": ["held", "cash_share"]}
+"""Arguments of these beside those of the rule."""
 
 _ENDINGS = {
     "weights": "weight = wanted\n",
-    "tilt": "tilt = plain(wanted) * {symbols} - 1\n",
+    "tilt": "tilt = plain(wanted) * {parts} - 1\n",
     "shares": "order = plain(wanted) * value / close - holdings\n",
+    "orders": (
+        "gap = plain(wanted - held)\n"
+        "order = 0 if abs(gap) < {nearly} else gap / plain(cash_share if gap > 0 else held)\n"
+    ),
 }
 
 
 def written(world: StrategyWriting, rule: str) -> str:
     """Return a program from a rule that says which share of the account it wants of each symbol."""
-    symbols = len(world.symbols)
-    half = (symbols - symbols // 2 + 0.5) / symbols
+    symbols, tier = len(world.symbols), world.config.account != STOCK_TRADING
+    part, half = world.config.strategies.share(world.config.rules(), symbols), (symbols - symbols // 2 + 0.5) / symbols
+    rule = EACH_BOUGHT if tier and rule == BUY_AND_HOLD else rule
     text = rule + _ENDINGS[world.config.action]
     if world.config.language == "python":
         own, body = IN_PYTHON[rule]
         output, ending = _PYTHON_ENDINGS[world.config.action]
-        more = ["value", "close", "holdings"] if output == "order" else []
-        given = ", ".join(dict.fromkeys([*own.split(", "), *more]))
+        given = ", ".join(dict.fromkeys([*own.split(", "), *_MORE.get(world.config.action, [])]))
         text = f"def wanted({own}):\n    {body}\n\ndef {output}({given}):\n    return {ending.replace('{own}', own)}\n"
-    return text.format(part=f"{1 / symbols:.6g}", symbols=symbols, half=f"{half:.6g}")
+    return text.format(part=f"{part:.6g}", parts=f"{1 / part:.6g}", half=f"{half:.6g}", nearly=NEARLY)
 
 
 class Author:
@@ -139,10 +157,10 @@ def by_generations(world: StrategyWriting, worth: Worth, seed: int) -> Program:
 
 
 def best_rule(world: StrategyWriting) -> Author | None:
-    """Return the author of the planted market's best rule; None where none is known: with costs, or by tilts."""
+    """Return the author of the planted market's best rule; None where none is known: on tiers, with costs, by tilts."""
     config: StrategyConfig = world.config
     known = BEST.get(config.planted_kind) if config.market == "planted" else None
-    free = config.commission == config.slippage == 0 and config.action != "tilt"
+    free = config.account == STOCK_TRADING and config.commission == config.slippage == 0 and config.action != "tilt"
     if (
         known is None
         or (config.language == "python" and known not in IN_PYTHON)

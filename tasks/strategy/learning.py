@@ -87,9 +87,9 @@ class TokenLearner:
             raise ValueError("--algorithm tokens learns task 'strategy' alone")
         if world.config.language == "python":
             raise ValueError("--algorithm tokens writes the language of programs: choose env.language programs")
-        if world.config.action == "shares":
+        if (action := world.config.action) in ("shares", "orders"):
             raise ValueError(
-                "--algorithm tokens writes weights and tilts: choose env.action weights or tilt, not shares"
+                f"--algorithm tokens writes weights and tilts: choose env.action weights or tilt, not {action}"
             )
         self.world, self.config, self.env = world, config, cast("VecEnv", World(world))
         self.policy = TokenPolicy(world.vocabulary, config.seed, config.hidden, config.longest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import atexit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -16,15 +16,15 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from vecenv.finance.programs import Strategies
+from vecenv.market.tape import MarketTape
 from vecenv.programs.expressions import Vocabulary
 from vecenv.programs.parsing import MOST_CHARACTERS, ProgramError, nearest
 from vecenv.sandbox import Limits
 from vecenv.sandbox.jail import confirmed_layers
 from vecenv.sandbox.monty import FUNCTIONS, Monty, ProgramFailed
-from vecenv.tasks.stock_trading.programs import market_features
-from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.tasks.strategy.accounts import Played
-from vecenv.tasks.strategy.grading import Grader, Tensors, played
+from vecenv.tasks.strategy.grading import Grader, played
 
 PAST = 64
 """Most bars, today's included, that a rule is given of a feature."""
@@ -161,8 +161,7 @@ class PythonGrader(Grader):
     """Plays rules in Python as `Grader` plays programs, one at a time.
 
     Args:
-        config: as of `Grader`.
-        tape: as of `Grader`.
+        task: as of `Grader`, like config and tape.
         seconds: of a rule's decisions of a day on all its paths, by the clock, as the interpreter tells no processor
             time: a backstop, a hundred times what a rule takes on a busy machine.
 
@@ -170,8 +169,8 @@ class PythonGrader(Grader):
         ValueError: this machine has no interpreter for hostile programs.
     """
 
-    def __init__(self, config: Any, tape: Any, seconds: float) -> None:  # noqa: ANN401
-        super().__init__(config, tape, native=False)
+    def __init__(self, task: str, config: Any, tape: MarketTape, seconds: float) -> None:  # noqa: ANN401
+        super().__init__(task, config, tape, native=False)
         self.seconds = seconds
         interpreters()
 
@@ -189,7 +188,8 @@ class PythonGrader(Grader):
     def _play(self, programs: Sequence[Any], paths: Tensor, days: Tensor, state: Any) -> Played:  # noqa: ANN401
         (rule,) = programs
         with interpreters().session(Limits(wall=self.seconds, memory=MEMORY)) as feed:
-            return played(self.scenario, _Decider(rule, self.scenario, paths, days, feed), 1, paths, days, state)
+            decide = _Decider(rule, self.strategies, self.scenario, paths, days, feed)
+            return played(self.strategies, self.scenario, decide, 1, state)
 
 
 class _Decider:
@@ -198,7 +198,8 @@ class _Decider:
     def __init__(
         self,
         rule: PythonRule,
-        scenario: StockTrading,
+        strategies: Strategies,
+        scenario: Any,  # noqa: ANN401
         paths: Tensor,
         days: Tensor,
         feed: Callable[..., Any],
@@ -207,15 +208,15 @@ class _Decider:
         self.past = [name for name in rule.names if not features[name].account]
         self.own = [name for name in rule.names if features[name].account]
         self.symbols, self.feed = scenario.tape.num_symbols, feed
-        tape = scenario.tape
-        market = {name: value.expand(-1, -1, self.symbols) for name, value in market_features(tape, self.past).items()}
+        known = strategies.market(scenario, self.past)
+        market = {name: value.expand(-1, -1, self.symbols) for name, value in known.items()}
         self.paths, self.days, self.market = paths, days, market
         early = (days[:, None] + torch.arange(1 - PAST, 0)).clamp(min=-1)
         past = []
         for name in self.past:
-            known = market[name][paths[:, None], early.clamp(min=0)].transpose(1, 2).flatten(0, 1).tolist()
+            before = market[name][paths[:, None], early.clamp(min=0)].transpose(1, 2).flatten(0, 1).tolist()
             counts = (early >= 0).sum(1).repeat_interleave(self.symbols).tolist()
-            past.append([own[PAST - 1 - count :] for own, count in zip(known, counts, strict=True)])
+            past.append([own[PAST - 1 - count :] for own, count in zip(before, counts, strict=True)])
         arguments = [
             f"_past[{self.past.index(name)}][lane][-{PAST}:]"
             if name in self.past
@@ -226,7 +227,7 @@ class _Decider:
         feed(rule.text)
         feed(harness, _past=past, _unknown=float("nan"))
 
-    def __call__(self, elapsed: int, account: Tensors) -> Tensor:
+    def __call__(self, elapsed: int, account: Mapping[str, Tensor]) -> Tensor:
         """Return the outputs of a day. Shape: (M, K)."""
         day = [self.market[name][self.paths, self.days + elapsed].flatten().tolist() for name in self.past]
         own = [account[name].expand(-1, self.symbols).flatten().tolist() for name in self.own]

@@ -7,10 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,7 +61,7 @@ def shown_and_held_out(tape: MarketTape, config: StrategyConfig) -> tuple[Years,
     Raises:
         ValueError: there are too few days.
     """
-    days, place = config.days, PARTS.index(config.part)
+    days, place = config.strategies.days(config.rules()), PARTS.index(config.part)
     usable = tape.num_days - tape.first_day - config.embargo
     span = max(days + 1, round(HELD_OUT_SHARE * usable))
     shown = tape.num_days - 3 * span - config.embargo
@@ -98,9 +97,11 @@ class _Row:
 
 
 class StrategyWriting(Interaction):
-    """Agents write programs for `stock_trading`, each graded on M paths that are common to all episodes of a name.
+    """Agents write programs for a task, each graded on M paths that are common to all episodes of a name.
 
     Attributes:
+        strategies: how programs play the task.
+        rules: its config.
         vocabulary: of the programs.
 
     Raises:
@@ -121,14 +122,20 @@ class StrategyWriting(Interaction):
 
     def __init__(self, num_rows: int, config: StrategyConfig) -> None:
         self.num_rows, self.config, self.longest = num_rows, config, config.tries
-        tape = config.tape()
-        self.years, self.held_out = shown_and_held_out(tape, config)
-        rules = config.rules()
-        grader = partial(PythonGrader, seconds=config.seconds) if config.language == "python" else Grader
-        self.graders: dict[Years, Any] = {years: grader(rules, years.tape) for years in (self.years, self.held_out)}
+        tape, self.strategies, self.rules = config.tape(), config.strategies, config.rules()
+        self.graders: dict[Years, Grader] = dict(map(self._graded_years, shown_and_held_out(tape, config)))
+        self.years, self.held_out = self.graders
         self.vocabulary = self.graders[self.years].vocabulary
         self.symbols, self.currency = tape.symbols, tape.currency
         self.rows = [_Row(Episode(0, 0)) for _ in range(num_rows)]
+
+    def _graded_years(self, years: Years) -> tuple[Years, Grader]:
+        """Return years with their grader, from the day on which the task lets an episode begin."""
+        told = self.config.account, self.rules, years.tape
+        grader = PythonGrader(*told, self.config.seconds) if self.config.language == "python" else Grader(*told)
+        if grader.first_day > years.last:
+            raise ValueError(f"{years.tape.source}: symbols begin to trade too late for {self.config.account}")
+        return years._replace(first=max(years.first, grader.first_day)), grader
 
     def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> list[Turn]:
         for row, episode in zip(ids, episodes, strict=True):
@@ -241,7 +248,7 @@ class StrategyWriting(Interaction):
         }
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
-        return [instructions(self.config, self.vocabulary, self.symbols, self.currency)] * len(ids)
+        return [instructions(self.config, self.rules, self.vocabulary, self.symbols, self.currency)] * len(ids)
 
     def examples(self) -> Sequence[str]:
         return (PYTHON_EXAMPLES if self.config.language == "python" else EXAMPLES)[self.config.action]

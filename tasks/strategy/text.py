@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from vecenv.programs.expressions import LONGEST_WINDOW, Program, Vocabulary
 from vecenv.programs.parsing import DEEPEST
@@ -31,6 +32,11 @@ EXAMPLES = {
         "order = 50 if close > mean(close, bars=20) else -holdings",
         "cheap = close < mean(close, bars=10)\norder = cash / close / 10 if cheap else -holdings / 10",
     ),
+    "orders": (
+        "order = 0",
+        "order = 0.5 if close > mean(close, bars=20) else -1",
+        "order = 0.2 if gain > -0.05 and held < 0.1 else -0.1",
+    ),
 }
 """Programs that are valid whatever a config's features are."""
 
@@ -47,6 +53,10 @@ PYTHON_EXAMPLES = {
         "def order():\n    return 0",
         "def order(close, holdings):\n    return 50 if close[-1] == max(close) else -holdings",
     ),
+    "orders": (
+        "def order():\n    return 0",
+        "def order(close):\n    return 0.5 if close[-1] == max(close) else -1",
+    ),
 }
 """The same of rules in Python."""
 
@@ -55,6 +65,8 @@ _MEANINGS = {
     "scaled down to 1, the rest is cash",
     "tilt": "tilt: in [-1, 1], of the weight of the symbol in an equal-weight portfolio; 0 keeps it",
     "shares": "order: shares of the symbol to buy, or below 0 to sell",
+    "orders": "order: in [-1, 1], above 0 the share of the cash to spend on the symbol, below 0 the share of the "
+    "position to sell; sales come first, and purchases spend of what the ones before them left",
 }
 
 
@@ -71,6 +83,8 @@ class Result(NamedTuple):
     """Why a rule in Python failed; then the numbers are NaN."""
     lost: bool = False
     """Whether what ran it failed, so that nothing is known of the rule."""
+    told: Mapping[str, float] = MappingProxyType({})
+    """What the task tells beside these, by name."""
 
     @classmethod
     def unknown(cls, fault: str = "") -> Result:
@@ -83,7 +97,8 @@ class Result(NamedTuple):
         told = (grades.total_return, grades.drawdown, grades.turnover, grades.refusals)
         total, drawdown, turnover, refusals = (float(values[place].double().mean()) for values in told)
         error = float(grades.standard_error[place])
-        return cls(float(grades.mean[place]), error, total, drawdown, turnover, refusals)
+        more = {name: float(values[place].double().mean()) for name, values in grades.told.items()}
+        return cls(float(grades.mean[place]), error, total, drawdown, turnover, refusals, told=more)
 
 
 def read_program(message: str) -> Said:
@@ -92,20 +107,24 @@ def read_program(message: str) -> Said:
     return said._replace(program=said.program.strip("\r\n"))
 
 
-def instructions(config: StrategyConfig, vocabulary: Vocabulary, symbols: Sequence[str], currency: str | None) -> str:
-    """Return the task and the language, with the names that programs may read and their units."""
+def instructions(
+    config: StrategyConfig,
+    rules: Any,  # noqa: ANN401
+    vocabulary: Vocabulary,
+    symbols: Sequence[str],
+    currency: str | None,
+) -> str:
+    """Return the task, whose config are the ``rules``, and the language, with names and units."""
     tries = f"You have {config.tries} tries. " if config.tries > 1 else "You have one try. "
     final = " To stop early, put it between <final_code> and </final_code>." if config.tries > 1 else ""
     price = f" Each line costs {config.price_per_line:g} of the reward." if config.price_per_line else ""
     python = config.language == "python"
-    costs = config.commission + config.slippage
-    money = f"{config.initial_cash:,.0f}{'' if currency is None else ' ' + currency}"
+    money, strategies = f"{rules.initial_cash:,.0f}{'' if currency is None else ' ' + currency}", config.strategies
     return "\n".join(
         [
-            f"Write a program that trades {len(symbols)} stocks for {config.days} days, deciding at each close. It is "
-            f"played with an account of {money} on each of {config.paths} price paths and graded by its mean: 0.5 for "
-            "what equal parts bought and held earn, 0.73 for ten points of log-return more. "
-            f"{'Trading is free' if not costs else f'Trading costs {100 * costs:g}% of the value traded'}. {tries}"
+            f"Write a program that trades {len(symbols)} stocks for {strategies.days(rules)} days, deciding at each "
+            f"close. It is played with an account of {money} on each of {config.paths} price paths and graded by its "
+            f"mean: {strategies.rules(rules)} {tries}"
             f"The last valid program is graded again on paths and years that you never see.{price}",
             f"Answer with the program alone, or in a fenced block.{final}",
             *(_python(config, vocabulary) if python else _language(config, vocabulary)),
@@ -180,8 +199,10 @@ def report(
 
 
 def _made(result: Result, paths: int) -> str:
+    told = ", ".join(f"{name} {value:.2f}" for name, value in result.told.items())
     return (
         f"grade {result.grade:.4f}, standard error {result.error:.4f} on {paths} paths; "
         f"return {100 * result.total_return:.2f}%, drawdown {100 * result.drawdown:.2f}%, "
         f"turnover {result.turnover:.1f} a year, {result.refusals:.1f} orders cut or refused."
+        f"{told and f' In the words of its rules: {told}.'}"
     )

@@ -206,20 +206,25 @@ class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Sc
         return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
-        tape, num_symbols = self.tape, self.tape.num_symbols
         day_bits, path_bits, _, _ = random_bits(key, EpisodeStream.RESET)
-        # One number for all rows, as an index, would be read on the host.
-        rule = params["rule"] + torch.zeros_like(day_bits) if self.mixed else params["rule"]
-        table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
-        days = table("days").to(torch.int64)
         if self.config.random_symbol:
             path = shared["long_paths"][(path_bits * len(shared["long_paths"])) >> 32]
         else:
-            path = (path_bits * tape.num_paths) >> 32
-        first = shared["first_day"][path]
-        starts = tape.num_days - 1 - days - first + 1
-        day = first + ((day_bits * starts) >> 32)
-        cash = torch.floor(table("initial_cash") / tape.tick_size)
+            path = (path_bits * self.tape.num_paths) >> 32
+        first, (_, days, _) = shared["first_day"][path], self._terms(path, params)
+        starts = self.tape.num_days - 1 - days - first + 1
+        return self.opened(path, first + ((day_bits * starts) >> 32), params)
+
+    def _terms(self, like: Tensor, params: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rule, days and cash of an episode, the last in ticks. Shape of each: ()."""
+        # One number for all rows, as an index, would be read on the host.
+        rule = params["rule"] + torch.zeros_like(like) if self.mixed else params["rule"]
+        days, cash = (params[name][rule if self.mixed else 0] for name in ("days", "initial_cash"))
+        return rule, days.to(torch.int64), torch.floor(cash / self.tape.tick_size)
+
+    def opened(self, path: Tensor, day: Tensor, params: Tensors) -> TierState:
+        """Return the account at the start of an episode from a day of a path. Shape of each: ()."""
+        num_symbols, (rule, days, cash) = self.tape.num_symbols, self._terms(path, params)
         zero, zeros = torch.zeros_like(cash), torch.zeros_like(cash).expand(num_symbols)
         none = zero.to(torch.float32)
         components = none.to(self.precision).expand(len(COMPONENTS))

@@ -14,6 +14,7 @@ from vecenv.tasks.tiers.agents import AGENTS, trained_on_tiers
 from vecenv.tasks.tiers.config import TIERS, CurriculumConfig, tier_config
 from vecenv.tasks.tiers.curriculum import Curriculum
 from vecenv.tasks.tiers.law import MAX_ORDERS
+from vecenv.tasks.tiers.programs import PROGRAMS, TierStrategies
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text import TierText
@@ -37,7 +38,12 @@ def check_trained(trained: Mapping[str, Any], config: Any) -> None:  # noqa: ANN
         )
 
 
-def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]) -> Task:
+def tier(
+    name: str,
+    scenario: Callable[..., Scenario],
+    config: Callable[[], Any],
+    programs: TierStrategies | None = PROGRAMS,
+) -> Task:
     """Return the record of a tier, or of the curriculum."""
     return Task(
         name=name,
@@ -57,10 +63,11 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         text=TierText,
         spoken=spoken,
         recording=TierRecording(),
+        programs=programs,
     )
 
 
 SINGLE_STOCK, SINGLE_STOCK_COSTS, MULTI_STOCK_3, PORTFOLIO, FULL_AUTONOMOUS = (
     tier(name, TierTrading, partial(tier_config, name)) for name in TIERS
 )
-CURRICULUM = tier("curriculum", Curriculum, CurriculumConfig)
+CURRICULUM = tier("curriculum", Curriculum, CurriculumConfig, programs=None)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from vecenv.programs.units import Unit
 from vecenv.system.settings import refuse_unknown
@@ -120,21 +119,6 @@ class Program:
             if name in needed:
                 needed |= names_in(line)
         return [name for name in self.lines if name not in needed]
-
-
-@dataclass(frozen=True)
-class Strategies:
-    """How programs play a task.
-
-    Attributes:
-        actions: settings of the task by what a program ends with; the first are those of programs that end otherwise.
-        vocabulary: of a config of the task.
-        agent: returns the agent of P programs: of N rows the first N / P play the first, and so on.
-    """
-
-    actions: Mapping[str, Mapping[str, Any]]
-    vocabulary: Callable[[Any], Vocabulary]
-    agent: Callable[[Sequence[Program]], Any]
 
 
 def names_in(line: Expression | Parameter) -> set[str]:

@@ -12,13 +12,13 @@ from vecenv.market.tape import MarketTape
 from vecenv.programs.parsing import parsed
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 
 RULE = "above = close > mean(close, bars=3)\nweight = 0.1 if above and gain > -0.01 else held / 2\n"
 
 
 def read(text, **config):
-    return parsed(text, vocabulary_of(StockTradingConfig(**config)))
+    return parsed(text, PROGRAMS.vocabulary(StockTradingConfig(**config)))
 
 
 TAPE = MarketTape.from_bars(synthetic_bars(4, 90, ("A", "B", "C"), seed=3))
@@ -54,7 +54,7 @@ def played(env, agent):
 
 def test_a_program_plays_as_the_same_rule_by_hand():
     (ours, value), (theirs, other) = (
-        played(env_of(32), agent) for agent in (ProgramAgent([read(RULE, action="weights")]), ByHand())
+        played(env_of(32), agent) for agent in (PROGRAMS.agent([read(RULE, action="weights")]), ByHand())
     )
     assert torch.equal(ours, theirs) and torch.equal(value, other) and 0 < int((ours == 0.1).sum()) < ours.numel()
 
@@ -62,9 +62,9 @@ def test_a_program_plays_as_the_same_rule_by_hand():
 def test_programs_together_play_as_each_alone():
     texts = [RULE, "weight = 0.02 + 0 * held", RULE.replace("-0.01", "0")]
     programs = [read(text, action="weights") for text in texts]
-    actions, values = played(env_of(24, env_ids=torch.arange(8).repeat(3)), ProgramAgent(programs))
+    actions, values = played(env_of(24, env_ids=torch.arange(8).repeat(3)), PROGRAMS.agent(programs))
     for number, program in enumerate(programs):
-        alone, value = played(env_of(8, env_ids=torch.arange(8)), ProgramAgent([program]))
+        alone, value = played(env_of(8, env_ids=torch.arange(8)), PROGRAMS.agent([program]))
         rows = slice(8 * number, 8 * number + 8)
         assert torch.equal(actions[:, rows], alone) and torch.equal(values[rows], value)
 
@@ -72,17 +72,17 @@ def test_programs_together_play_as_each_alone():
 def test_tilts_and_orders():
     env = env_of(4, "tilt")
     env.reset()
-    action = ProgramAgent([read("tilt = rsi_30 / 100", action="tilt")]).act(env)
+    action = PROGRAMS.agent([read("tilt = rsi_30 / 100", action="tilt")]).act(env)
     assert action.shape == (4, env.scenario.tape.num_symbols + 1) and not action[:, -1].any() and action.any()
     env = env_of(4, "shares")
     env.reset()
-    action = ProgramAgent([read("order = 50 - holdings", action="shares")]).act(env)
+    action = PROGRAMS.agent([read("order = 50 - holdings", action="shares")]).act(env)
     assert action.unique().tolist() == [0.5]
 
 
 def test_programs_read_their_account():
     names = ("cash", "value", "holdings", "held", "cash_share", "gain", "bars_left")
-    agent = ProgramAgent([read(f"weight = plain({name})", action="weights") for name in names])
+    agent = PROGRAMS.agent([read(f"weight = plain({name})", action="weights") for name in names])
     env = env_of(len(names), env_ids=torch.zeros(len(names), dtype=torch.int64))
     env.reset()
     for _ in range(3):
@@ -101,11 +101,11 @@ def test_what_does_not_fit_is_refused():
     env = env_of(4)
     env.reset()
     with pytest.raises(ValueError, match="the programs were read for other rules than the environment's"):
-        ProgramAgent([read("tilt = 0", action="tilt")]).act(env)
+        PROGRAMS.agent([read("tilt = 0", action="tilt")]).act(env)
     with pytest.raises(ValueError, match="4 rows are not a multiple of 3 programs"):
-        ProgramAgent([read(RULE, action="weights")] * 3).act(env)
+        PROGRAMS.agent([read(RULE, action="weights")] * 3).act(env)
     with pytest.raises(ValueError, match="programs that play together must play the same episodes"):
-        ProgramAgent([read(RULE, action="weights")] * 2).act(env)
+        PROGRAMS.agent([read(RULE, action="weights")] * 2).act(env)
 
 
 def test_the_command(tmp_path, capsys):
@@ -141,7 +141,7 @@ def test_the_command_plays(tmp_path, capsys):
         (b"a = 1", (), "line 1, column 1: a program ends with weight = ..."),
         (b"\xff", (), "rule.txt: this is not UTF-8"),
         (b"#" * 40_000, (), "rule.txt: a program has at most 8,192 characters"),
-        (b"weight = 1", ("--task", "single_stock"), "task 'single_stock' is not played by programs"),
+        (b"weight = 1", ("--task", "curriculum"), "task 'curriculum' is not played by programs"),
     ],
 )
 def test_the_command_refuses_in_a_sentence(text, options, sentence, tmp_path, capsys):

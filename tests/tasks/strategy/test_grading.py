@@ -3,6 +3,7 @@
 import math
 import statistics
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from vecenv.programs.graph import Graph
 from vecenv.programs.native import machine
 from vecenv.programs.parsing import parsed
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 from vecenv.tasks.strategy.accounts import played_natively
 from vecenv.tasks.strategy.grading import Grader, Grades, played_by_law
 
@@ -30,7 +31,7 @@ TREND = "weight = 0.1 if close > mean(close, bars=3) and gain > -0.01 else held 
 
 
 def read(config, *texts):
-    return [parsed(text, vocabulary_of(config)) for text in texts]
+    return [parsed(text, PROGRAMS.vocabulary(config)) for text in texts]
 
 
 class Trend:
@@ -58,7 +59,7 @@ def check_equal(grades, record):
 def test_a_program_is_graded_as_an_agent_by_hand_that_is_evaluated():
     config = StockTradingConfig(action="weights", episode_length=DAYS, random_start=False)
     env = vecenv.make("stock_trading", TAPE.num_paths, market=TAPE, config=config, compile=False)
-    grades = Grader(config, TAPE).grades(read(config, TREND))
+    grades = Grader("stock_trading", config, TAPE).grades(read(config, TREND))
     check_equal(grades, evaluate(env, {"trend": Trend()}).records["trend"])
     assert len(grades.grade.unique()) == TAPE.num_paths and grades.turnover.min() > 0
 
@@ -85,8 +86,8 @@ def test_many_programs_are_graded_as_they_play_in_an_environment(rules, texts):
     config = StockTradingConfig(episode_length=DAYS, random_start=False, **rules)
     programs = read(config, *texts)
     env = vecenv.make("stock_trading", 4 * len(texts), market=TAPE, config=config, compile=False)
-    record = evaluate(env, {"programs": ProgramAgent(programs)}).records["programs"]
-    grader = Grader(config, TAPE)
+    record = evaluate(env, {"programs": PROGRAMS.agent(programs)}).records["programs"]
+    grader = Grader("stock_trading", config, TAPE)
     grades = grader.grades(programs)
     check_equal(grades, record)
     if "ruin_fraction" in rules:
@@ -125,10 +126,10 @@ def test_accounts_in_cpp_are_those_of_the_law(rules, hostile):
     if machine() is None:
         pytest.skip("no C++ compiler")
     config = StockTradingConfig(**{"action": "weights", "episode_length": DAYS, **rules})
-    tape, vocabulary = gappy(67, ("A", "B", "C")), vocabulary_of(config)
+    tape, vocabulary = gappy(67, ("A", "B", "C")), PROGRAMS.vocabulary(config)
     programs = [*random_programs(vocabulary, 20, seed=len(hostile)), parsed(hostile, vocabulary)]
     days = torch.randint(60, 84 - 1 - DAYS, (67,), generator=torch.Generator().manual_seed(1))
-    native, law = (Grader(config, tape, native) for native in (True, False))
+    native, law = (Grader("stock_trading", config, tape, native) for native in (True, False))
     assert native.native and not law.native
     ours, theirs = (grader.grades(programs, torch.arange(67).flip(0), days) for grader in (native, law))
     for name in ("grade", "total_return", "drawdown", "turnover", "refusals"):
@@ -142,11 +143,11 @@ def test_what_comes_later_changes_nothing_before(native):
     bars, seen = synthetic_bars(6, 100, ("A", "B", "C"), seed=2), 92 - 5
     ohlcv = bars.ohlcv.clone()
     ohlcv[:, seen + 1 :] *= 0.5 + torch.rand(6, 100 - seen - 1, 3, 1, generator=torch.Generator().manual_seed(0))
-    programs = random_programs(vocabulary_of(config), 60, seed=4, past=0.3)
+    programs = random_programs(PROGRAMS.vocabulary(config), 60, seed=4, past=0.3)
     paths, days = torch.arange(6), torch.full((6,), seen - 3)
-    play, played = played_natively if native else played_by_law, []
+    play, played = played_natively if native else partial(played_by_law, PROGRAMS), []
     for market in (bars, replace(bars, ohlcv=ohlcv)):
-        grader = Grader(config, MarketTape.from_bars(market))
+        grader = Grader("stock_trading", config, MarketTape.from_bars(market))
         played.append(play(grader.scenario, programs, paths, days, grader.opened(paths, days)))
     before, after = played
     # Three days and the orders of the fourth, at the close of the last day that is alike.
@@ -157,8 +158,8 @@ def test_what_comes_later_changes_nothing_before(native):
 def test_episodes_start_on_any_day_and_know_what_came_before():
     config = StockTradingConfig(action="weights", episode_length=DAYS)
     program, days = read(config, "weight = 0.5 if close > mean(close, bars=30) else 0"), torch.tensor([80, 79, 83, 80])
-    grades = Grader(config, TAPE).grades(program, torch.tensor([1, 1, 3, 0]), days)
-    later = Grader(config, TAPE.days(10, 90)).grades(program, torch.tensor([1, 1, 3, 0]), days - 10)
+    grades = Grader("stock_trading", config, TAPE).grades(program, torch.tensor([1, 1, 3, 0]), days)
+    later = Grader("stock_trading", config, TAPE.days(10, 90)).grades(program, torch.tensor([1, 1, 3, 0]), days - 10)
     assert torch.equal(grades.grade, later.grade) and torch.equal(grades.turnover, later.turnover)
     assert len(grades.grade.unique()) > 2
 
@@ -166,7 +167,7 @@ def test_episodes_start_on_any_day_and_know_what_came_before():
 def test_refusals_are_entries_without_a_number_and_days_without_cash():
     config = StockTradingConfig(action="shares", episode_length=DAYS, initial_cash=1e3)
     texts = ("order = mean(volume, bars=88)", "order = 90", "order = -10")
-    grades = Grader(config, TAPE).grades(read(config, *texts))
+    grades = Grader("stock_trading", config, TAPE).grades(read(config, *texts))
     nan, poor, idle = grades.refusals.tolist()
     assert set(nan) == {3 * DAYS} and set(poor) == {DAYS} and set(idle) == {0}
 
@@ -193,10 +194,10 @@ def test_standard_errors_cover_the_grade_on_fresh_paths():
 
     def grader_of(num_paths, seed):
         options = MarketOptions(features=config.features, symbols=5, num_paths=num_paths, num_days=100, seed=seed)
-        return Grader(config, load_market("planted", options, torch.device("cpu")))
+        return Grader("stock_trading", config, load_market("planted", options, torch.device("cpu")))
 
     # Whose windows are full on the first day.
-    drawn = random_programs(vocabulary_of(config), 2 * count, seed=0)
+    drawn = random_programs(PROGRAMS.vocabulary(config), 2 * count, seed=0)
     programs = [program for program in drawn if Graph([program]).history() <= 36][:count]
     start, fresh = 99 - days, grader_of(2**14, 0)
     everywhere = torch.full((2**14,), start)
@@ -216,7 +217,7 @@ def test_standard_errors_cover_the_grade_on_fresh_paths():
 
 def test_what_is_not_on_the_tape_is_refused():
     config = StockTradingConfig(action="weights", episode_length=DAYS)
-    grader, program = Grader(config, TAPE), read(config, TREND)
+    grader, program = Grader("stock_trading", config, TAPE), read(config, TREND)
     with pytest.raises(ValueError, match="there must be a program to grade"):
         grader.grades([])
     with pytest.raises(ValueError, match="read for other rules"):

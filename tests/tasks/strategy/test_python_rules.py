@@ -11,7 +11,7 @@ from vecenv import Dialogue, Episode, make_interaction
 from vecenv.programs.parsing import ProgramError
 from vecenv.sandbox import jail
 from vecenv.sandbox.monty import Monty, ProgramFailed, SandboxFailed
-from vecenv.tasks.stock_trading.programs import vocabulary_of
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 from vecenv.tasks.strategy import python_rules
 from vecenv.tasks.strategy.agents import AGENTS, BEST, BUY_AND_HOLD, CROSSOVER, RSI, written
 from vecenv.tasks.strategy.config import StrategyConfig
@@ -22,7 +22,7 @@ from vecenv.tasks.strategy.task import STRATEGY
 from vecenv.testing import check_interaction
 
 SMALL = {"num_paths": 16, "num_days": 160, "days": 5, "paths": 4, "embargo": 2, "tries": 2}
-WORDS = vocabulary_of(StrategyConfig().rules())
+WORDS = PROGRAMS.vocabulary(StrategyConfig().rules())
 
 pytestmark = pytest.mark.skipif(bool(jail.lacking()) or not Monty.installed(), reason="no jail, or no pydantic-monty")
 
@@ -90,7 +90,7 @@ def test_a_rule_knows_the_past_alone():
     asked = {}
 
     def orders(tape):
-        grader = PythonGrader(rules, tape, 60.0)
+        grader = PythonGrader("stock_trading", rules, tape, 60.0)
         state = grader.opened(paths, days)
         told = []
         with python_rules.interpreters().session(python_rules.Limits()) as feed:
@@ -165,7 +165,7 @@ def test_what_writes_programs_alone_is_refused():
     with pytest.raises(ValueError, match=r"choose env\.language programs"):
         AGENTS["genetic"]().answer(world, [0], [""])
     config = StrategyConfig(language="python", **SMALL)
-    grader = PythonGrader(config.rules(), config.tape(), 60.0)
+    grader = PythonGrader("stock_trading", config.rules(), config.tape(), 60.0)
     assert isinstance(grader, Grader)
     with pytest.raises(ValueError, match="one at a time, got 0"):
         grader.grades([])

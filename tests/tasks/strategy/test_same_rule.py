@@ -12,7 +12,7 @@ from vecenv.programs.parsing import parsed
 from vecenv.sandbox import Job, Sandbox, jail
 from vecenv.sandbox.monty import Monty
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.programs import ProgramAgent, vocabulary_of
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 from vecenv.tasks.strategy.grading import Grader
 
 HMAX = 128.0
@@ -73,14 +73,14 @@ def test_one_rule_in_three_forms(episodes):
     config = StockTradingConfig(action="shares", hmax=HMAX, episode_length=5)
     env = vecenv.make("stock_trading", episodes, market=tape, config=config, seed=1, compile=False)
     env.reset()
-    program, met = parsed(PROGRAM, vocabulary_of(config)), set()
+    program, met = parsed(PROGRAM, PROGRAMS.vocabulary(config)), set()
     paths, days = env.state.path.clone(), env.state.day.clone()
     with Sandbox(1) as sandbox:
         for _ in range(config.episode_length):
-            actions = [agent.act(env) for agent in (ProgramAgent([program]), ByHand(), Interpreted(sandbox))]
+            actions = [agent.act(env) for agent in (PROGRAMS.agent([program]), ByHand(), Interpreted(sandbox))]
             assert torch.equal(actions[0], actions[1]) and torch.equal(actions[0], actions[2])
             met |= set((actions[0] * HMAX).unique().tolist())
             env.advance(actions[1])
     assert {60.0, 20.0, -20.0, -60.0} <= met
-    grades = Grader(config, tape).grades([program], paths, days)
+    grades = Grader("stock_trading", config, tape).grades([program], paths, days)
     assert torch.equal(grades.grade[0], env.grade()) and torch.equal(grades.total_return[0], env.info()["total_return"])

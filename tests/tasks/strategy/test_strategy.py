@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from vecenv import Dialogue, Episode, make_interaction
+from vecenv.finance.programs import market_features
 from vecenv.market.tape import MarketTape
 from vecenv.programs.evaluation import Evaluator
 from vecenv.programs.parsing import parsed
-from vecenv.tasks.stock_trading.programs import market_features, vocabulary_of
+from vecenv.tasks.stock_trading.programs import PROGRAMS
 from vecenv.tasks.strategy.agents import BEST, best_rule, written
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.figures import figures
@@ -137,7 +138,7 @@ def test_the_written_best_rules_hold_what_is_best(kind):
     tape = config.tape()
     if kind == "signal":
         tape = MarketTape.from_bars(*_signal(config))
-    words = vocabulary_of(replace(config.rules(), features=tape.feature_names))
+    words = PROGRAMS.vocabulary(replace(config.rules(), features=tape.feature_names))
     world = StrategyWriting.__new__(StrategyWriting)
     world.symbols, world.config = tape.symbols, config
     evaluator = Evaluator([parsed(written(world, BEST[kind]), words)])
