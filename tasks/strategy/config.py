@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from vecenv.finance.programs import Strategies
+from vecenv.finance.trading import required_market
 from vecenv.market.load import GENERATORS, MarketOptions, fitting_symbols, generator_of, load_market
 from vecenv.market.planted_law import Kind
 from vecenv.market.tape import MarketTape
@@ -122,8 +123,12 @@ class StrategyConfig(Settings):
         Raises:
             ValueError: the data are invalid, or a generator does not take a setting.
         """
-        wanted = task_named(self.account).market(self.rules())
-        options = {"symbols": self.symbols or wanted.symbols, "features": wanted.features, "context": wanted.context}
+        wanted = required_market(self.rules())
+        options: dict[str, Any] = {
+            "symbols": self.symbols or wanted.symbols,
+            "features": wanted.features,
+            "context": wanted.context,
+        }
         if generator_of(self.market) is not None:
             options["symbols"] = options["symbols"] or (OWN_SYMBOLS if self.market in GENERATORS else None)
             options |= {"num_paths": self.num_paths, "num_days": self.num_days, "seed": self.market_seed}

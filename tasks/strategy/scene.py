@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -123,7 +123,7 @@ class StrategyWriting(Interaction):
     def __init__(self, num_rows: int, config: StrategyConfig) -> None:
         self.num_rows, self.config, self.longest = num_rows, config, config.tries
         tape, self.strategies, self.rules = config.tape(), config.strategies, config.rules()
-        self.graders: dict[Years, Grader] = dict(map(self._graded_years, shown_and_held_out(tape, config)))
+        self.graders: dict[Years, Any] = dict(map(self._graded_years, shown_and_held_out(tape, config)))
         self.years, self.held_out = self.graders
         self.vocabulary = self.graders[self.years].vocabulary
         self.symbols, self.currency = tape.symbols, tape.currency

@@ -9,7 +9,6 @@ from typing import Any
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.tasks.stock_trading.task import ACCOUNTS
 from vecenv.tasks.strategy.agents import AGENTS, Author, best_rule
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.figures import figures, talk_figures
@@ -37,7 +36,8 @@ STRATEGY = Task(
     agents=AGENTS,
     domain=Domain(
         reference="buy_and_hold",
-        scale=ACCOUNTS.scale,
+        scale="0.5 at buy and hold; on stock_trading, without costs, 0.73 ten points of log-return above and 0.27 "
+        "below; on a tier 1 at hindsight's return, times participation and discipline",
         part=part,
         best=best_rule,
         teachers=("random_programs",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -58,7 +59,7 @@ class TierStrategies(Strategies):
         features = shown | BAR_FEATURES | OF_MARKET | ACCOUNT | OF_ACCOUNT
         return Vocabulary(features, OUTPUTS["orders" if config.action == "discrete" else config.action])
 
-    def market(self, scenario: TierTrading, names: list[str]) -> dict[str, Tensor]:
+    def market(self, scenario: TierTrading, names: Sequence[str]) -> dict[str, Tensor]:
         tape, gate = scenario.tape, float(scenario.config.gate)
         breadth = scenario.shared["breadth"].view(tape.num_paths, tape.num_days, len(BREADTH))
         own = {name: breadth[..., place, None] for place, name in enumerate(BREADTH)}

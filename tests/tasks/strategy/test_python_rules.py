@@ -94,7 +94,8 @@ def test_a_rule_knows_the_past_alone():
         state = grader.opened(paths, days)
         told = []
         with python_rules.interpreters().session(python_rules.Limits()) as feed:
-            decide = python_rules._Decider(read_rule(text, grader.vocabulary), grader.scenario, paths, days, feed)
+            rule = read_rule(text, grader.vocabulary)
+            decide = python_rules._Decider(rule, PROGRAMS, grader.scenario, paths, days, feed)
             ones = {"bars_left": torch.ones(2, 1)}
             told = torch.stack([decide(elapsed, ones) for elapsed in range(5)])
         asked[id(tape)] = state
