@@ -11,12 +11,15 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.learn.evaluation import Agent
-from vecenv.tasks.games.countdown.law import combined, is_target, move_tables, moved
+from vecenv.tasks.games.countdown.law import ADD, combined, is_target, move_tables, moved
 from vecenv.tasks.games.countdown.scenario import Countdown, ratio
 from vecenv.tasks.games.countdown.search import Tree, solution
 
 Numbers = tuple[Tensor, Tensor, Tensor]
 """Numerators, denominators and slots in use. Shape of each: (N, S)."""
+
+PUZZLES = 256
+"""Puzzles that a blind rule is fitted to."""
 
 
 def scenario_of(env: VecEnv) -> Countdown:
@@ -40,11 +43,22 @@ class Mover(ABC):
         chosen, solved = [], torch.zeros_like(state.solved)
         for made in range(scenario.config.slots - 1):
             move = torch.where(solved, 0, self.move(env, numbers, made))
-            numbers, known, value = torch.vmap(moved, (0, 0, None))(numbers, move, scenario.shared["moves"])
-            hit = known & is_target(*value, state.target)
-            solved = solved | (hit & ((numbers[2].sum(-1) == 1) | (not scenario.config.use_all)))
+            numbers, hit = after(scenario, numbers, move, state.target)
+            solved = solved | hit
             chosen.append(move)
         return torch.stack(chosen, -1)
+
+
+def after(scenario: Countdown, numbers: Numbers, move: Tensor, target: Tensor) -> tuple[Numbers, Tensor]:
+    """Return the numbers of N rows after a move of each, and whether it made the target. Shape of moves: (N,)."""
+    numbers, known, value = torch.vmap(moved, (0, 0, None))(numbers, move, scenario.shared["moves"])
+    whole = (numbers[2].sum(-1) == 1) | (not scenario.config.use_all)
+    return numbers, known & is_target(*value, target) & whole
+
+
+def made_of(env: VecEnv, numbers: Numbers) -> Tensor:
+    """Return how many moves of the attempt of each row are made. Shape: (N,), int64."""
+    return (env.state.given > 0).sum(-1) - numbers[2].sum(-1)
 
 
 def outlook(env: VecEnv, numbers: Numbers) -> tuple[Tensor, Tensor]:
@@ -69,6 +83,47 @@ class Random(Mover):
         return torch.where(can, word + 1, 0).argmax(-1)
 
 
+class Blind(Mover):
+    """Makes the same moves of any puzzle: a rule that fits the first ones at hand."""
+
+    def __init__(self) -> None:
+        self._moves: Tensor | None = None
+
+    def move(self, env: VecEnv, numbers: Numbers, made: int) -> Tensor:
+        if self._moves is None:
+            self._moves = blind_moves(scenario_of(env), env.state.given[:PUZZLES], env.state.target[:PUZZLES])
+        move = self._moves[made_of(env, numbers).clamp(max=len(self._moves) - 1)]
+        can, _ = outlook(env, numbers)
+        return torch.where(can.gather(1, move.unsqueeze(-1)).squeeze(-1), move, 0)
+
+
+def blind_moves(scenario: Countdown, given: Tensor, target: Tensor) -> Tensor:
+    """Return moves, the same of P puzzles: none that differ in one move solve more of them.
+
+    Found move by move, from the sum of the first two numbers, and the next. Shape: (S - 1,), int64.
+    """
+    count, puzzles = len(scenario.shared["moves"]), len(target)
+    moves = scenario.shared["move_number"].view(len(given[0]), -1, 4)[0, 1:, ADD].clone()
+    fewer, most = -1, 0
+    while most > fewer:
+        fewer = most
+        for place in range(len(moves)):
+            # A rule for each move at this place.
+            rules = moves.repeat(count, 1)
+            rules[:, place] = torch.arange(count, device=moves.device)
+            start = given.repeat(count, 1)
+            numbers: Numbers = (start, torch.ones_like(start), start > 0)
+            aim, solved = target.repeat(count), torch.zeros(count * puzzles, dtype=torch.bool, device=moves.device)
+            for move in rules.repeat_interleave(puzzles, 0).unbind(-1):
+                numbers, hit = after(scenario, numbers, move, aim)
+                solved = solved | hit
+            found = solved.view(count, puzzles).sum(-1)
+            if int(found.max()) > int(found[moves[place]]):
+                moves[place] = found.argmax()
+            most = int(found.max())
+    return moves
+
+
 class Greedy(Mover):
     """Makes the move whose result is nearest to the target."""
 
@@ -81,7 +136,7 @@ class Hindsight(Mover):
     """Knows the moves by which the target was made when the puzzle was drawn."""
 
     def move(self, env: VecEnv, numbers: Numbers, made: int) -> Tensor:
-        step = (numbers[2][:, :].sum(-1) - (env.state.given > 0).sum(-1)).neg().clamp(max=env.state.proof.shape[1] - 1)
+        step = made_of(env, numbers).clamp(max=env.state.proof.shape[1] - 1)
         return env.state.proof.gather(1, step.unsqueeze(-1)).squeeze(-1)
 
 
@@ -91,7 +146,7 @@ class Solver(Mover):
     def move(self, env: VecEnv, numbers: Numbers, made: int) -> Tensor:
         scenario, state = scenario_of(env), env.state
         table = scenario.shared["move_number"].tolist()
-        columns = (state.given, state.target, (state.given > 0).sum(-1) - numbers[2].sum(-1))
+        columns = (state.given, state.target, made_of(env, numbers))
         chosen = []
         for given, target, step in zip(*(column.tolist() for column in columns), strict=True):
             tree = solution(tuple(number for number in given if number), target, scenario.config.use_all)
@@ -130,6 +185,7 @@ def tree_of_moves(moves: list[int], slots: int) -> Tree | None:
 
 AGENTS: dict[str, Callable[[], Agent]] = {
     "random": Random,
+    "blind": Blind,
     "greedy": Greedy,
     "solver": Solver,
     "hindsight": Hindsight,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vecenv
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import make_spoken
-from vecenv.tasks.games.countdown.agents import AGENTS, tree_of_moves
+from vecenv.tasks.games.countdown.agents import AGENTS, blind_moves, tree_of_moves
 from vecenv.tasks.games.countdown.law import OPERATORS, CountdownConfig, move_tables, moves_of
 from vecenv.tasks.games.countdown.search import count_solutions, solution, written
 from vecenv.tasks.games.countdown.task import COUNTDOWN
@@ -274,3 +274,34 @@ def test_levels_and_settings_out_of_range_are_refused():
         CountdownConfig(highest_target=5)
     with pytest.raises(ValueError, match="level must be at most slots, 4, in every row"):
         game(2, level=[2, 5], slots=4)
+
+
+def solved_by(rule, numbers, target):
+    """Return whether moves, the same of any puzzle, make the target, by fractions."""
+    there, table = dict(enumerate(map(Fraction, numbers))), [(0, 0, 0), *moves_of(3)]
+    for left, right, operator in (table[move] for move in rule):
+        if left != right and left in there and right in there:
+            made = value_of(there[left], OPERATORS[operator], there[right])
+            if made == target:
+                return True
+            there[min(left, right)] = made
+            del there[max(left, right)]
+    return False
+
+
+@pytest.mark.parametrize("action", ["move", "expression"])
+def test_no_blind_rule_that_differs_in_one_move_solves_more(action):
+    env = vecenv.make(COUNTDOWN, 256, compile=False, slots=3, level=3, action=action)
+    env.reset()
+    puzzles = list(zip(env.state.given.tolist(), env.state.target.tolist(), strict=True))
+    rule = blind_moves(env.scenario, env.state.given, env.state.target).tolist()
+
+    def share(rule):
+        return sum(solved_by(rule, *puzzle) for puzzle in puzzles) / len(puzzles)
+
+    others = [[*rule[:place], move, *rule[place + 1 :]] for place in range(2) for move in range(19)]
+    assert share(rule) == max(map(share, others)) > min(map(share, others))
+    record = evaluate(env, {"blind": AGENTS["blind"]()}, seed=3).records["blind"]
+    played = list(zip(env.state.given.tolist(), env.state.target.tolist(), strict=True))
+    rule = blind_moves(env.scenario, env.state.given, env.state.target).tolist()
+    assert record.outcomes["success"].tolist() == [float(solved_by(rule, *puzzle)) for puzzle in played]
