@@ -130,7 +130,12 @@ def _law(config: CaseConfig, num_envs: int) -> Workload:
     """Return moves of boards, without anything else of a step."""
     env = vecenv.make("sokoban", num_envs, device=config.device, compile=False, num_boxes=2)
     state, grid = env.state, Grid(6, 6)
-    read = [state.ground[:, 0], state.boxes[:, 0], state.player[:, 0], env.action_spec.rand()[:, 0] + 1]
+    read = [
+        state.ground[:, 0],
+        state.boxes[:, 0],
+        state.player[:, 0],
+        (env.action_spec.rand()[:, 0] + 1).to(grid.dtype),
+    ]
 
     def moved(floor: Tensor, boxes: Tensor, player: Tensor, direction: Tensor) -> list[Tensor]:
         (boxes,), (player,), _ = grid.moved((floor,), (boxes,), (player,), direction)

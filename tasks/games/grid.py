@@ -40,7 +40,37 @@ LARGE = 24
 LINE = 235
 """Grey of the lines between their cells."""
 
+EFFECTIVE, VALID, MOVE = 1, 2, 4
+"""In a clock: the last step changed something, it was an answer, and a move."""
+
 State = TypeVar("State", bound=TensorClass)
+
+
+class Clocked:
+    """States that count moves and tell of the last step in one number, the sum of `EFFECTIVE`, `VALID` and moves.
+
+    Compiled code does not vectorise booleans on a CPU, and each field is read and written at every step.
+
+    Attributes:
+        clock: shape (), int32.
+    """
+
+    clock: Tensor
+
+    @property
+    def effective(self) -> Tensor:
+        """Whether the last step changed something. Shape: that of the batch, bool."""
+        return self.clock & EFFECTIVE != 0
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether the last step was an answer. Shape: that of the batch, bool."""
+        return self.clock & VALID != 0
+
+    @property
+    def steps(self) -> Tensor:
+        """Moves so far. Shape: that of the batch, int32."""
+        return self.clock >> 2
 
 
 class GridGame(Scenario[State]):

@@ -155,10 +155,11 @@ def read_lake(text: str) -> tuple[int, int, int, int]:
 
 
 def went(cell: Tensor, direction: Tensor, side: int) -> Tensor:
-    """Return the cell after a step in a direction, the same one at the edge. Shape: (...), int64."""
+    """Return the cell after a step in a direction, the same one at the edge. Shape: (...), of the cell's type."""
     row, column = cell >> 3, cell & 7
-    row = (row + (direction == 1).long() - (direction == 3).long()).clamp(0, side - 1)
-    column = (column + (direction == 2).long() - (direction == 0).long()).clamp(0, side - 1)
+    down, up, right, left = ((direction == number).to(cell.dtype) for number in (1, 3, 2, 0))
+    row = (row + down - up).clamp(0, side - 1)
+    column = (column + right - left).clamp(0, side - 1)
     return 8 * row + column
 
 
@@ -168,8 +169,9 @@ def slid(move: Tensor, slip: Tensor, leaning: Tensor, chance: Tensor) -> Tensor:
     With probability ``slip`` it is turned, and of those with ``leaning`` to the left, else to the right.
     """
     straight = 1 - slip
-    turn = torch.where(chance < straight, 0, torch.where(chance < straight + slip * leaning, 1, 3))
-    return (move + turn) & 3
+    turned, right = chance >= straight, chance >= straight + slip * leaning
+    # A turn to the right is three to the left.
+    return (move + turned.to(move.dtype) + 2 * right.to(move.dtype)) & 3
 
 
 def best_moves(lake: Drawn, slip: Tensor, leaning: Tensor, side: int, horizon: int) -> tuple[Tensor, Tensor]:
@@ -231,7 +233,7 @@ class _Values:
         self.holes, self.goal = spread(lake.holes, side).flatten(1), bits == lake.goal.unsqueeze(-1)
         self.straight = (1 - slip.double())[:, None, None]
         self.left = (slip.double() * leaning.double())[:, None, None]
-        self.start = ((lake.start >> 3) * side + (lake.start & 7)).unsqueeze(-1)
+        self.start = ((lake.start >> 3) * side + (lake.start & 7)).long().unsqueeze(-1)
 
     def __call__(self, worth: Tensor) -> Tensor:
         """Return the value of each move. Shapes: (..., N, side²) -> (..., N, side², 4)."""

@@ -18,7 +18,18 @@ from vecenv.core.capabilities import Drawing
 from vecenv.core.random import EpisodeKey, uniform
 from vecenv.system.settings import Settings, When, Within
 from vecenv.tasks.games.frozen_lake.law import LEAST, MOST, drawn_lake, has, read_lake, slid, spread, went
-from vecenv.tasks.games.grid import GridGame, colour_table, is_valid, moved, moves_spec, picture
+from vecenv.tasks.games.grid import (
+    EFFECTIVE,
+    MOVE,
+    VALID,
+    Clocked,
+    GridGame,
+    colour_table,
+    is_valid,
+    moved,
+    moves_spec,
+    picture,
+)
 
 Tensors = Mapping[str, Tensor]
 
@@ -58,17 +69,18 @@ class FrozenLakeConfig(Settings):
             read_lake(self.lake)
 
 
-class Lake(TensorClass):
-    """State: the lake as `Drawn` has it, where the player is, and what came of the last step."""
+class Lake(Clocked, TensorClass):
+    """State: the lake as `Drawn` has it, where the player is, and what came of the last step. Shape of each: ().
+
+    Holes are int64, the cells of goal and player int32.
+    """
 
     holes: Tensor
     goal: Tensor
     place: Tensor
     slip: Tensor
     leaning: Tensor
-    steps: Tensor
-    valid: Tensor
-    effective: Tensor
+    clock: Tensor
 
 
 def _chance(key: EpisodeKey, number: int) -> Tensor:
@@ -97,33 +109,31 @@ class FrozenLake(GridGame[Lake], Drawing[Lake]):
         self.shared = {"colours": colour_table(self)}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> Lake:
-        zero = 0 * key.episode
+        zero = torch.zeros_like(key.episode)
         if self.fixed:
             holes, place, goal = (zero + number for number in self.fixed[:3])
         else:
             holes, place, goal = drawn_lake(key, params["density"], self.side, self.config.random_ends)
-        none = zero > 0
         slip, leaning = (params[name] + 0.0 * zero for name in ("slip", "leaning"))
+        place, goal = place.to(torch.int32), goal.to(torch.int32)
         return Lake(
-            holes=holes,
-            goal=goal,
-            place=place,
-            slip=slip,
-            leaning=leaning,
-            steps=zero,
-            valid=~none,
-            effective=none,
-            batch_size=[],
+            holes=holes, goal=goal, place=place, slip=slip, leaning=leaning, clock=0 * place + VALID, batch_size=[]
         )
 
     def drawn_step(self, state: Lake, action: Tensor, key: EpisodeKey, params: Tensors, shared: Tensors) -> Lake:
         def move(state: Lake, chosen: Tensor, number: int) -> Lake:
             direction = slid(chosen, state.slip, state.leaning, _chance(key, number))
-            return state.replace(place=went(state.place, direction, self.side), steps=state.steps + 1)
+            return state.replace(place=went(state.place, direction, self.side), clock=state.clock + MOVE)
 
-        after, valid = moved(state, action, move, self._over), is_valid(action)
-        steps = after.steps + torch.where(valid, 0, 1)
-        return after.replace(steps=steps, valid=valid, effective=after.place != state.place)
+        start = state.replace(clock=MOVE * state.steps)
+        after = moved(start, action.to(torch.int32), move, self._over)
+        told = EFFECTIVE * (after.place != state.place).to(torch.int32)
+        if self.answer_moves:
+            # The time of a move, where there is none.
+            told = told + torch.where(is_valid(action), VALID, MOVE)
+        else:
+            told = told + VALID
+        return after.replace(clock=(after.clock + told).to(torch.int32))
 
     def _over(self, state: Lake) -> Tensor:
         return self._ended(state) | (state.steps >= self.config.max_steps)
@@ -137,9 +147,12 @@ class FrozenLake(GridGame[Lake], Drawing[Lake]):
         if kind == "pixels":
             return {"picture": picture(self.board(state), shared["colours"]), "numbers": numbers}
         if kind == "bits":
-            rows = (state.holes >> (8 * torch.arange(self.side, device=state.holes.device))) & 255
-            cells = torch.stack([state.place, state.goal])
-            return {"holes": rows.to(torch.uint8), "cells": cells.to(torch.uint8), "numbers": numbers}
+            # Each a block of its own: compiled code does not vectorise what is put together.
+            told = {"place": state.place.to(torch.uint8), "goal": state.goal.to(torch.uint8)}
+            share = state.steps / self.config.max_steps
+            told |= {"slip": state.slip, "leaning": state.leaning, "time": share}
+            holes = state.holes.reshape(1).view(torch.uint8)[: self.side]
+            return {"holes": holes} | {name: value.unsqueeze(-1) for name, value in told.items()}
         if kind == "around":
             line = torch.arange(1 - self.side, self.side, device=state.holes.device)
             row, column = (state.place >> 3) + line.unsqueeze(-1), (state.place & 7) + line

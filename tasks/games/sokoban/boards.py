@@ -39,7 +39,7 @@ class Boards:
 
     Attributes:
         grid: their size.
-        words: floor, targets, boxes and player of each. Shape: (L, 4 K), int64.
+        words: floor, targets, boxes and player of each. Shape: (L, 4 K), of the grid's type.
         moves: that solve each, 1 to 4, then zeros. Shape: (L, T), uint8.
         first: number of the first board by the number of boxes, less one. Shape: (B,), int64.
         within: how many boards of so many boxes have at most so many pulls. Shape: (B, M + 1), int64.
@@ -95,7 +95,7 @@ def _made_boards(config: SokobanConfig, words: int | None) -> Boards:
     most = torch.arange(config.depth + 1)
     return Boards(
         grid=grid,
-        words=torch.cat([one.words for one in made]),
+        words=torch.cat([one.words for one in made]).to(grid.dtype),
         moves=torch.cat([one.moves for one in made]),
         first=torch.arange(config.num_boxes) * config.boards,
         within=torch.stack([torch.searchsorted(one.pulls, most, right=True) for one in made]),
@@ -154,7 +154,7 @@ def walked(grid: Grid, config: SokobanConfig, boxes: int, key: EpisodeKey) -> _M
         """Draw 32-bit words. Shape: (B, number)."""
         return torch.cat(random_bits(wide, stream + purpose, torch.arange(-(-number // 4))), -1)[:, :number]
 
-    inner = [row * grid.width + cell for row in range(1, grid.height - 1) for cell in range(1, grid.width - 1)]
+    inner = grid.inner
     places = torch.tensor([grid.place(cell) for cell in inner])
     single = torch.tensor([grid.packed([cell]) for cell in inner])
 

@@ -1,9 +1,10 @@
 """The law of Sokoban on bit sets: a set of cells is one word, or several words of fewer bits each.
 
 All functions work on tensors of any batch shape, and on the words one after the other, so that one law serves every
-size of a board. Cell (row, column) has the number ``row * width + column``. The outermost cells are always walls, so no
-shift leaves a row, and the sign bit of a board of 64 cells is never set: sets hold floor, never walls. Directions are 1
-to 4: up, down, left, right; 0 is none.
+size of a board. Cell (row, column) has the number ``row * width + column``. The outermost cells are always walls, and
+sets hold floor, never walls; so only the inner cells have bits, row by row, with one bit of wall between two rows: what
+leaves a row comes onto that bit, what leaves the board is lost or onto no floor, and the sign bit is of no cell.
+Directions are 1 to 4: up, down, left, right; 0 is none.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import torch
 from torch import Tensor
 
 Bits = tuple[Tensor, ...]
-"""A set of cells: words of int64, all of one shape."""
+"""A set of cells: words of one type and shape."""
 
 Row = TypeVar("Row", bound=Sequence[int])
 
-WORD = 64
-"""Most cells of a set in one word."""
+SHORT, WORD = 31, 63
+"""Most bits of a set in one word of int32, and of int64."""
 
 SEVERAL = 60
-"""Most cells of a word where there are several."""
+"""Most bits of a word where there are several."""
 
 
 class Grid:
@@ -35,21 +36,33 @@ class Grid:
         height: of the board.
         width: of the board.
         words: of a set; by default as few as hold it.
+
+    Attributes:
+        stride: bits from a cell to that below it.
+        size: bits of a word.
+        dtype: of a word: int32 where one is enough, of which a processor takes twice as many at a time, else int64.
+        inner: numbers of the cells that are not outermost.
     """
 
     def __init__(self, height: int, width: int, words: int | None = None) -> None:
-        cells = height * width
-        self.height, self.width = height, width
-        self.words = words or (1 if cells <= WORD else -(-cells // SEVERAL))
-        self.size = cells if self.words == 1 else -(-cells // self.words)
+        self.height, self.width, self.stride = height, width, width - 1
+        bits = (height - 2) * self.stride
+        self.words = words or (1 if bits <= WORD else -(-bits // SEVERAL))
+        self.size = -(-bits // self.words)
+        self.dtype = torch.int32 if self.words == 1 and bits <= SHORT else torch.int64
+        self.inner = [row * width + cell for row in range(1, height - 1) for cell in range(1, width - 1)]
         self._mask = (1 << self.size) - 1
 
-    def place(self, cell: int) -> tuple[int, int]:
-        """Return the word of a cell and its bit there."""
-        return cell // self.size, cell % self.size
+    def bit(self, cell: int) -> int:
+        """Return the bit of an inner cell, counted through all words."""
+        return (cell // self.width - 1) * self.stride + cell % self.width - 1
 
-    def cell(self, one: Bits) -> Tensor:
-        """Return the number of the only cell of a set. Shape: that of a word, int64."""
+    def place(self, cell: int) -> tuple[int, int]:
+        """Return the word of an inner cell and its bit there."""
+        return divmod(self.bit(cell), self.size)
+
+    def bit_of(self, one: Bits) -> Tensor:
+        """Return the `bit` of the only cell of a set. Shape: that of a word, int64."""
         numbers = (torch.where(word != 0, _count(word - 1) + at * self.size, 0) for at, word in enumerate(one))
         return reduce(add, numbers)
 
@@ -63,7 +76,8 @@ class Grid:
 
     def unpacked(self, words: Sequence[int]) -> set[int]:
         """Return the cells of a set, given its words."""
-        return {cell for cell in range(self.height * self.width) if words[self.place(cell)[0]] >> cell % self.size & 1}
+        places = ((cell, *self.place(cell)) for cell in self.inner)
+        return {cell for cell, word, bit in places if words[word] >> bit & 1}
 
     def shifted(self, cells: Bits, by: Tensor | int, forward: Tensor | bool) -> Bits:
         """Return a set moved by a number of cells, towards greater numbers or smaller ones; both may be tensors."""
@@ -84,11 +98,11 @@ class Grid:
 
     def beside(self, cells: Bits, direction: int) -> Bits:
         """Return a set moved by one cell in a direction, 1 to 4."""
-        return self.shifted(cells, self.width if direction <= 2 else 1, direction in (2, 4))
+        return self.shifted(cells, self.stride if direction <= 2 else 1, direction in (2, 4))
 
     def toward(self, cells: Bits, direction: Tensor) -> Bits:
         """Return a set moved by one cell in a direction, 1 to 4, by row. Shape of the direction: that of a word."""
-        by = torch.where(direction <= 2, self.width, 1)
+        by = torch.where(direction <= 2, torch.full_like(direction, self.stride), 1)
         return self.shifted(cells, by, direction & 1 == 0)
 
     def moved(self, floor: Bits, boxes: Bits, player: Bits, direction: Tensor) -> tuple[Bits, Bits, Tensor]:
@@ -162,6 +176,7 @@ def count(cells: Bits) -> Tensor:
 
 
 def _count(word: Tensor) -> Tensor:
+    word = word.long()
     word = word - (word >> 1 & 0x5555555555555555)
     word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333)
     word = word + (word >> 4) & 0x0F0F0F0F0F0F0F0F

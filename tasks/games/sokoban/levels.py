@@ -124,7 +124,7 @@ def _read_boards(text: str, max_steps: int, words: int | None) -> Boards:
     within = torch.searchsorted(pushes, torch.arange(int(pushes[-1]) + 1), right=True)
     return Boards(
         grid=grid,
-        words=torch.tensor(table),
+        words=torch.tensor(table, dtype=grid.dtype),
         moves=torch.tensor([[*moves, *[0] * (longest - len(moves))] for *_, moves in solved], dtype=torch.uint8),
         first=torch.zeros(1, dtype=torch.int64),
         within=within.unsqueeze(0),

@@ -14,7 +14,7 @@ from vecenv.core.capabilities import Masked
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation
 from vecenv.curriculum import Levelled
-from vecenv.tasks.games.grid import NO_MOVE, GridGame, is_valid, moves_spec
+from vecenv.tasks.games.grid import MOVE, NO_MOVE, VALID, Clocked, GridGame, is_valid, moves_spec
 from vecenv.tasks.games.sokoban.boards import Boards, made_boards
 from vecenv.tasks.games.sokoban.config import SokobanConfig
 from vecenv.tasks.games.sokoban.law import Bits, Grid, both, count, outside, some
@@ -23,18 +23,19 @@ from vecenv.tasks.games.sokoban.levels import read_boards
 STEP, SOLVED = -0.1, 10.0
 """Rewards of a move, and of the solution."""
 
-EFFECTIVE, VALID = 1, 2
+SHORT_DRAWS = 2**15
+"""Most boards among which one is drawn in int32."""
 
 _MURMUR = (0x85EBCA6B - (1 << 32), 0xC2B2AE35 - (1 << 32))
+_PRIMES = (0x85EBCA77 - (1 << 32), 0xC2B2AE3D - (1 << 32))
+"""Two of xxHash (Collet), far from multiples of each other."""
 _WEYL = 0x9E3779B9 - (1 << 32)
 
 
-class SokobanState(TensorClass):
-    """One episode. The sets of cells have shape (K,), int64, all others ().
+class SokobanState(Clocked, TensorClass):
+    """One episode. The sets of cells have shape (K,), of the grid's type, all others ().
 
-    ``ground`` are the cells that are no walls; ``board`` is the number of the board, int32; ``steps`` counts moves,
-    int32; ``flags`` are `EFFECTIVE` and `VALID` of the last step, int32, as compiled code does not vectorise booleans
-    on a CPU: two of them took a third of a step.
+    ``ground`` are the cells that are no walls; ``board`` is the number of the board, int32.
     """
 
     ground: Tensor
@@ -42,18 +43,7 @@ class SokobanState(TensorClass):
     boxes: Tensor
     player: Tensor
     board: Tensor
-    steps: Tensor
-    flags: Tensor
-
-    @property
-    def effective(self) -> Tensor:
-        """Whether the last step has moved the player. Shape: that of the batch, bool."""
-        return self.flags & EFFECTIVE != 0
-
-    @property
-    def valid(self) -> Tensor:
-        """Whether the last step was an answer. Shape: that of the batch, bool."""
-        return self.flags & VALID != 0
+    clock: Tensor
 
 
 class Sokoban(Masked, Levelled, GridGame[SokobanState]):
@@ -75,16 +65,16 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
     def __init__(self, config: SokobanConfig, words: int | None = None) -> None:
         self.config, self.longest = config, config.max_steps
         self.boards: Boards = made_boards(config, words) if config.levels is None else read_boards(config, words)
+        self._many = int(self.boards.within.max()) > SHORT_DRAWS
         self.files = () if config.levels is None else (str(config.levels),)
         self.levels = range(1, self.boards.num_boxes + 1)
         self.grid = grid = self.boards.grid
-        inner = [row * grid.width + cell for row in range(1, grid.height - 1) for cell in range(1, grid.width - 1)]
         around = {"around": _around(grid)} if config.observation == "around" else {}
         self.shared = around | {
             "boards": self.boards.words,
             "first": self.boards.first,
             "within": self.boards.within.flatten(),
-            "places": torch.tensor([grid.place(cell) for cell in inner]),
+            "places": torch.tensor([grid.place(cell) for cell in grid.inner]),
         }
         self.params = {"num_boxes": torch.tensor(config.num_boxes), "max_pulls": torch.tensor(config.max_pulls)}
         self.answer_moves = config.answer_moves
@@ -108,12 +98,13 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         place = level * most + params["max_pulls"].clamp(0, most - 1)
         # Where no board has so few pulls, the one with the fewest.
         among = shared["within"].index_select(0, place.reshape(1)).clamp(min=1)
-        board = shared["first"].index_select(0, level.reshape(1)) + drawn_number(key, among)
+        drawn = drawn_number(key, among, self._many)
+        board = shared["first"].index_select(0, level.reshape(1)).to(drawn.dtype) + drawn
         floor, targets, boxes, player = shared["boards"].index_select(0, board).reshape(4, -1)
-        zero = (0 * key.episode).to(torch.int32)
+        zero = torch.zeros_like(key.episode, dtype=torch.int32)
         return SokobanState(
             ground=floor, targets=targets, boxes=boxes, player=player,
-            board=board.squeeze(0).to(torch.int32), steps=zero, flags=zero + VALID, batch_size=[],
+            board=board.squeeze(0).to(torch.int32), clock=zero + VALID, batch_size=[],
         )  # fmt: skip
 
     def step(
@@ -122,7 +113,9 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         floor, targets, boxes, player = _sets(state)
         steps, effective = state.steps, torch.zeros_like(state.steps)
         for number in range(len(action)):
-            direction = torch.where(action[number] == NO_MOVE, 0, action[number] + 1)
+            direction = action[number].to(self.grid.dtype) + 1
+            if self.answer_moves:
+                direction = torch.where(direction > NO_MOVE, 0, direction)
             # The first counts as a move even if it is none.
             taken = torch.ones_like(steps)
             if number:
@@ -133,8 +126,7 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
         return state.replace(
             boxes=torch.stack(boxes),
             player=torch.stack(player),
-            steps=steps,
-            flags=effective + VALID * (is_valid(action).int() if self.answer_moves else 1),
+            clock=MOVE * steps + effective + VALID * (is_valid(action).int() if self.answer_moves else 1),
         )
 
     def observation(
@@ -156,12 +148,12 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
 
     def _around(self, sets: Tensor, shared: Mapping[str, Tensor]) -> Tensor:
         """Return floor, targets and boxes of the cells around the player, in a row. Shape of the sets: (4, K)."""
-        at = self.grid.cell(sets[3].unbind(-1))
-        cells = shared["around"].index_select(0, at.reshape(1)).squeeze(0)
+        at = self.grid.bit_of(sets[3].unbind(-1))
+        bits = shared["around"].index_select(0, at.reshape(1)).squeeze(0)
         if self.grid.words == 1:
-            return (sets[:3] >> cells & 1).bool().flatten()
-        words = sets[:3].index_select(1, cells // self.grid.size)
-        return (words >> cells % self.grid.size & 1).bool().flatten()
+            return (sets[:3] >> bits & 1).bool().flatten()
+        words = sets[:3].index_select(1, bits // self.grid.size)
+        return (words >> bits % self.grid.size & 1).bool().flatten()
 
     def action_mask(self, observation: Observation) -> Tensor | None:
         return None if self.answer_moves else observation["mask"]
@@ -229,9 +221,9 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
 
     def cells(self, cells: Tensor) -> Tensor:
         """Return sets as boards of truth values. Shapes: (..., K) -> (..., H, W)."""
-        height, width = self.grid.height, self.grid.width
-        word, bit = torch.tensor([self.grid.place(cell) for cell in range(height * width)], device=cells.device).T
-        return (cells[..., word] >> bit & 1 == 1).unflatten(-1, (height, width))
+        word, bit = torch.tensor([self.grid.place(cell) for cell in self.grid.inner], device=cells.device).T
+        inner = (cells[..., word] >> bit & 1 == 1).unflatten(-1, (self.grid.height - 2, self.grid.width - 2))
+        return torch.nn.functional.pad(inner, (1, 1, 1, 1))
 
     def board(self, state: SokobanState) -> Tensor:
         floor, targets, boxes, player = map(self.cells, (state.ground, state.targets, state.boxes, state.player))
@@ -261,27 +253,37 @@ class Sokoban(Masked, Levelled, GridGame[SokobanState]):
 
 
 def _around(grid: Grid) -> Tensor:
-    """Return the cells around each, cell 0, a wall, for those outside. Shape: (H W, (2 H - 5) (2 W - 5)), int64."""
+    """Return the bits of the cells around that of each bit, that of a wall for those outside.
+
+    Shape: ((H - 2) (W - 1), (2 H - 5) (2 W - 5)), int64.
+    """
     down, along = torch.arange(3 - grid.height, grid.height - 2), torch.arange(3 - grid.width, grid.width - 2)
-    cells = torch.arange(grid.height * grid.width)[:, None, None]
-    row, column = cells // grid.width + down[:, None], cells % grid.width + along
-    inside = (row > 0) & (row < grid.height - 1) & (column > 0) & (column < grid.width - 1)
-    return torch.where(inside, row * grid.width + column, 0).flatten(1)
+    bits, wall = torch.arange((grid.height - 2) * grid.stride)[:, None, None], grid.stride - 1
+    row, column = bits // grid.stride + down[:, None], bits % grid.stride + along
+    inside = (row >= 0) & (row < grid.height - 2) & (column >= 0) & (column < wall)
+    return torch.where(inside, row * grid.stride + column, wall).flatten(1)
 
 
-def drawn_number(key: EpisodeKey, among: Tensor) -> Tensor:
+def drawn_number(key: EpisodeKey, among: Tensor, wide: bool = True) -> Tensor:
     """Return a whole number below ``among``, at most 2^31, by the key alone. Shapes: (1,) -> (1,), int64.
 
-    Each word of the key is mixed in by the finaliser of MurmurHash3 (Appleby), a bijection of 32 bits. Starts are drawn
-    for every row at every step, and ten rounds of Philox took half of one.
+    Where it is at most 2^15 and not ``wide``, the same number is computed in int32.
+
+    The words of the seed, then those of row and episode together, are mixed by the finaliser of MurmurHash3 (Appleby),
+    a bijection of 32 bits. Starts are drawn for every row at every step, and ten rounds of Philox took half of one.
     """
-    mixed = torch.zeros_like(key.episode, dtype=torch.int32)
-    for word in key:
-        mixed = mixed + _WEYL ^ word.to(torch.int32)
-        for shift, factor in zip((16, 13, 16), (*_MURMUR, 1), strict=True):
+    seed_low, seed_high, env_id, episode = (word.to(torch.int32) for word in key)
+    mixed = torch.zeros_like(episode)
+    for word in (seed_low, seed_high, env_id * _PRIMES[0] + episode * _PRIMES[1]):
+        mixed = mixed + _WEYL ^ word
+        for shift, factor in ((16, _MURMUR[0]), (13, _MURMUR[1]), (16, 1)):
             # The sign is shifted in, and masked away.
             mixed = (mixed ^ mixed >> shift & (1 << 32 - shift) - 1) * factor
-    return (mixed.long() & 0xFFFFFFFF) * among >> 32
+    if wide:
+        return (mixed.long() & 0xFFFFFFFF) * among >> 32
+    # The upper half of the product, by halves of the word.
+    among = among.to(torch.int32)
+    return (mixed >> 16 & 0xFFFF) * among + ((mixed & 0xFFFF) * among >> 16 & 0xFFFF) >> 16
 
 
 def _sets(state: SokobanState) -> tuple[Bits, Bits, Bits, Bits]:

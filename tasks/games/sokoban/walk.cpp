@@ -140,9 +140,10 @@ extern "C" void walks_back(
         for (int number = length - 1; number >= 0; --number)
             if (walked[number]) *own++ = uint8_t(back(walked[number]));
         int64_t* four = sets + at_row * 4 * words;
-        for (int cell = 0; cell < cells; ++cell) {
+        for (int place = 0; place < count; ++place) {
+            const int cell = inner[place], bit = (cell / width - 1) * (width - 1) + cell % width - 1;
             const bool members[4] = {floor[cell], target[cell], kept_box[cell], cell == kept_player};
-            for (int set = 0; set < 4; ++set) four[set * words + cell / size] |= int64_t(members[set]) << cell % size;
+            for (int set = 0; set < 4; ++set) four[set * words + bit / size] |= int64_t(members[set]) << bit % size;
         }
     }
 }

@@ -39,7 +39,7 @@ def in_bits(cell, side):
 def moved_to(cells, action, **rules):
     """Return place, reward, terminated after one action from each cell of a fixed lake."""
     env = make(len(cells), **rules)
-    state = env.rows.state.replace(place=torch.tensor(cells))
+    state = env.rows.state.replace(place=torch.tensor(cells, dtype=torch.int32))
     env.rows = env.rows.replace(state=state)
     reward = env.advance(torch.as_tensor(action).expand(len(cells)).unsqueeze(-1))
     return env.state.place, reward, env.rows.terminated
@@ -267,8 +267,8 @@ def test_bits_tell_what_planes_do():
     rows = (packed["holes"].unsqueeze(-1) >> torch.arange(4)) & 1
     assert torch.equal(rows.bool(), seen["board"][:, 2])
     cells = 8 * torch.arange(4).unsqueeze(-1) + torch.arange(4)
-    for plane in (0, 1):
-        assert torch.equal(seen["board"][:, plane], cells == packed["cells"][:, plane, None, None])
+    for plane, name in enumerate(("place", "goal")):
+        assert torch.equal(seen["board"][:, plane], cells == packed[name][:, None])
 
 
 def test_what_is_around_the_player_is_the_lake_seen_from_there():

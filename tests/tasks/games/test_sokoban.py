@@ -128,9 +128,9 @@ def test_what_is_around_the_player(size, words):
 
 
 def murmur(seed, env_id, episode):
-    """Return 32 bits of a key: each word is mixed in by the finaliser of MurmurHash3, after the golden ratio."""
+    """Return 32 bits of a key: words are mixed in by the finaliser of MurmurHash3, after the golden ratio."""
     mixed = 0
-    for word in (seed % 2**32, seed >> 32, env_id, episode):
+    for word in (seed % 2**32, seed >> 32, (env_id * 0x85EBCA77 + episode * 0xC2B2AE3D) % 2**32):
         mixed = (mixed + 0x9E3779B9) % 2**32 ^ word
         mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B % 2**32
         mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 % 2**32
@@ -141,7 +141,9 @@ def murmur(seed, env_id, episode):
 def test_boards_are_drawn_by_the_key_evenly_and_independently():
     for seed, env_id, episode in [(0, 0, 0), (5, 3, 9), (2**62 + 77, 2**32 - 1, 2**31 + 5)]:
         key = episode_key(seed, torch.tensor(env_id), torch.tensor(episode))
-        assert drawn_number(key, torch.tensor([1000])).item() == murmur(seed, env_id, episode) * 1000 >> 32
+        for wide in (True, False):
+            number = drawn_number(key, torch.tensor([2**15]), wide).item()
+            assert number == murmur(seed, env_id, episode) * 2**15 >> 32
     rows, episodes = torch.meshgrid(torch.arange(512), torch.arange(512), indexing="ij")
     number = drawn_number(episode_key(3, rows, episodes), torch.tensor(16))
     # Rows and episodes that follow each other: chi-square of 256 pairs has the mean 255 and the deviation 22.6.
