@@ -43,9 +43,11 @@ def result_of(config: Any, device: Any = "cpu", **found: Any) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     """Return a setting as text where JSON lacks its type; of a place on this machine its last name."""
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
     if isinstance(value, Path):
         return value.name if value.is_absolute() else str(value)
-    return value if isinstance(value, dict | list | tuple | str | int | float | bool | None) else str(value)
+    return value if isinstance(value, dict | str | int | float | bool | None) else str(value)
 
 
 Page = Callable[[Mapping[str, Any]], str]
