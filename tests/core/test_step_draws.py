@@ -112,8 +112,8 @@ def test_agents_of_a_world_share_the_draws_of_a_step():
         Shared().step(env.state, None, {}, {})
 
 
-@pytest.mark.assembly
-@pytest.mark.parametrize("scenario", [pytest.param(Weather, marks=pytest.mark.nightly), Shared])
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", [Weather, Shared])
 def test_the_collector_and_compiled_steps_draw_as_eager_ones(scenario):
     rewards = {}
     for compiled in (False, True):

@@ -173,7 +173,7 @@ LEARNERS = [
 ]
 # One with a batch of its own policy and one with replay are compiled in the gate.
 COMPILED = [
-    pytest.param(*case, marks=[] if case[0] == "sac" or "target_kl" in case[1] else pytest.mark.nightly)
+    pytest.param(*case, marks=[] if "target_kl" in case[1] else pytest.mark.nightly)
     for case in LEARNERS
     if case not in (("dqn", {}), ("grpo", {}))
 ]

@@ -86,7 +86,7 @@ def updates_in(folder) -> list[int]:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        name if name in ("ppo", "dqn", "exact", "grpo") else pytest.param(name, marks=pytest.mark.nightly)
+        name if name in ("ppo", "exact", "grpo") else pytest.param(name, marks=pytest.mark.nightly)
         for name in LEARNERS
     ],
 )
