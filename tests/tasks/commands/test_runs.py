@@ -85,10 +85,7 @@ def updates_in(folder) -> list[int]:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [
-        name if name in ("ppo", "exact", "grpo") else pytest.param(name, marks=pytest.mark.nightly)
-        for name in LEARNERS
-    ],
+    [name if name in ("ppo", "exact", "grpo") else pytest.param(name, marks=pytest.mark.nightly) for name in LEARNERS],
 )
 def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm):
     folder, frames, whole = tmp_path / "run", "--learner.total-frames", LEARNERS[algorithm][0]["total-frames"]
