@@ -36,6 +36,7 @@ from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
+from vecenv.tasks.experiment.comparison import trained_agent
 
 OWN, UNIFORM = "own", "uniform"
 
@@ -63,8 +64,8 @@ DONE = {"sokoban": 0.5}
 """Success rate above which schedulers of success rates take a level to be done, by task, where not the default."""
 
 
-JUDGED = {"solved": True, "solved_drawn": False}
-"""Figures that schedulers are judged by, and whether actions are the most probable ones."""
+JUDGED = {"solved": "most probable actions", "solved_drawn": "drawn actions"}
+"""Figures that schedulers are judged by; a family that adapts its policies, as the tiers do, has the first alone."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,10 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
             write_result(config.output, stem, result_of(config, runs=runs))
     runs.sort(key=lambda run: (run["seed"], SCHEDULERS.index(run["scheduler"])))
     told = {name: own for name in SCHEDULERS if (own := [run for run in runs if run["scheduler"] == name])}
+    judged = [figure for figure in JUDGED if all(figure in run for run in runs)]
     figures = {
         figure: {name: _over_seeds([run[figure] for run in own]) for name, own in told.items()}
-        for figure in (*JUDGED, "grade_on_the_way", "signal")
+        for figure in (*judged, "grade_on_the_way", "signal")
     }
     more = {
         figure: {
@@ -122,7 +124,7 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
             for name, own in told.items()
             if name != UNIFORM and UNIFORM in told
         }
-        for figure in JUDGED
+        for figure in judged
     }
     if config.output is not None:
         config.output.mkdir(parents=True, exist_ok=True)
@@ -165,12 +167,14 @@ def _run(config: CurriculaConfig, scheduler: str, seed: int) -> dict[str, Any]:
         with plan(settings) as experiment:
             experiment.fit()
             path = checkpoint_path(folder)
-            agents = {name: PolicyAgent(load_policy(path, experiment.test, best)) for name, best in JUDGED.items()}
+            agents = {"solved": trained_agent(path, experiment.test)}
+            if settings.record.domain.trained is None:
+                agents["solved_drawn"] = PolicyAgent(load_policy(path, experiment.test, deterministic=False))
             evaluation = evaluate(experiment.test, agents, seed)
         updates = read_metrics(folder / METRICS)
     signal = [teaching_signal(*pair) for pair in pairwise(updates)]
     grades = [(row["frames"], row["validation_grade"]) for row in updates if not math.isnan(row["validation_grade"])]
-    judged = {name: next(iter(evaluation.grades[name].values())) for name in JUDGED}
+    judged = {name: next(iter(evaluation.grades[name].values())) for name in agents}
     judged = {name: evaluation.outcomes[name].get("success", grade) for name, grade in judged.items()}
     return {
         "device": device_name(torch.device("cpu")),
@@ -201,13 +205,13 @@ def page(result: Mapping[str, Any]) -> str:
     more = result["more_than_uniform"]
     rows = [
         (name,
-         *(spelled(part[figure][name], 1, 3) if name in part[figure] else "" for figure in JUDGED
+         *(spelled(part[figure][name], 1, 3) if name in part[figure] else "" for figure in more
            for part in (result, more)),
          *(spelled(result[figure][name], 1, digits) for figure, digits in (("grade_on_the_way", 3), ("signal", 2))))
         for name in result["signal"]
     ]  # fmt: skip
-    header = ("scheduler", "solved, most probable actions", "more than uniform", "solved, drawn actions",
-              "more than uniform", "on the way", "signal")  # fmt: skip
+    judged = [title for figure in more for title in (f"solved, {JUDGED[figure]}", "more than uniform")]
+    header = ("scheduler", *judged, "on the way", "signal")
     return f"# Schedulers on {result['config']['task']}\n\n{markdown(header, rows)}\n"
 
 
