@@ -95,8 +95,11 @@ class StrategyConfig(Settings):
 
     @property
     def strategies(self) -> Strategies:
-        """How programs play the task of the accounts."""
-        return task_named(self.account).check_programs()
+        """How programs play the task of the accounts; ValueError if there is no such task or it takes no programs."""
+        try:
+            return task_named(self.account).check_programs()
+        except ValueError as error:
+            raise ValueError(f"account: {error}") from None
 
     def rules(self) -> Any:  # noqa: ANN401
         """Return the rules of the accounts, a config of their task."""

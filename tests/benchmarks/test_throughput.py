@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_p
     with pytest.raises(TooLittleMemoryError):
         measured(Point("large", too_large), CPU, 3)
     result = result_of(Config(), benchmark="made up", value=1 / 3, none=math.nan, long=[{"name": 1.23456789}] * 20)
-    assert result["config"] == {"near": "here/file", "far": "file.parquet", "sizes": (1, 2)}
+    assert result["config"] == {"near": "here/file", "far": "file.parquet", "sizes": [1, 2]}
     assert result["torch"] == torch.__version__ and result["device"] == machine.device_name(CPU)
     write_result(tmp_path / "new", "one", result, "page\n")
     text = (tmp_path / "new" / "one.json").read_text()
