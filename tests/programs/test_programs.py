@@ -225,6 +225,7 @@ def test_many_random_programs_are_the_oracles_bit_for_bit(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_gives_the_same_numbers():
     programs, features = random_programs(WORDS, 200, 31), odd_features(31, (5, 40, 7))
     there = {name: values.cuda() for name, values in features.items()}
