@@ -4,6 +4,7 @@ import json
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -164,8 +165,22 @@ def test_results_of_curricula_are_told_together(tmp_path, monkeypatch):
     assert told["more_than_uniform"]["solved"]["threshold"]["mean"] == pytest.approx((0.3 + 0.2) / 2)
     assert told["more_than_uniform"]["solved_drawn"]["threshold"]["mean"] == 0
     assert (tmp_path / "b" / "curricula-sokoban-box-reward-0.png").is_file()
-    with pytest.raises(ValueError, match="another episodes, 8, not 9"):
-        curricula.main(CurriculaConfig(**options | {"episodes": 9}, **uniform))
+    for other, sentence in (({"episodes": 9}, "another episodes, 8, not 9"), ({"env": ()}, "another env, ")):
+        with pytest.raises(ValueError, match=sentence):
+            curricula.main(CurriculaConfig(**options | other, **uniform))
+
+
+def test_what_a_study_of_curricula_trains_by(monkeypatch):
+    asked = Mock(side_effect=InterruptedError)
+    monkeypatch.setattr(curricula, "train_settings", asked)
+    config = CurriculaConfig(task="sokoban", env=("box_reward=0", "dim_room=[7, 7]"))
+    for name in ("threshold", "success_model", "own"):
+        with pytest.raises(InterruptedError):
+            curricula._run(config, name, 5)
+    first, second, own = (call.kwargs for call in asked.call_args_list)
+    assert first["env"] == {"num_boxes": 4, "boards": 4_096, "box_reward": 0, "dim_room": [7, 7]} and first["seed"] == 5
+    assert (first["curriculum"], first["promote_above"], second["curriculum"]) == ("threshold", 0.5, "success_model")
+    assert "promote_above" not in second and not {"curriculum", "promote_above"} & own.keys()
 
 
 QUARTERS = QuarterConfig(min_training=50, validation=20, trading=10, embargo=3)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -103,6 +104,12 @@ def test_every_step_that_is_counted_is_live(monkeypatch):
     told = workload.told()
     assert told["bytes_per_step"] == necessary_bytes(collector) and workload.limit == 1e9 / told["bytes_per_step"]
     assert (told["column"], told["mode"], told["num_envs"], told["num_steps"]) == ("environment", "eager", 4, 30)
+    # No graph holds episodes that begin with a warm-up.
+    monkeypatch.setattr(throughput, "FusedCollector", Mock(side_effect=InterruptedError))
+    with pytest.raises(InterruptedError):
+        throughput.curve_point(BenchConfig(task="execution"), lambda: None, "environment", "cuda_graph", 4, 1e9).make()
+    assert throughput.FusedCollector.call_args.kwargs["mode"] == "compiled"
+    monkeypatch.setattr(throughput, "FusedCollector", kept)
     small = replace(config, max_buffer_gb=1e-9)
     assert throughput.curve_point(small, lambda: tape, "environment", "eager", 4, 1e9).make()[0].units == 4
 
@@ -219,6 +226,7 @@ class Config:
     near: Path = Path("here/file")
     far: Path = Path("/somewhere/else/file.parquet")
     sizes: tuple[int, ...] = (1, 2)
+    more: tuple[Path, ...] = (Path("/somewhere/else/one.json"),)
 
 
 def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_path):
@@ -236,7 +244,7 @@ def test_what_does_not_fit_is_told_and_a_result_has_its_conditions(capsys, tmp_p
     with pytest.raises(TooLittleMemoryError):
         measured(Point("large", too_large), CPU, 3)
     result = result_of(Config(), benchmark="made up", value=1 / 3, none=math.nan, long=[{"name": 1.23456789}] * 20)
-    assert result["config"] == {"near": "here/file", "far": "file.parquet", "sizes": [1, 2]}
+    assert result["config"] == {"near": "here/file", "far": "file.parquet", "sizes": [1, 2], "more": ["one.json"]}
     assert result["torch"] == torch.__version__ and result["device"] == machine.device_name(CPU)
     write_result(tmp_path / "new", "one", result, "page\n")
     text = (tmp_path / "new" / "one.json").read_text()

@@ -283,7 +283,7 @@ def drawn_number(key: EpisodeKey, among: Tensor, wide: bool = True) -> Tensor:
         return (mixed.long() & 0xFFFFFFFF) * among >> 32
     # The upper half of the product, by halves of the word.
     among = among.to(torch.int32)
-    return (mixed >> 16 & 0xFFFF) * among + ((mixed & 0xFFFF) * among >> 16 & 0xFFFF) >> 16
+    return (mixed >> 16 & 0xFFFF) * among + ((mixed & 0xFFFF) * among >> 16) >> 16
 
 
 def _sets(state: SokobanState) -> tuple[Bits, Bits, Bits, Bits]:

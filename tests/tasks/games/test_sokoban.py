@@ -81,7 +81,9 @@ def law_against_oracle(rows, steps, words=None, answer_moves=0, **settings):
     return rows * steps
 
 
-@pytest.mark.parametrize("size, words", [((7, 7), 1), ((9, 10), 1), ((8, 8), 2), ((10, 10), 2), ((9, 10), 3)])
+@pytest.mark.parametrize(
+    "size, words", [((7, 7), 1), ((6, 9), 1), ((9, 10), 1), ((8, 8), 2), ((10, 10), 2), ((9, 10), 3)]
+)
 def test_the_law_is_the_oracle_by_any_number_of_words(size, words):
     law_against_oracle(24, 40, words, dim_room=size, num_boxes=3, boards=24, layout="walls")
 
@@ -144,6 +146,8 @@ def test_boards_are_drawn_by_the_key_evenly_and_independently():
         for wide in (True, False):
             number = drawn_number(key, torch.tensor([2**15]), wide).item()
             assert number == murmur(seed, env_id, episode) * 2**15 >> 32
+    env = vecenv.make("sokoban", 64, seed=7, compile=False, num_boxes=1, boards=2**16)
+    assert env.state.board.tolist() == [murmur(7, row, 0) * 2**16 >> 32 for row in range(64)]
     rows, episodes = torch.meshgrid(torch.arange(512), torch.arange(512), indexing="ij")
     number = drawn_number(episode_key(3, rows, episodes), torch.tensor(16))
     # Rows and episodes that follow each other: chi-square of 256 pairs has the mean 255 and the deviation 22.6.
@@ -165,6 +169,7 @@ def test_agents(name, least):
 def test_boards_depend_on_their_own_numbers_and_parts_share_none():
     few, many = (made_boards(SokobanConfig(num_boxes=2, boards=boards, part="test")) for boards in (40, 80))
     assert {*map(tuple, few.words[40:].tolist())} <= {*map(tuple, many.words[80:].tolist())}
+    assert made_boards(SokobanConfig(num_boxes=2, boards=40, part="test", box_reward=0.0)) is few
     train = made_boards(SokobanConfig(num_boxes=1, boards=500, part="train"))
     other = made_boards(SokobanConfig(num_boxes=1, boards=500, part="validation"))
     assert not {*map(tuple, train.words.tolist())} & {*map(tuple, other.words.tolist())}

@@ -20,7 +20,7 @@ from vecenv.tasks.strategy.grading import Grader, played_by_law
 from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig
 from vecenv.tasks.strategy.task import STRATEGY
 from vecenv.tasks.tiers.config import TIERS
-from vecenv.tasks.tiers.programs import OUTPUTS, PROGRAMS, REFUSALS
+from vecenv.tasks.tiers.programs import OUTPUTS, PROGRAMS, REFUSALS, TierStrategies
 from vecenv.testing import check_interaction
 
 SMALL = {"num_paths": 16, "num_days": 250, "days": 4, "paths": 4, "embargo": 2, "tries": 2}
@@ -142,6 +142,26 @@ def test_orders_are_the_largest_and_numbers_that_are_none_make_the_day_invalid()
     assert set(grader.grades([program]).told["invalid"].flatten().tolist()) == {30.0}
 
 
+def test_names_mean_what_the_market_and_the_account_are():
+    tape = tier_tape(np.random.default_rng(0), 3, num_paths=3)
+    grader = Grader("portfolio", replace(TIERS["portfolio"], symbols=tape.symbols, context=(), days=5), tape)
+    first = grader.scenario.shared["first_day"]
+    assert first.min() < grader.first_day == first.max() and not tape.tradable.all()
+    assert torch.equal(PROGRAMS.market(grader.scenario, ["tradable"])["tradable"], tape.tradable.float())
+    state = grader.opened(torch.arange(3), torch.full((3,), grader.first_day))
+    lost = state.replace(losing_sells=torch.arange(3).to(state.losing_sells.dtype))
+    assert PROGRAMS.account(grader.scenario, lost)["losing_sells"].flatten().tolist() == [0.0, 1.0, 2.0]
+
+
+def test_shown_years_begin_where_the_task_lets_an_episode_begin(monkeypatch, world):
+    later = world.years.first + 1
+    monkeypatch.setattr(TierStrategies, "first_day", lambda *_: later)
+    assert (world_of().years.first, world_of().held_out.first) == (later, world.held_out.first)
+    monkeypatch.setattr(TierStrategies, "first_day", lambda *_: world.years.last + 1)
+    with pytest.raises(ValueError, match="symbols begin to trade too late for multi_stock_3"):
+        world_of()
+
+
 def _tape():
     return tier_tape(np.random.default_rng(0), 3, num_days=40, ragged=False)
 
@@ -174,6 +194,9 @@ def test_buying_and_holding_is_the_middle_of_a_tiers_grade(world):
     programs = [world.read(written(world, rule)) for rule in (BUY_AND_HOLD, CROSSOVER, RSI)]
     hold, *others = world.grades(ONE, programs).mean.tolist()
     assert hold == pytest.approx(0.5, abs=1e-3) and all(abs(grade - 0.5) > 1e-3 for grade in others)
+    # One stock of at most 30% leaves cash, for which no more is bought.
+    single = world_of(1, symbols=("A",))
+    assert (single.grades(ONE, [single.read(written(single, BUY_AND_HOLD))]).told["trades"] == 1).all()
 
 
 @pytest.mark.parametrize("action", ["tilt", "orders"])
