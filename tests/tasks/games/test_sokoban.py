@@ -81,9 +81,7 @@ def law_against_oracle(rows, steps, words=None, answer_moves=0, **settings):
     return rows * steps
 
 
-@pytest.mark.parametrize(
-    "size, words", [((7, 7), 1), ((6, 9), 1), ((9, 10), 1), ((8, 8), 2), ((10, 10), 2), ((9, 10), 3)]
-)
+@pytest.mark.parametrize("size, words", [((7, 7), 1), ((9, 10), 1), ((8, 8), 2), ((10, 10), 2), ((9, 10), 3)])
 def test_the_law_is_the_oracle_by_any_number_of_words(size, words):
     law_against_oracle(24, 40, words, dim_room=size, num_boxes=3, boards=24, layout="walls")
 

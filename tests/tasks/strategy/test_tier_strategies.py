@@ -194,8 +194,8 @@ def test_buying_and_holding_is_the_middle_of_a_tiers_grade(world):
     programs = [world.read(written(world, rule)) for rule in (BUY_AND_HOLD, CROSSOVER, RSI)]
     hold, *others = world.grades(ONE, programs).mean.tolist()
     assert hold == pytest.approx(0.5, abs=1e-3) and all(abs(grade - 0.5) > 1e-3 for grade in others)
-    # One stock of at most 30% leaves cash, for which no more is bought.
-    single = world_of(1, symbols=("A",))
+    # One stock of at most half of the account leaves cash, for which no more is bought.
+    single = world_of(1, symbols=("A",), num_days=300)
     assert (single.grades(ONE, [single.read(written(single, BUY_AND_HOLD))]).told["trades"] == 1).all()
 
 
