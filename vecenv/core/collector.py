@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict
@@ -214,6 +214,12 @@ class FusedCollector:
         # A CUDA graph reads fixed addresses.
         self._inputs.check(addresses=self._graph is not None)
         self._buffers.rows.take()
+        self.play()
+        self._buffers.rows.leave()
+        return self.batch()
+
+    def play(self) -> None:
+        """Fill the buffers with T steps of the rows in their first one."""
         if self._policy_call is not None and self._make_table is not None:
             # Weights and market may have changed.
             self._make_table(*self._policy_call.table_inputs())
@@ -225,8 +231,17 @@ class FusedCollector:
             self._replay_with_restarts(self._restarts)
         else:
             self._replay()
-        self._buffers.rows.leave()
-        return self.batch()
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the log of a training tells of how the last rollout was collected: here nothing."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next rollouts depend on beside environment and policy, by name: here nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the entries of `state_dict` from a state that has further ones; the environment has its own already."""
 
     def batch(self) -> TensorDict:
         """Return the buffers as a tensordict of views, without observations by reference. Batch size: [N, T]."""

@@ -144,6 +144,7 @@ class Learner(ABC, Generic[Config]):
             "environment": self.env.state_dict(),
         }
         if self.units:
+            state |= self.collector.state_dict()
             state["schedule"] = None if self.schedule is None else self.schedule.state_dict()
         return state
 
@@ -173,6 +174,8 @@ class Learner(ABC, Generic[Config]):
         self.observation_moments.load_state_dict(state["observation_moments"])
         if self.schedule is not None:
             self.env.write_params(self.schedule.params())
+        if self.units:
+            self.collector.load_state_dict(state)
 
     def start_from(
         self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
@@ -210,6 +213,8 @@ class Learner(ABC, Generic[Config]):
             self.seed_shuffles()
         metrics = self.learn()
         metrics |= self.episode_metrics()
+        if self.units:
+            metrics |= self.collector.metrics()
         if self.schedule is not None:
             rows = self.collector.rows()
             step, ids = rows.done.nonzero(as_tuple=True)

@@ -1,0 +1,310 @@
+"""Actors on Ray that play the rows of a run, and the learner's collector, which is filled by them.
+
+The rows of a run are split into parts. Each part's rollout starts from what the learner sends: rows, identities,
+parameters and weights. So an actor knows nothing that the learner does not, its place can be taken by another, which
+makes the same rollout again, and which actor plays a part is no part of the result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.core.collector_inputs import Policy, ReferencingPolicy
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
+from vecenv.distributed.arrays import Sealed, arrays_of, fill, opened, sealed
+from vecenv.distributed.parts import PartCollector, check_parts, empty_part, owners, parts_of
+from vecenv.distributed.ray_session import RayLostError, RaySession, ray_module, versions
+from vecenv.system.settings import Count, Positive, Settings, Within
+
+BEHAVIOUR = "behaviour"
+"""Entry of a learner's state: the weights of the rollout that is under way."""
+
+START_SECONDS = 300.0
+"""Time in which an actor starts, on a machine that is busy with others."""
+
+DEATHS = 3
+"""Deaths of an actor in one rollout after which the run ends: what kills it will do so again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorSettings(Settings):
+    """Actors that play the rows of a run."""
+
+    actors: Count = 2
+    """Processes that play the rows; their number is no part of the result."""
+    parts: Count = 8
+    """Equal parts of the rows, each played by itself. A part of the result in the last digits: the sums of a policy's
+    layers may round otherwise over other numbers of rows."""
+    max_lag: Annotated[int, Within(0, 1)] = 0
+    """Updates by which the policy that plays may be older than the one that learns. With 1 the actors play on while the
+    learner learns; at 0 they wait for it."""
+    stall_seconds: Positive = 600.0
+    """Time without an answer after which an actor is replaced, compilation included."""
+
+
+class RowActor:
+    """Plays parts of the rows, in a process of its own; Ray makes it of what `_initial` returns."""
+
+    def __init__(self, initial: Sealed) -> None:
+        # Sums may round otherwise over more threads.
+        torch.set_num_threads(1)
+        env, policy, num_steps = opened(initial)
+        self._collector = PartCollector(VecEnv(**env), policy, num_steps)
+        self._weights = weights_of(policy)
+
+    def versions(self) -> dict[str, str]:
+        return versions()
+
+    def write_shared(self, shared: Mapping[str, np.ndarray]) -> None:
+        for name, tensor in self._collector.env.scenario.shared.items():
+            fill(tensor, shared[name])
+
+    def play(
+        self, name: tuple[int, int], start: Sequence[np.ndarray], weights: Sequence[np.ndarray]
+    ) -> tuple[tuple[int, int], list[np.ndarray]]:
+        """Return the name of a rollout, which is its number and part, and its `PartCollector.outcome`."""
+        for tensor, array in zip(self._weights, weights, strict=True):
+            fill(tensor, array)
+        self._collector.begin(start)
+        self._collector.rollout()
+        return name, arrays_of(self._collector.outcome())
+
+
+def weights_of(policy: Policy | None) -> list[Tensor]:
+    """Return the parameters of a policy that are sent; a table is made where it is read."""
+    if policy is None:
+        return []
+    return policy.parameters[:-1] if isinstance(policy, ReferencingPolicy) else policy.parameters
+
+
+@dataclass
+class _Asked:
+    """A rollout that the actors were asked for.
+
+    Attributes:
+        number: of the rollout, from 0.
+        known: number of rollouts that the weights had learned from.
+        starts: of each part.
+        weights: sent, in Ray's store.
+        shared: versions of the shared tensors that it is played with.
+        answers: of each part, in Ray's store, once there.
+    """
+
+    number: int
+    known: int
+    starts: list[list[np.ndarray]]
+    weights: Any
+    shared: list[int]
+    answers: list[Any]
+
+
+class ActorCollector(PartCollector):
+    """A learner's collector whose rollouts are played by actors; buffers and rows are as of one process.
+
+    An actor that dies, or does not answer, is replaced, and the rollout that it was asked for is made again from the
+    same rows with the same weights, to the same bits. With a lag of 1 the next rollout is asked for as soon as one is
+    there, so the policy that played it is one update older than the one that learns from it; a rollout that was asked
+    for from other rows, parameters or shared tensors than those at its turn is discarded, and made anew.
+
+    Args:
+        env: the environment of all rows.
+        policy: as of `FusedCollector`; its ``parameters`` are sent with every rollout.
+        num_steps: steps per rollout and sub-environment, T.
+        settings: of the actors.
+
+    Raises:
+        ImportError: Ray is not installed, or a worker lacks a package.
+        ValueError: the rows do not split, Ray cannot be joined or has too few CPUs, or a worker has other versions.
+    """
+
+    def __init__(self, env: VecEnv, policy: Policy | None, num_steps: int, settings: ActorSettings) -> None:
+        check_parts(env.num_envs, settings.parts, settings.actors, env.traits.num_agents)
+        ray_module()
+        super().__init__(env, policy, num_steps)
+        self._settings = settings
+        self._parts = parts_of(env.num_envs, settings.parts)
+        self._targets = [self.outcome(rows) for rows in self._parts]
+        self._rollouts, self.lag, self.replaced = 0, 0, 0
+        self._ahead: _Asked | None = None
+        self._weights: list[Tensor] = weights_of(policy)
+        self._behaviour = [tensor.detach().clone() for tensor in self._weights]
+        self._owner = owners(settings.parts, settings.actors)
+        # Two rollouts, and a copy of what actors are made of.
+        sent = sum(target.nbytes for targets in self._targets for target in targets)
+        initial = sealed((empty_part(env, self._parts[0]), policy, num_steps))
+        size = sum(len(data) if isinstance(data, bytes) else data.nbytes for data in initial)
+        self._session = RaySession(settings.actors, 3 * sent + 2 * size)
+        self._ray = ray_module()
+        try:
+            self._initial = self._ray.put(initial)
+            self._shared: Any = None
+            self._known_shared = self._shared_versions()
+            self._actors = [self._made() for _ in range(settings.actors)]
+            for number in range(settings.actors):
+                self._check_started(number)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def processes(self) -> list[Any]:
+        """Ray's handles of the actors."""
+        return self._actors
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started for them."""
+        if self._session.closed:
+            return
+        for actor in getattr(self, "_actors", []):
+            self._ray.kill(actor)
+        self._session.close()
+
+    def _made(self) -> Any:  # noqa: ANN401
+        made = self._ray.remote(RowActor).options(num_cpus=1, max_restarts=0, max_task_retries=0).remote(self._initial)
+        if self._shared is not None:
+            made.write_shared.remote(self._shared)
+        return made
+
+    def _check_started(self, number: int) -> None:
+        """Wait until an actor is there; ValueError if it has other versions, RuntimeError if it cannot start."""
+        own = versions()
+        try:
+            found = self._ray.get(self._actors[number].versions.remote(), timeout=START_SECONDS)
+        except self._ray.exceptions.RayError as error:
+            self._check_ray(error)
+            raise RuntimeError(f"actor {number} cannot start: {_cause(error)}") from error
+        if told := [f"{name} {found[name]}, not {version}" for name, version in own.items() if found[name] != version]:
+            raise ValueError(f"actor {number} has other versions than the learner: {'; '.join(told)}")
+
+    def _check_ray(self, error: BaseException) -> None:
+        if self._session.lost():
+            raise RayLostError(
+                "Ray has died on this machine, and all actors with it: resume the run from its checkpoint"
+            ) from error
+
+    def play(self) -> None:
+        starts = self._starts(self._buffers.rows.steps[0])
+        self._send_shared()
+        asked = self._ahead
+        if asked is None or asked.shared != self._known_shared or not _same(asked.starts, starts):
+            asked = self._ask(starts, self._weights)
+        self._ahead = None
+        for part in range(len(self._parts)):
+            self._take(asked, part)
+        self.lag = asked.number - asked.known
+        self._rollouts += 1
+        # What follows the first rollout of a run would be played without its moments.
+        if self._settings.max_lag and self._rollouts > 1:
+            self._go_ahead(self._buffers.rows.steps[-1], self._weights)
+
+    def _go_ahead(self, rows: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+        """Ask for the rollout after the one that is there."""
+        for kept, tensor in zip(self._behaviour, weights, strict=True):
+            kept.copy_(tensor)
+        self._ahead = self._ask(self._starts(rows), weights, ahead=1)
+
+    def _starts(self, rows: Sequence[Tensor]) -> list[list[np.ndarray]]:
+        return [self.start_of(rows, part) for part in self._parts]
+
+    def _ask(self, starts: list[list[np.ndarray]], weights: Sequence[Tensor], ahead: int = 0) -> _Asked:
+        sent = self._ray.put(arrays_of(weights))
+        number = self._rollouts
+        asked = _Asked(number, number - ahead, starts, sent, list(self._known_shared), [None] * len(starts))
+        for part in range(len(starts)):
+            self._ask_part(asked, part)
+        return asked
+
+    def _ask_part(self, asked: _Asked, part: int) -> None:
+        actor = self._actors[self._owner[part]]
+        asked.answers[part] = actor.play.remote((asked.number, part), asked.starts[part], asked.weights)
+
+    def _take(self, asked: _Asked, part: int) -> None:
+        """Copy the answer of a part into its rows, from another actor if the one that was asked is gone."""
+        failed: Any = self._ray.exceptions
+        for _ in range(DEATHS):
+            try:
+                name, arrays = self._ray.get(asked.answers[part], timeout=self._settings.stall_seconds)
+            except failed.RayTaskError as error:
+                raise RuntimeError(f"actor {self._owner[part]} failed in its rollout: {_cause(error)}") from error
+            except (failed.RayActorError, failed.GetTimeoutError, failed.ObjectLostError) as error:
+                self._check_ray(error)
+                reason, last = _cause(error), error
+                self._replace(self._owner[part], asked, part, reason)
+            else:
+                if tuple(name) != (asked.number, part):
+                    raise RuntimeError(f"an actor answered with rollout {name}, asked for {(asked.number, part)}")
+                for target, array in zip(self._targets[part], arrays, strict=True):
+                    fill(target, array)
+                # Free in the store.
+                asked.answers[part] = None
+                return
+        raise RuntimeError(f"actor {self._owner[part]} died {DEATHS} times in one rollout: {reason}") from last
+
+    def _replace(self, number: int, asked: _Asked, first: int, reason: str) -> None:
+        """Start another actor, and ask it for the parts, from ``first`` on, that its predecessor still owed."""
+        warnings.warn(
+            f"actor {number} is replaced, and makes its rollout again: {reason}", RuntimeWarning, stacklevel=2
+        )
+        self._ray.kill(self._actors[number])
+        self._actors[number] = self._made()
+        self._check_started(number)
+        self.replaced += 1
+        for part in range(first, len(self._parts)):
+            if self._owner[part] == number:
+                self._ask_part(asked, part)
+
+    def _shared_versions(self) -> list[int]:
+        return [tensor._version for tensor in self.env.scenario.shared.values()]
+
+    def _send_shared(self) -> None:
+        """Send the shared tensors to the actors if they were written, such as with another market."""
+        if (now := self._shared_versions()) == self._known_shared:
+            return
+        names, tensors = self.env.scenario.shared.keys(), self.env.scenario.shared.values()
+        self._shared = self._ray.put(dict(zip(names, arrays_of(list(tensors)), strict=True)))
+        self._known_shared = now
+        for actor in self._actors:
+            actor.write_shared.remote(self._shared)
+
+    def metrics(self) -> dict[str, float]:
+        """Return ``policy_lag`` in updates, and how many actors have been replaced so far."""
+        return {"policy_lag": self.lag, "actors_replaced": self.replaced}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the weights of the rollout that is under way; nothing without a lag."""
+        if not self._settings.max_lag:
+            return {}
+        under_way = torch.tensor(self._ahead is not None)
+        return {BEHAVIOUR: [under_way, *(tensor.clone() for tensor in self._behaviour)]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Ask again for the rollout that was under way."""
+        if not self._settings.max_lag:
+            return
+        under_way, *weights = state[BEHAVIOUR]
+        self._ahead, self._rollouts = None, 1
+        if bool(under_way):
+            self._send_shared()
+            self._go_ahead(leaves(self.env.rows), weights)
+
+
+def _same(one: Sequence[Sequence[np.ndarray]], other: Sequence[Sequence[np.ndarray]]) -> bool:
+    """Whether starts are the same bit for bit: what is no number is itself."""
+    pairs = (pair for parts in zip(one, other, strict=True) for pair in zip(*parts, strict=True))
+    return all(left.shape == right.shape and left.tobytes() == right.tobytes() for left, right in pairs)
+
+
+def _cause(error: BaseException) -> str:
+    """Return an error of Ray in one line: its own words are a page."""
+    cause = getattr(error, "cause", None)
+    told = error if not isinstance(cause, BaseException) else cause
+    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    return f"{type(told).__name__}: {lines[-1] if 'Traceback' in str(told) else lines[0] if lines else 'no answer'}"

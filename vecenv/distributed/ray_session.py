@@ -1,0 +1,169 @@
+"""Ray for one training: started on this machine, or joined where it runs already; it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+NEEDED = "--engine ray needs Ray: pip install 'vecenv[ray]'"
+
+ADDRESS = "RAY_ADDRESS"
+"""Environment variable of a cluster that runs already."""
+
+LEAST_MEMORY = 100_000_000
+"""Bytes of shared memory that Ray accepts at least, about."""
+
+
+class RayLostError(RuntimeError):
+    """Ray itself has died, and every actor with it; the run goes on from its checkpoint."""
+
+
+def ray_module() -> Any:  # noqa: ANN401
+    """Return Ray; an ImportError says how it is installed."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(NEEDED) from error
+    return ray
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide what an actor computes, by package."""
+    found = {name: metadata.version(name) for name in ("vecenv", "torch", "tensordict")}
+    return {"python": platform.python_version(), **found}
+
+
+class RaySession:
+    """Ray, of this process: as it is initialised already, of the cluster that ``RAY_ADDRESS`` names, or a new one.
+
+    A new one is of this machine alone. It ends with the session, or with this process, even if that is killed: its
+    processes, its shared memory and its files.
+
+    Args:
+        cpus: actors that run at a time, each of which Ray counts as a CPU.
+        object_bytes: of what is in shared memory at a time; of a new Ray.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ValueError: there is no Ray at the address, it is of another version, or it has fewer CPUs.
+    """
+
+    def __init__(self, cpus: int, object_bytes: int) -> None:
+        self._ray = ray_module()
+        self._folder: Path | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._owned = not self._ray.is_initialized()
+        address = os.environ.get(ADDRESS)
+        if self._owned and address:
+            self._join(address)
+        elif self._owned:
+            self._start(cpus, max(LEAST_MEMORY, object_bytes))
+        self._close = weakref.finalize(self, _ended, self._ray, self._owned, self._folder, self._guard)
+        self._node = self._ray.get_runtime_context().get_node_id()
+        free = int(self._ray.available_resources().get("CPU", 0))
+        if free < cpus:
+            self.close()
+            raise ValueError(f"Ray has {free} free CPUs, and each of {cpus} actors needs one: --actors {max(free, 1)}")
+
+    def _join(self, address: str) -> None:
+        try:
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise ValueError(f"no Ray at {ADDRESS}={address}: {_first_line(error)}") from error
+        except RuntimeError as error:
+            # Of another version of Ray or Python.
+            raise ValueError(f"Ray at {ADDRESS}={address} cannot be joined: {_first_line(error)}") from error
+
+    def _start(self, cpus: int, object_bytes: int) -> None:
+        # Short: Ray puts Unix sockets there, whose paths have at most 107 bytes.
+        self._folder = Path(tempfile.mkdtemp(prefix="vecenv-ray-"))
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        before = _children(os.getpid())
+        self._ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=object_bytes,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(self._folder),
+        )
+        self._guard = _guarding(_descendants(os.getpid()) - before, self._folder)
+
+    def lost(self) -> bool:
+        """Whether Ray's process on this machine has died."""
+        try:
+            return not any(node["NodeID"] == self._node and node["Alive"] for node in self._ray.nodes())
+        except Exception:
+            # It has no one error for being gone.
+            return True
+
+    @property
+    def closed(self) -> bool:
+        return not self._close.alive
+
+    def close(self) -> None:
+        """End a Ray that this session has started or joined."""
+        self._close()
+
+
+def _ended(ray: Any, owned: bool, folder: Path | None, guard: subprocess.Popen[bytes] | None) -> None:  # noqa: ANN401
+    if not owned:
+        return
+    with contextlib.suppress(Exception):
+        ray.shutdown()
+    if guard is not None:
+        # Its input ends: it ends what is left of Ray, where Ray itself has died, and its folder.
+        assert guard.stdin is not None
+        guard.stdin.close()
+        guard.wait()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _guarding(processes: set[int], folder: Path) -> subprocess.Popen[bytes] | None:
+    """Start what ends Ray's processes, and deletes its folder, when this process is gone; None without /proc.
+
+    Ray ends its workers itself then, but its agents go on for a minute, and its files stay.
+    """
+    if not processes:
+        return None
+    script = 'read _; folder=$1; shift; kill -9 "$@" 2>/dev/null; sleep 0.2; rm -rf -- "$folder"'
+    named = ["sh", "-c", script, "vecenv-ray-guard", str(folder), *map(str, sorted(processes))]
+    return subprocess.Popen(named, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Yield every process with its parent; nothing on other systems than Linux."""
+    if sys.platform != "linux":
+        return
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name may have spaces and brackets.
+                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _children(process: int) -> set[int]:
+    return {child for child, parent in _parents() if parent == process}
+
+
+def _descendants(process: int) -> set[int]:
+    found, pairs = {process}, list(_parents())
+    while more := {child for child, parent in pairs if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
