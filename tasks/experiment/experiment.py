@@ -194,6 +194,8 @@ class Experiment:
         except KeyboardInterrupt:
             keep_interrupted(self.console, run, self.settings, self.folder)
             raise
+        finally:
+            self.trainer.release(self.learner)
 
     def _train(self, run: SeedRun, learner: Runnable, fresh: FreshPaths | None, lock: WriteLock) -> float:
         checkpoint, console = checkpoint_path(run.folder), self.console

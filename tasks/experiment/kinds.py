@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from tyro import conf
 
+from vecenv.distributed.actors import ActorSettings
 from vecenv.language.supervised import SupervisedConfig
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.learn.ensemble import Combination, Kind
@@ -249,8 +250,22 @@ class DrawnPaths(Settings):
     """Updates between new training paths, by default never."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneProcess(Settings):
+    """The process of the learner plays the rows."""
+
+    owner: ClassVar[str] = "a training without --engine ray"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayActors(ActorSettings):
+    """Actors on Ray play the rows."""
+
+    owner: ClassVar[str] = "--engine ray"
+
+
 KINDS = (
     *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, NoStart, ImitatedStart, ModelRun, PolicyRuns,
-    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths,
+    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths, OneProcess, RayActors,
 )  # fmt: skip
 """What the parts of the settings can be."""

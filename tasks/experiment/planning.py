@@ -27,6 +27,7 @@ from vecenv.tasks.experiment.trainers import Trainer, trainer_of
 
 MAY_CHANGE_OF_RUN = (
     "seeds", "patience", "episodes", "agents", "combine", "sharpe_temperature", "beside", "device", "compile",
+    "actors", "stall_seconds",
 )  # fmt: skip
 """Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
 compared with at its end, and where it runs. Files may have been moved: the market is known by its content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro import conf
 
@@ -29,7 +29,9 @@ from vecenv.tasks.experiment.kinds import (
     ModelRun,
     NoStart,
     NoValidation,
+    OneProcess,
     PolicyRuns,
+    RayActors,
     Rows,
     StackableRuns,
     Subsets,
@@ -70,6 +72,9 @@ TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
+Engine = Literal["process", "ray"]
+"""What plays the rows of a training."""
+
 NEW_RUN = When("resume", None, told="a new run")
 
 
@@ -82,6 +87,7 @@ class TrainOptions(TaskOptions):
     algorithm: str | None = None
     model: str | None = None
     validation_fraction: Fraction | None = None
+    engine: Engine | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +121,10 @@ class TrainSettings(TaskSettings):
     """Symbols of the paths of the training."""
     batch: Annotated[Any, conf.arg(name="")] = field(default_factory=Rows)
     """Parallel sub-environments."""
+    engine: Annotated[Engine, When("of_policy", True, told="the training of a policy")] = "process"
+    """What plays the rows: the process of the learner, or ray, actors on Ray."""
+    players: Annotated[Any, conf.arg(name="")] = field(default_factory=OneProcess)
+    """The actors, if there are any."""
     seed: RunSeed = 0
     """Seed of the run: of its episodes, and added to the learner's."""
     runs: Annotated[Any, conf.arg(name="")] = field(default_factory=StackableRuns)
@@ -148,6 +158,11 @@ class TrainSettings(TaskSettings):
     def of_language(self) -> bool:
         """Whether a language model is trained, not a policy."""
         return learns_language(self.record, algorithm_named(self.algorithm), self.model)
+
+    @property
+    def of_policy(self) -> bool:
+        """Whether a policy of tensors is trained."""
+        return not self.of_language and self.record.interaction is None
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -268,6 +283,7 @@ def _of_kinds(
 ) -> TrainSettings:
     """Return the defaults of a task, a learner, and what else was chosen."""
     talks = record.interaction is not None
+    engine = chosen.get("engine") or TrainSettings.engine
     if algorithm.talks and (not talks or model is not None):
         told = f"not --model {model}" if talks else f"and task {record.name!r} is none"
         raise ValueError(f"--algorithm {algorithm.name} learns conversations by itself, {told}")
@@ -287,6 +303,8 @@ def _of_kinds(
         source=source,
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
         subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
+        engine=engine,
+        players=RayActors() if engine == "ray" and of_policy else OneProcess(),
         batch=Groups(**TALKING if talks else {}) if algorithm.groups else Rows(),
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),

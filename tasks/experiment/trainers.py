@@ -14,6 +14,9 @@ from rich.console import Console
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.curriculum import set_curriculum
+from vecenv.distributed.actors import ActorCollector, play_by_actors
+from vecenv.distributed.parts import check_parts
+from vecenv.distributed.ray_session import ray_module
 from vecenv.finance.trading import Trading
 from vecenv.learn import NEEDED, Algorithm, algorithm_named
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
@@ -36,7 +39,7 @@ from vecenv.tasks.experiment.comparison import (
     trained_agents,
 )
 from vecenv.tasks.experiment.imitation import check_start, imitated_start
-from vecenv.tasks.experiment.kinds import Groups, ImitatedStart
+from vecenv.tasks.experiment.kinds import Groups, ImitatedStart, RayActors
 from vecenv.tasks.experiment.language_training import (
     check_language,
     language_learner,
@@ -111,6 +114,9 @@ class Trainer(ABC):
     def write_trained(self, trained: Runnable, learner: Any, run: SeedRun) -> None:  # noqa: ANN401, B027
         """Write what a run leaves beside its checkpoint."""
 
+    def release(self, learner: Any) -> None:  # noqa: ANN401, B027
+        """End what a run's learner has started beside this process."""
+
     def check_shown(self, env: VecEnv, splits: Splits) -> None:  # noqa: B027
         """Raise ValueError if policies of other runs cannot play the test."""
 
@@ -145,6 +151,7 @@ class PolicyTrainer(Trainer):
         self._check_ensemble()
         self._check_combining()
         self._check_network()
+        self._check_engine()
         check_initial(settings, self.rules)
         check_beside(settings, self.rules)
 
@@ -194,14 +201,38 @@ class PolicyTrainer(Trainer):
                     f"{option} cannot be given to policies of one batch: it needs a training without --ensemble"
                 )
         check_stackable(settings.learner)
+        self._check_unscheduled("--ensemble")
+
+    def _check_unscheduled(self, option: str) -> None:
+        """Reject rules that change during the training."""
+        settings = self.settings
         scheduled = {
             "curriculum": settings.levels.curriculum,
             "env.cost_ramp": getattr(settings.env, "cost_ramp", None),
         }
         for name in [name for name, value in scheduled.items() if value]:
             raise ValueError(
-                f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule ({name})"
+                f"{option} needs rules that stay: those of task {settings.task!r} follow a schedule ({name})"
             )
+
+    def _check_engine(self) -> None:
+        """Reject what actors on Ray cannot play, before anything is started."""
+        settings, players, name = self.settings, self.settings.players, self.algorithm.name
+        if not isinstance(players, RayActors):
+            return
+        if settings.runs.ensemble is not None:
+            raise ValueError("--engine ray plays the rows of one policy: train several by --seeds, not --ensemble")
+        if self.algorithm.smooth:
+            raise ValueError(f"--engine ray has no effect: --algorithm {name} plays by itself")
+        check_parts(settings.batch.rows, players.parts, players.actors)
+        if players.max_lag:
+            if not getattr(self.algorithm.learner, "corrects_lag", False):
+                raise ValueError(
+                    f"--algorithm {name} learns from its own policy alone: --max-lag must be 0; ppo, cppo and learners "
+                    "with replay correct for an older one"
+                )
+            self._check_unscheduled("--max-lag 1")
+        ray_module()
 
     def _check_combining(self) -> None:
         settings, task, kind = self.settings, self.settings.record, self.settings.runs.combining.combine
@@ -247,7 +278,14 @@ class PolicyTrainer(Trainer):
         groups = [settings.batch.group_size] if self.algorithm.groups else []
         learner = self.algorithm.learner(env, config, *groups)
         start_from_initial(settings, learner, run.folder, first)
+        if isinstance(settings.players, RayActors):
+            play_by_actors(learner, settings.players)
         return learner
+
+    def release(self, learner: Learner[Any]) -> None:
+        collector = getattr(learner, "collector", None)
+        if isinstance(collector, ActorCollector):
+            collector.close()
 
     def validated(self, learner: Learner[Any], splits: Splits, seed: int) -> Runnable:
         given = self.settings.validation

@@ -7,10 +7,11 @@ makes the same rollout again, and which actor plays a part is no part of the res
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -21,8 +22,11 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.distributed.arrays import Sealed, arrays_of, fill, opened, sealed
 from vecenv.distributed.parts import PartCollector, check_parts, empty_part, owners, parts_of
-from vecenv.distributed.ray_session import RayLostError, RaySession, ray_module, versions
+from vecenv.distributed.ray_session import ActorError, RayLostError, RaySession, ray_module, versions
 from vecenv.system.settings import Count, Positive, Settings, Within
+
+if TYPE_CHECKING:
+    from vecenv.learn.learner import Learner
 
 BEHAVIOUR = "behaviour"
 """Entry of a learner's state: the weights of the rollout that is under way."""
@@ -32,6 +36,8 @@ START_SECONDS = 300.0
 
 DEATHS = 3
 """Deaths of an actor in one rollout after which the run ends: what kills it will do so again."""
+
+LOST = "Ray has died on this machine, and all actors with it: resume the run from its checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +127,9 @@ class ActorCollector(PartCollector):
         settings: of the actors.
 
     Raises:
-        ImportError: Ray is not installed, or a worker lacks a package.
+        ImportError: Ray is not installed.
         ValueError: the rows do not split, Ray cannot be joined or has too few CPUs, or a worker has other versions.
+        ActorError: an actor cannot start.
     """
 
     def __init__(self, env: VecEnv, policy: Policy | None, num_steps: int, settings: ActorSettings) -> None:
@@ -163,8 +170,10 @@ class ActorCollector(PartCollector):
         """End the actors, and Ray if it was started for them."""
         if self._session.closed:
             return
-        for actor in getattr(self, "_actors", []):
-            self._ray.kill(actor)
+        # Of a Ray that is lost, a call would end this process.
+        if not self._session.lost():
+            for actor in getattr(self, "_actors", []):
+                self._ray.kill(actor)
         self._session.close()
 
     def _made(self) -> Any:  # noqa: ANN401
@@ -174,21 +183,19 @@ class ActorCollector(PartCollector):
         return made
 
     def _check_started(self, number: int) -> None:
-        """Wait until an actor is there; ValueError if it has other versions, RuntimeError if it cannot start."""
+        """Wait until an actor is there; ValueError if it has other versions, ActorError if it cannot start."""
         own = versions()
         try:
             found = self._ray.get(self._actors[number].versions.remote(), timeout=START_SECONDS)
         except self._ray.exceptions.RayError as error:
             self._check_ray(error)
-            raise RuntimeError(f"actor {number} cannot start: {_cause(error)}") from error
+            raise ActorError(f"actor {number} cannot start: {_cause(error)}") from error
         if told := [f"{name} {found[name]}, not {version}" for name, version in own.items() if found[name] != version]:
             raise ValueError(f"actor {number} has other versions than the learner: {'; '.join(told)}")
 
     def _check_ray(self, error: BaseException) -> None:
         if self._session.lost():
-            raise RayLostError(
-                "Ray has died on this machine, and all actors with it: resume the run from its checkpoint"
-            ) from error
+            raise RayLostError(LOST) from error
 
     def play(self) -> None:
         starts = self._starts(self._buffers.rows.steps[0])
@@ -233,20 +240,20 @@ class ActorCollector(PartCollector):
             try:
                 name, arrays = self._ray.get(asked.answers[part], timeout=self._settings.stall_seconds)
             except failed.RayTaskError as error:
-                raise RuntimeError(f"actor {self._owner[part]} failed in its rollout: {_cause(error)}") from error
+                raise ActorError(f"actor {self._owner[part]} failed in its rollout: {_cause(error)}") from error
             except (failed.RayActorError, failed.GetTimeoutError, failed.ObjectLostError) as error:
                 self._check_ray(error)
                 reason, last = _cause(error), error
                 self._replace(self._owner[part], asked, part, reason)
             else:
                 if tuple(name) != (asked.number, part):
-                    raise RuntimeError(f"an actor answered with rollout {name}, asked for {(asked.number, part)}")
+                    raise ActorError(f"an actor answered with rollout {name}, asked for {(asked.number, part)}")
                 for target, array in zip(self._targets[part], arrays, strict=True):
                     fill(target, array)
                 # Free in the store.
                 asked.answers[part] = None
                 return
-        raise RuntimeError(f"actor {self._owner[part]} died {DEATHS} times in one rollout: {reason}") from last
+        raise ActorError(f"actor {self._owner[part]} died {DEATHS} times in one rollout: {reason}") from last
 
     def _replace(self, number: int, asked: _Asked, first: int, reason: str) -> None:
         """Start another actor, and ask it for the parts, from ``first`` on, that its predecessor still owed."""
@@ -308,3 +315,14 @@ def _cause(error: BaseException) -> str:
     told = error if not isinstance(cause, BaseException) else cause
     lines = [line.strip() for line in str(told).splitlines() if line.strip()]
     return f"{type(told).__name__}: {lines[-1] if 'Traceback' in str(told) else lines[0] if lines else 'no answer'}"
+
+
+def play_by_actors(learner: Learner[Any], settings: ActorSettings) -> None:
+    """Replace a learner's collector, before its first update, by an `ActorCollector`; errors are of that."""
+    collector = learner.collector
+    policy, num_steps = collector.policy, collector.num_steps
+    assert isinstance(policy, Policy)
+    # Collectors refer to themselves: the memory of its buffers is free before others are made.
+    del collector, learner.collector
+    gc.collect()
+    learner.collector = ActorCollector(learner.env, policy, num_steps, settings)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,8 +25,15 @@ LEAST_MEMORY = 100_000_000
 """Bytes of shared memory that Ray accepts at least, about."""
 
 
-class RayLostError(RuntimeError):
-    """Ray itself has died, and every actor with it; the run goes on from its checkpoint."""
+CONNECT_SECONDS = 5.0
+
+
+class ActorError(OSError):
+    """Actors cannot start, or cannot go on; the run goes on from its checkpoint."""
+
+
+class RayLostError(ActorError):
+    """Ray itself has died, and every actor with it."""
 
 
 def ray_module() -> Any:  # noqa: ANN401
@@ -69,7 +77,7 @@ class RaySession:
         elif self._owned:
             self._start(cpus, max(LEAST_MEMORY, object_bytes))
         self._close = weakref.finalize(self, _ended, self._ray, self._owned, self._folder, self._guard)
-        self._node = self._ray.get_runtime_context().get_node_id()
+        self._raylet = self._place_of_raylet()
         free = int(self._ray.available_resources().get("CPU", 0))
         if free < cpus:
             self.close()
@@ -100,13 +108,22 @@ class RaySession:
         )
         self._guard = _guarding(_descendants(os.getpid()) - before, self._folder)
 
+    def _place_of_raylet(self) -> tuple[str, int]:
+        """Return address and port of Ray's process on this machine."""
+        own = self._ray.get_runtime_context().get_node_id()
+        (node,) = (node for node in self._ray.nodes() if node["NodeID"] == own)
+        return node["NodeManagerAddress"], node["NodeManagerPort"]
+
     def lost(self) -> bool:
-        """Whether Ray's process on this machine has died."""
+        """Whether Ray's process on this machine has died; Ray itself knows a quarter of a minute later."""
         try:
-            return not any(node["NodeID"] == self._node and node["Alive"] for node in self._ray.nodes())
-        except Exception:
-            # It has no one error for being gone.
+            with socket.create_connection(self._raylet, timeout=CONNECT_SECONDS):
+                return False
+        except ConnectionError:
             return True
+        except OSError:
+            # Too busy to answer.
+            return False
 
     @property
     def closed(self) -> bool:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -70,6 +70,9 @@ class Learner(ABC, Generic[Config]):
 
     adam_epsilon = 1e-5
     """Added to the root of Adam's second moments: small beside gradients of advantages, whose deviation is 1."""
+
+    corrects_lag: ClassVar[bool] = False
+    """Whether it learns as well from what a slightly older policy has played, whose probabilities are kept."""
 
     loss_metrics: Sequence[str] = ()
     """Names of the metrics that `objective` returns with the loss; early stopping needs ``approx_kl`` among them."""

@@ -67,6 +67,8 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
             task.
     """
 
+    corrects_lag = True
+
     def __init__(self, env: VecEnv, config: Config, with_critic: bool) -> None:
         config.check_rollout(env.num_envs)
         # Before and after each step; twice: the state of the last update is kept for an interruption.

@@ -81,6 +81,8 @@ class PPO(OnPolicyLearner[PPOConfig]):
     """
 
     loss_metrics = LOSS_METRICS
+    # Its ratios are to the policy that played.
+    corrects_lag = True
 
     def __init__(self, env: VecEnv, config: PPOConfig) -> None:
         super().__init__(env, config)
