@@ -67,6 +67,7 @@ TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\nDown\nDown\n", 300
 """What a person types who plays an episode, of trading or on a grid, and the longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
+NEEDS |= {"vecenv train --engine ray": "ray"}
 """Modules without which a command cannot run."""
 
 
@@ -262,6 +263,8 @@ def test_python_block(block, tmp_path, monkeypatch):
         from vecenv.language.models import save_model
 
         save_model(*talking_model(), tmp_path / "runs" / "start")
+    if "RayCollector" in block:
+        pytest.importorskip("ray", reason="the workers need vecenv[ray]")
     with ExitStack() as running:
         if SERVER in block:
             pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")

@@ -48,7 +48,9 @@ def left(before: set[str]) -> set[str]:
 
 
 def kept() -> set[str]:
-    return {*os.listdir("/dev/shm"), *(path.name for path in Path(tempfile.gettempdir()).glob("vecenv-ray-*"))}
+    """Return Ray's files; others have some too in shared memory."""
+    memory = [name for name in os.listdir("/dev/shm") if "plasma" in name or "ray" in name]
+    return {*memory, *(path.name for path in Path(tempfile.gettempdir()).glob("vecenv-ray-*"))}
 
 
 def gone(mark: str, before: set[str]) -> bool:

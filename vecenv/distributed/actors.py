@@ -1,8 +1,8 @@
 """Actors on Ray that play the rows of a run, and the learner's collector, which is filled by them.
 
-The rows of a run are split into parts. Each part's rollout starts from what the learner sends: rows, identities,
-parameters and weights. So an actor knows nothing that the learner does not, its place can be taken by another, which
-makes the same rollout again, and which actor plays a part is no part of the result.
+The rows of a run are split into parts, of which each actor has some. A rollout starts from what the learner sends:
+rows, identities, parameters and weights. So an actor knows nothing that the learner does not, its place can be taken by
+another, which makes the same rollout again, and which actor plays a part is no part of the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vecenv.core.collector_inputs import Policy, ReferencingPolicy
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.distributed.arrays import Sealed, arrays_of, fill, opened, sealed
-from vecenv.distributed.parts import PartCollector, check_parts, empty_part, owners, parts_of
+from vecenv.distributed.parts import PartCollector, check_parts, empty_part, parts_of, shares_of
 from vecenv.distributed.ray_session import ActorError, RayLostError, RaySession, ray_module, versions
 from vecenv.system.settings import Count, Positive, Settings, Within
 
@@ -65,6 +65,7 @@ class RowActor:
         env, policy, num_steps = opened(initial)
         self._collector = PartCollector(VecEnv(**env), policy, num_steps)
         self._weights = weights_of(policy)
+        self._outcomes: dict[int, list[Tensor]] = {}
 
     def versions(self) -> dict[str, str]:
         return versions()
@@ -76,12 +77,22 @@ class RowActor:
     def play(
         self, name: tuple[int, int], start: Sequence[np.ndarray], weights: Sequence[np.ndarray]
     ) -> tuple[tuple[int, int], list[np.ndarray]]:
-        """Return the name of a rollout, which is its number and part, and its `PartCollector.outcome`."""
+        """Play the parts of some rows, and return the name of the rollout and its `PartCollector.outcome`.
+
+        The name is the number of the rollout and that of the actor.
+        """
+        collector, num_rows = self._collector, len(start[1])
         for tensor, array in zip(self._weights, weights, strict=True):
             fill(tensor, array)
-        self._collector.begin(start)
-        self._collector.rollout()
-        return name, arrays_of(self._collector.outcome())
+        if num_rows not in self._outcomes:
+            self._outcomes[num_rows] = collector.outcome_of(num_rows)
+        outcome = self._outcomes[num_rows]
+        for rows in parts_of(num_rows, num_rows // collector.env.num_envs):
+            collector.begin(collector.of_part(start, rows))
+            collector.rollout()
+            for whole, part, place in zip(outcome, collector.outcome(), collector.places(), strict=True):
+                whole.narrow(place, rows.start, rows.stop - rows.start).copy_(part)
+        return name, arrays_of(outcome)
 
 
 def weights_of(policy: Policy | None) -> list[Tensor]:
@@ -98,10 +109,10 @@ class _Asked:
     Attributes:
         number: of the rollout, from 0.
         known: number of rollouts that the weights had learned from.
-        starts: of each part.
+        starts: of each actor's rows.
         weights: sent, in Ray's store.
         shared: versions of the shared tensors that it is played with.
-        answers: of each part, in Ray's store, once there.
+        answers: of each actor, in Ray's store, once there.
     """
 
     number: int
@@ -137,16 +148,15 @@ class ActorCollector(PartCollector):
         ray_module()
         super().__init__(env, policy, num_steps)
         self._settings = settings
-        self._parts = parts_of(env.num_envs, settings.parts)
-        self._targets = [self.outcome(rows) for rows in self._parts]
+        self._shares = shares_of(env.num_envs, settings.parts, settings.actors)
+        self._targets = [self.outcome(rows) for rows in self._shares]
         self._rollouts, self.lag, self.replaced = 0, 0, 0
         self._ahead: _Asked | None = None
         self._weights: list[Tensor] = weights_of(policy)
         self._behaviour = [tensor.detach().clone() for tensor in self._weights]
-        self._owner = owners(settings.parts, settings.actors)
         # Two rollouts, and a copy of what actors are made of.
         sent = sum(target.nbytes for targets in self._targets for target in targets)
-        initial = sealed((empty_part(env, self._parts[0]), policy, num_steps))
+        initial = sealed((empty_part(env, parts_of(env.num_envs, settings.parts)[0]), policy, num_steps))
         size = sum(len(data) if isinstance(data, bytes) else data.nbytes for data in initial)
         self._session = RaySession(settings.actors, 3 * sent + 2 * size)
         self._ray = ray_module()
@@ -204,8 +214,8 @@ class ActorCollector(PartCollector):
         if asked is None or asked.shared != self._known_shared or not _same(asked.starts, starts):
             asked = self._ask(starts, self._weights)
         self._ahead = None
-        for part in range(len(self._parts)):
-            self._take(asked, part)
+        for number in range(len(self._actors)):
+            self._take(asked, number)
         self.lag = asked.number - asked.known
         self._rollouts += 1
         # What follows the first rollout of a run would be played without its moments.
@@ -219,44 +229,45 @@ class ActorCollector(PartCollector):
         self._ahead = self._ask(self._starts(rows), weights, ahead=1)
 
     def _starts(self, rows: Sequence[Tensor]) -> list[list[np.ndarray]]:
-        return [self.start_of(rows, part) for part in self._parts]
+        return [self.start_of(rows, share) for share in self._shares]
 
     def _ask(self, starts: list[list[np.ndarray]], weights: Sequence[Tensor], ahead: int = 0) -> _Asked:
         sent = self._ray.put(arrays_of(weights))
         number = self._rollouts
         asked = _Asked(number, number - ahead, starts, sent, list(self._known_shared), [None] * len(starts))
-        for part in range(len(starts)):
-            self._ask_part(asked, part)
+        for actor in range(len(starts)):
+            self._send(asked, actor)
         return asked
 
-    def _ask_part(self, asked: _Asked, part: int) -> None:
-        actor = self._actors[self._owner[part]]
-        asked.answers[part] = actor.play.remote((asked.number, part), asked.starts[part], asked.weights)
+    def _send(self, asked: _Asked, number: int) -> None:
+        """Ask an actor for its share of a rollout."""
+        play = self._actors[number].play
+        asked.answers[number] = play.remote((asked.number, number), asked.starts[number], asked.weights)
 
-    def _take(self, asked: _Asked, part: int) -> None:
-        """Copy the answer of a part into its rows, from another actor if the one that was asked is gone."""
+    def _take(self, asked: _Asked, number: int) -> None:
+        """Copy an actor's answer into its rows, that of another one if it is gone."""
         failed: Any = self._ray.exceptions
         for _ in range(DEATHS):
             try:
-                name, arrays = self._ray.get(asked.answers[part], timeout=self._settings.stall_seconds)
+                name, arrays = self._ray.get(asked.answers[number], timeout=self._settings.stall_seconds)
             except failed.RayTaskError as error:
-                raise ActorError(f"actor {self._owner[part]} failed in its rollout: {_cause(error)}") from error
+                raise ActorError(f"actor {number} failed in its rollout: {_cause(error)}") from error
             except (failed.RayActorError, failed.GetTimeoutError, failed.ObjectLostError) as error:
                 self._check_ray(error)
                 reason, last = _cause(error), error
-                self._replace(self._owner[part], asked, part, reason)
+                self._replace(number, reason)
+                self._send(asked, number)
             else:
-                if tuple(name) != (asked.number, part):
-                    raise ActorError(f"an actor answered with rollout {name}, asked for {(asked.number, part)}")
-                for target, array in zip(self._targets[part], arrays, strict=True):
+                if tuple(name) != (asked.number, number):
+                    raise RuntimeError(f"an actor answered with rollout {name}, asked for {(asked.number, number)}")
+                for target, array in zip(self._targets[number], arrays, strict=True):
                     fill(target, array)
                 # Free in the store.
-                asked.answers[part] = None
+                asked.answers[number] = None
                 return
-        raise ActorError(f"actor {self._owner[part]} died {DEATHS} times in one rollout: {reason}") from last
+        raise ActorError(f"actor {number} died {DEATHS} times in one rollout: {reason}") from last
 
-    def _replace(self, number: int, asked: _Asked, first: int, reason: str) -> None:
-        """Start another actor, and ask it for the parts, from ``first`` on, that its predecessor still owed."""
+    def _replace(self, number: int, reason: str) -> None:
         warnings.warn(
             f"actor {number} is replaced, and makes its rollout again: {reason}", RuntimeWarning, stacklevel=2
         )
@@ -264,9 +275,6 @@ class ActorCollector(PartCollector):
         self._actors[number] = self._made()
         self._check_started(number)
         self.replaced += 1
-        for part in range(first, len(self._parts)):
-            if self._owner[part] == number:
-                self._ask_part(asked, part)
 
     def _shared_versions(self) -> list[int]:
         return [tensor._version for tensor in self.env.scenario.shared.values()]

@@ -40,9 +40,10 @@ def parts_of(num_envs: int, parts: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, num_envs, size)]
 
 
-def owners(parts: int, actors: int) -> list[int]:
-    """Return the actor of each part: each has consecutive ones, as many as the others or one more."""
-    return [actor for actor, part in enumerate(np.array_split(np.arange(parts), actors)) for _ in part]
+def shares_of(num_envs: int, parts: int, actors: int) -> list[slice]:
+    """Return the rows of each actor: consecutive parts, as many as the others have or one more."""
+    size, shares = num_envs // parts, np.array_split(np.arange(parts), actors)
+    return [slice(int(share[0]) * size, int(share[-1] + 1) * size) for share in shares]
 
 
 def scenario_of_part(scenario: Scenario[Any], rows: slice) -> Scenario[Any]:
@@ -66,6 +67,13 @@ class PartCollector(FusedCollector):
         tensors = [seed, env.env_ids[rows], env.start_ids[rows], *params, *(leaf[rows] for leaf in leaves)]
         return [array_of(tensor).copy() for tensor in tensors]
 
+    def of_part(self, start: Sequence[np.ndarray], rows: slice) -> list[np.ndarray]:
+        """Return what `start_of` would have returned of some of its rows."""
+        env, scenario = self.env, self.env.scenario
+        own = [env.seed_tensor.ndim > 0, True, True, *(name in scenario.varied for name in scenario.params)]
+        own += [True] * (len(start) - len(own))
+        return [array[rows] if by_row else array for array, by_row in zip(start, own, strict=True)]
+
     def begin(self, start: Sequence[np.ndarray]) -> None:
         """Take what `start_of` returned of as many rows as there are here; ValueError if it does not fit."""
         env = self.env
@@ -87,6 +95,18 @@ class PartCollector(FusedCollector):
         after = [buffer[0, rows] if donated else buffer[1:, rows] for buffer, donated in pairs]
         others = [self.actions, self.reward, *self.extras.values(), *self.seen]
         return [*after, *(buffer[:, rows] for buffer in others)]
+
+    def outcome_of(self, num_rows: int) -> list[Tensor]:
+        """Return empty tensors for the `outcome` of more rows than are here."""
+        shapes = [[*tensor.shape] for tensor in self.outcome()]
+        for shape, place in zip(shapes, self.places(), strict=True):
+            shape[place] = num_rows
+        return [tensor.new_empty(shape) for tensor, shape in zip(self.outcome(), shapes, strict=True)]
+
+    def places(self) -> list[int]:
+        """Return the dimension of the rows in each tensor of an `outcome`."""
+        donated = self._buffers.rows.donated
+        return [0 if one else 1 for one in donated] + [1] * (len(self.outcome()) - len(donated))
 
 
 def empty_part(env: VecEnv, rows: slice) -> dict[str, Any]:

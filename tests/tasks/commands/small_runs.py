@@ -25,6 +25,7 @@ TILTS = replace(SHARES, action="tilt")
 SMALL = {"hidden": (8,), "num_steps": 8, "total_frames": 256, "minibatches": 2}
 LEARNERS = {"ppo": ppo.PPOConfig(**SMALL), "exact": exact.ExactConfig(**SMALL | {"policy": "symbol"})}
 PARTS = ("source", "split", "paths", "subsets", "batch", "runs", "combining", "validation", "days", "trained")
+PARTS += ("players",)
 
 
 def bars(num_symbols: int, num_days: int) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tasks.commands.small_runs import settings_of
+from vecenv.distributed.actors import ActorSettings
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.grpo import GRPOConfig
 from vecenv.system.preset_files import option_names
@@ -58,6 +59,8 @@ def test_an_option_of_another_kind_is_refused_by_name_with_its_owner():
         ),
         (TrainSettings, "--task execution --market synthetic", "--market belongs to a task on a market of bars"),
         (TrainSettings, "--task execution --train-end 2020-01-01", f"--train-end belongs to {split}"),
+        (TrainSettings, "--actors 2 --max-lag 1", "--actors, --max-lag belong to --engine ray"),
+        (TrainSettings, "--task strategy --engine ray --parts 4", "--parts belongs to --engine ray"),
         (TrainSettings, "--validation-fraction 0 --patience 3", "--patience belongs to a validation_fraction above 0"),
         (
             TrainSettings,
@@ -112,6 +115,11 @@ def test_settings_without_effect_under_others_are_refused_and_reset():
         assert names["env.gate_threshold"] == "a gate" and ("folder" in names) == (given.resume is not None)
     grpo, dapo = (settings_of(algorithm="grpo", learner=GRPOConfig(variant=name)) for name in ("grpo", "dapo"))
     for given, words, told in (
+        (
+            settings_of(task="strategy", algorithm="grpo"),
+            "--engine ray",
+            "--engine belongs to the training of a policy",
+        ),
         (TRAIN, "--env.gate_threshold=9", "--env.gate-threshold belongs to a gate"),
         (grpo, "--learner.refills 4", "--learner.refills belongs to variant dapo"),
         (replace(TRAIN, resume=Path("run")), "--preset quick --folder a", "--preset, --folder belong to a new run"),
@@ -158,7 +166,7 @@ CHATS |= EPISODES | {"task": "single_stock", "min_grade": 0.0, "device": "auto"}
 
 def test_defaults_that_the_pages_tell():
     trained = EPISODES | {"task": "stock_trading", "algorithm": "ppo", "device": "auto", "compile": True}
-    trained |= {"agents": ("all",)}
+    trained |= {"agents": ("all",), "engine": "process"}
     for kind, expected in (
         (markets.BarMarket, {"market": "neural"}),
         (markets.ByShare, {"test_fraction": 0.2, "embargo": 20}),
@@ -174,6 +182,7 @@ def test_defaults_that_the_pages_tell():
         (kinds.Combining, {"combine": "mean", "sharpe_temperature": 1.0}),
         (kinds.PolicyRuns, {"seeds": 1}),
         (kinds.Subsets, {"subsets_per_path": 16}),
+        (ActorSettings, {"actors": 2, "parts": 8, "max_lag": 0, "stall_seconds": 600.0}),
         (EvaluateSettings, EPISODES | {"task": "stock_trading", "agents": ("all",), "device": "auto"}),
         (collect.CollectSettings, CHATS),
         (play.PlaySettings, {"seed": 0, "task": "single_stock", "device": "auto"}),

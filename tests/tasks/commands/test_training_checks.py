@@ -1,6 +1,7 @@
 """Settings of a training: their defaults, and what is seen to fail before the market is made."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
 VALIDATED = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
 CLOSED = {"algorithm": "grpo", "learner": grpo.GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
 LEVELS = CurriculumSettings("uniform")
+ACTORS = {"engine": "ray"}
 MODEL = {"algorithm": "grpo", "task": "single_stock", "model": "m"}
 SCALES = ("reward_scale", "cash_scale", "price_scale", "holdings_scale", "feature_scale")
 
@@ -83,6 +85,14 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         ({"seed": 2**32 - 2, "seeds": 3}, f"seed must be in [0, 2^32), got {2**32}"),
         ({"seed": 2**32 - 2, "ensemble": 3}, f"seed must be in [0, 2^32), got {2**32}"),
         ({"seed": -1}, "seed must be in [0, 2^32), got -1"),
+        # Of actors.
+        (ACTORS | {"num_envs": 20}, "20 rows do not split into 8 equal parts: the nearest numbers of rows are 16 and"),
+        (ACTORS | {"actors": 9}, "9 actors cannot share 8 parts of the rows"),
+        (ACTORS | {"max_lag": 2}, "max_lag must be in [0, 1], got 2"),
+        (ACTORS | {"max_lag": 1, "algorithm": "a2c"}, "a2c learns from its own policy alone: --max-lag must be 0"),
+        (ACTORS | {"max_lag": 1, "task": "crypto_lob", "cost_ramp": 5}, "--max-lag 1 needs rules that stay: those of"),
+        (ACTORS | {"algorithm": "exact"}, "--algorithm exact plays by itself"),
+        (ACTORS | {"ensemble": 2}, "--engine ray plays the rows of one policy: train several by --seeds, not"),
         # Of memory, subsets, references and other policies.
         ({"num_envs": 10**9}, "16 steps of 1,000,000,000 sub-environments"),
         ({"episodes": 10**9}, "1,000,000,000 test episodes"),
@@ -110,6 +120,12 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         {"algorithm": "exact"},
     ):
         assert checked(**given).batch.rows == 16
+
+
+def test_ray_that_is_not_installed_is_told_before_any_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=re.escape("--engine ray needs Ray: pip install 'vecenv[ray]'")):
+        checked(**ACTORS)
 
 
 def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
