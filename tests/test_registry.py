@@ -146,8 +146,12 @@ def test_a_strangers_task_is_found_conforms_and_is_split(walking):
     splits = SeedSplits(REACH_ZERO, torch.device("cpu"))
     test, validation = (splits.episodes(split, 8, WalkConfig())[0] for split in ("test", "validation"))
     assert not test.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
-    for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, test)], 2):
-        assert not torch.isin(one, other).any()
+    for _ in range(2):
+        for one, other in itertools.combinations([env.state.position for env in (walking(8), validation, test)], 2):
+            assert not torch.isin(one, other).any()
+        # Who stands still ends where the episode that is played began.
+        played = [evaluate(env, {"stand": REACH_ZERO.agents["stand"]()}, 0) for env in (validation, test)]
+        assert [one.num_episodes for one in played] == [8, 8]
     with pytest.raises(ValueError, match="episodes must be in 1"):
         splits.episodes("test", 0, WalkConfig())
     for kind in (TrainSettings, EvaluateSettings):

@@ -204,6 +204,10 @@ class VecEnv(EpisodeRows):
             raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
         return self.reset_starts(torch.arange(self.num_envs, device=self.device) // max(group_size, agents), seed)
 
+    def reset_first(self, seed: int) -> TensorDict:
+        """Start the first episode of every row under a seed: that of its own number, whatever its place."""
+        return self.reset_starts(self.own_starts(), seed)
+
     def reset_starts(self, start_ids: Tensor, seed: int) -> TensorDict:
         """Start new episodes; rows of equal ids share path, start and length. Shape: (N,), in [0, 2^32).
 

@@ -48,9 +48,7 @@ class EpisodeRows(EnvBase):
         self.num_envs = num_envs
         ids = torch.arange(num_envs) if env_ids is None else env_ids
         self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()
-        agents = self.traits.num_agents
-        # Of the world's first agent.
-        self.start_ids = (self.env_ids[::agents] // agents).repeat_interleave(agents)
+        self.start_ids = self.own_starts()
         self._holder: object = None
         self._fetch: Callable[[], None] | None = None
         if isinstance(seed, Tensor):
@@ -225,6 +223,11 @@ class EpisodeRows(EnvBase):
         if self.seed_tensor.ndim == 0:
             self.seed_tensor = self.seed_tensor.repeat(self.num_envs)
         self.seed_tensor[ids], self.start_ids[ids] = seeds, start_ids
+
+    def own_starts(self) -> Tensor:
+        """Return the ids of the starts that rows have by their own numbers: of a world, its first agent's. Shape: (N,)."""
+        agents = self.traits.num_agents
+        return (self.env_ids[::agents] // agents).repeat_interleave(agents)
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
         """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).

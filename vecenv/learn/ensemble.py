@@ -210,7 +210,7 @@ def load_ensemble(paths: Sequence[Path], env: VecEnv, combination: Combination |
 @torch.no_grad()
 def disagreement(policy: VotePolicy, env: VecEnv, seed: int, num_steps: int = 256) -> float:
     """Return the share of steps of the vote's own episodes at which its policies do not all choose the same."""
-    env.reset_groups(env.num_envs, 1, seed)
+    env.reset_first(seed)
     differ, counted = torch.zeros((), device=env.device), 0
     for _ in range(num_steps):
         action, agreement = policy.act(policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)
@@ -255,7 +255,7 @@ class Diversity:
 
 def played_observations(policy: Policy, env: VecEnv, seed: int, num_steps: int) -> Tensor:
     """Return what a policy sees in its own episodes of a seed, from their start, T steps. Shape: (at most T N, D)."""
-    env.reset_groups(env.num_envs, 1, seed)
+    env.reset_first(seed)
     seen = []
     for _ in range(num_steps):
         observation = env.observations()

@@ -227,7 +227,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     # Equity, turnover and cash of every day, in float64.
     needed = 24 * env.num_envs * (env.scenario.longest or 1) * len(agents)
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
-    env.reset_groups(env.num_envs, 1, seed)
+    env.reset_first(seed)
     domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.traits.num_agents
     fields = dict[str, Any](
         metadata=env.scenario.metadata(),
@@ -252,7 +252,7 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
     Raises:
         ValueError: the agent does not act for every row, or its actions have another shape or type.
     """
-    env.reset_groups(env.num_envs, 1, seed)
+    env.reset_first(seed)
     watch = domain_of(env).watch(env)
     rewards = torch.zeros(env.num_envs, dtype=torch.float64, device=env.rows.elapsed.device)
     while not bool(env.rows.done.all()):

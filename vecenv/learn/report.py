@@ -160,7 +160,7 @@ def seen_in_play(
 
     ``seen`` is given the number of steps so far. Shape of each: (T + 1, ...).
     """
-    env.reset_groups(env.num_envs, 1, seed)
+    env.reset_first(seed)
     steps: list[list[np.ndarray[Any, Any]]] = []
     while not steps or not bool(env.rows.done.all()):
         if steps:

@@ -154,7 +154,7 @@ class Recording(ABC, Generic[Step, Episode]):
             ValueError: it is another family, or the agent does not act for every row.
         """
         if seed is not None:
-            env.reset_groups(env.num_envs, 1, seed)
+            env.reset_first(seed)
         recorder = self.recorder(env, ids, market)
         chosen = torch.as_tensor(ids).reshape(-1).tolist()
         while not bool(env.rows.done.all()):
