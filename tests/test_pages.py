@@ -67,7 +67,7 @@ TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\nDown\nDown\n", 300
 """What a person types who plays an episode, of trading or on a grid, and the longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
-NEEDS |= {"vecenv train --engine ray": "ray"}
+NEEDS |= {"vecenv train --engine ray": "ray", "vecenv sweep": "optuna"}
 """Modules without which a command cannot run."""
 
 
@@ -139,7 +139,17 @@ def write_program(path: Path) -> None:
     path.write_text("weight = (0.3 if close > mean(close, bars=20) else 0) if gain > -0.05 else held / 2\n")
 
 
-OTHERS = {"trend.txt": write_program, "books.parquet": write_books, "news.csv": write_news}
+def write_sweep(path: Path) -> None:
+    """Write the sweep of the page of sweeps, on fewer and shorter episodes."""
+    text = (ROOT / "tasks" / "sweep" / "README.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    small = {"quick\n": "quick\nmarket: planted\nsymbols: [A, B]\nnum_envs: 16\nepisodes: 8\ncompile: false\n"}
+    for old, new in (small | {"131_072": "1024\n  num_steps: 16", "evaluations: 8": "evaluations: 2"}).items():
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+OTHERS = {"sweep.yaml": write_sweep, "trend.txt": write_program, "books.parquet": write_books, "news.csv": write_news}
 
 
 def finished(command: str, folder: Path) -> None:

@@ -38,6 +38,7 @@ GROUP = "vecenv.commands"
 
 COMMANDS = (
     EntryPoint("train", "vecenv.tasks.commands.train:main", GROUP),
+    EntryPoint("sweep", "vecenv.tasks.commands.sweep:main", GROUP),
     EntryPoint("evaluate", "vecenv.tasks.commands.evaluate:main", GROUP),
     EntryPoint("play", "vecenv.tasks.commands.play:main", GROUP),
     EntryPoint("replay", "vecenv.tasks.commands.replay:main", GROUP),
@@ -50,6 +51,9 @@ COMMANDS = (
     EntryPoint("program", "vecenv.tasks.commands.program:main", GROUP),
 )
 """Commands of this package."""
+
+imported: list[Path] = []
+"""Files that the command in this process has imported, for processes that it starts."""
 
 BAD_INPUT = 2
 """Exit codes."""
@@ -91,9 +95,13 @@ def main(args: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            for word, file in pairwise([*words, ""]):
-                if word.partition("=")[0] == "--import":
-                    _import(Path(word.partition("=")[2] or file))
+            given = [
+                Path(word.partition("=")[2] or file)
+                for word, file in pairwise([*words, ""])
+                if word.partition("=")[0] == "--import"
+            ]
+            import_files(given)
+            imported[:] = given
             _run(points[name].load(), name, words[1:])
         except BrokenPipeError:
             # The reader closed the pipe.
@@ -115,6 +123,12 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
+
+
+def import_files(files: Sequence[Path]) -> None:
+    """Import Python files as `python FILE` would run them; ImportError naming file and line of what fails in one."""
+    for file in files:
+        _import(file)
 
 
 def _import(file: Path) -> None:

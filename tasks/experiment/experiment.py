@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ from vecenv.tasks.experiment.trainers import KEPT, Trainer
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
+
+Watcher = Callable[[dict[str, float]], None]
+"""Is called with the metrics of each update, which are logged by then; what it raises ends the training."""
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
@@ -105,7 +109,7 @@ class Experiment:
             self.console.print(self._note)
         self.console.print(f"Run       {self.folder}", soft_wrap=True)
 
-    def fit(self) -> None:
+    def fit(self, watch: Watcher | None = None) -> None:
         """Train all seeds; what is learned lies in the folder.
 
         Raises:
@@ -117,7 +121,7 @@ class Experiment:
             self.learner = None
             # Learner and collector refer to each other: their memory is free before the next seed takes its own.
             gc.collect()
-            self._seconds += self._fit(run)
+            self._seconds += self._fit(run, watch)
 
     def compare(self) -> Evaluation:
         """Play the test episodes with the agents of the runs, those shown beside them, and all baselines.
@@ -172,7 +176,7 @@ class Experiment:
         self.trainer.follow(env)
         return env
 
-    def _fit(self, run: SeedRun) -> float:
+    def _fit(self, run: SeedRun, watch: Watcher | None) -> float:
         """Train one seed, or all of an ensemble, and return the seconds that it took."""
         settings = run.settings
         try:
@@ -188,7 +192,7 @@ class Experiment:
                 self.trainer.prepare(run, splits, self.console)
                 self.learner = self.trainer.learner(env, run, self.runs[0].folder)
                 trained = self.trainer.validated(self.learner, splits, settings.seed)
-                seconds = self._train(run, trained, fresh, lock)
+                seconds = self._train(run, trained, fresh, lock, watch)
                 self.trainer.write_trained(trained, self.learner, run)
                 return seconds
         except KeyboardInterrupt:
@@ -197,7 +201,14 @@ class Experiment:
         finally:
             self.trainer.release(self.learner)
 
-    def _train(self, run: SeedRun, learner: Runnable, fresh: FreshPaths | None, lock: WriteLock) -> float:
+    def _train(
+        self,
+        run: SeedRun,
+        learner: Runnable,
+        fresh: FreshPaths | None,
+        lock: WriteLock,
+        watch: Watcher | None,
+    ) -> float:
         checkpoint, console = checkpoint_path(run.folder), self.console
         bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 
@@ -209,6 +220,8 @@ class Experiment:
             bar.show(metrics)
             if metrics["update"] == 1:
                 tell_batch(console, learner, metrics)
+            if watch is not None:
+                watch(metrics)
 
         def before_update(update: int) -> None:
             if fresh is not None and fresh.due(update):

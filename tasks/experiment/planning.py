@@ -36,10 +36,15 @@ _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
 
 
-def plan(settings: TrainSettings, console: Console | None = None) -> Experiment:
+def plan(settings: TrainSettings, console: Console | None = None, splits: Splits | None = None) -> Experiment:
     """Check the settings of a training, and return its experiment, with its market made.
 
     It holds the lock of its folder until it is closed, as a context or by `Experiment.close`.
+
+    Args:
+        settings: of the training.
+        console: for what is told, by default a wide one.
+        splits: of an earlier experiment on the same market by the same rules, which is not made anew.
 
     Raises:
         ValueError: settings do not fit each other, the machine, the run to resume or the policies of other runs, or
@@ -52,7 +57,7 @@ def plan(settings: TrainSettings, console: Console | None = None) -> Experiment:
     with ExitStack() as held:
         lock = held.enter_context(WriteLock(folder))
         check_folder(settings, folder)
-        splits = _splits(settings, trainer.rules, console)
+        splits = splits or _splits(settings, trainer.rules, console)
         if isinstance(splits, TapeSplits):
             # Later paths have the tick of the first ones, also when the run is resumed.
             settings = replace(settings, source=splits.market)

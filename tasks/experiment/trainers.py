@@ -22,7 +22,7 @@ from vecenv.learn import NEEDED, Algorithm, algorithm_named
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import check_groups
-from vecenv.learn.learner import Learner
+from vecenv.learn.learner import Learner, check_minibatches
 from vecenv.learn.members import Members, check_stackable, check_unscheduled, ensemble_of, metrics_of_member, row_seeds
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
@@ -148,6 +148,8 @@ class PolicyTrainer(Trainer):
             check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
         if isinstance(settings.learner, OffPolicyConfig):
             settings.learner.check_rollout(settings.batch.rows)
+        if isinstance(settings.learner, OnPolicyConfig):
+            check_minibatches(settings.learner.num_steps * settings.batch.rows, settings.learner.minibatches)
         self._check_ensemble()
         self._check_combining()
         self._check_network()

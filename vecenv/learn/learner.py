@@ -45,6 +45,12 @@ class LearnerConfig(NetworkConfig):
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
+def check_minibatches(units: int, minibatches: int) -> None:
+    """Raise ValueError unless a batch of steps or episodes splits into equal minibatches."""
+    if units % minibatches:
+        raise ValueError(f"a batch of {units} cannot be split into {minibatches} equal minibatches")
+
+
 class Learner(ABC, Generic[Config]):
     """A learner with an actor network, and its state; `run` runs it, which advances the rows of ``env``.
 
@@ -81,8 +87,7 @@ class Learner(ABC, Generic[Config]):
     """Of gradients and moments over ranks that train one policy, each on its own rows; set before the first update."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool, units: int = 0) -> None:
-        if units % config.minibatches:
-            raise ValueError(f"a batch of {units} cannot be split into {config.minibatches} equal minibatches")
+        check_minibatches(units, config.minibatches)
         self.env, self.config, self.units = env, config, units
         self.batch_size = num_steps * env.num_envs // self.num_members
         self.num_updates = -(-config.total_frames // self.batch_size)
