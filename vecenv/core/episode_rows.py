@@ -225,7 +225,7 @@ class EpisodeRows(EnvBase):
         self.seed_tensor[ids], self.start_ids[ids] = seeds, start_ids
 
     def own_starts(self) -> Tensor:
-        """Return the ids of the starts that rows have by their own numbers: of a world, its first agent's. Shape: (N,)."""
+        """Return the ids of the starts that belong to the rows by their own numbers, one of a world. Shape: (N,)."""
         agents = self.traits.num_agents
         return (self.env_ids[::agents] // agents).repeat_interleave(agents)
 
