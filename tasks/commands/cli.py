@@ -46,6 +46,7 @@ COMMANDS = (
     EntryPoint("sft", "vecenv.tasks.commands.sft:main", GROUP),
     EntryPoint("serve", "vecenv.tasks.commands.serve:main", GROUP),
     EntryPoint("mcp", "vecenv.tasks.commands.mcp:main", GROUP),
+    EntryPoint("models", "vecenv.tasks.commands.models:main", GROUP),
     EntryPoint("data", "vecenv.tasks.commands.data:main", GROUP),
     EntryPoint("sandbox", "vecenv.tasks.commands.sandbox:main", GROUP),
     EntryPoint("program", "vecenv.tasks.commands.program:main", GROUP),

@@ -24,6 +24,7 @@ from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import COMPARING, compared
+from vecenv.tasks.experiment.language_training import nothing_learned
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
 from vecenv.tasks.experiment.report import generalisation_line, generalised, write_report
@@ -220,6 +221,8 @@ class Experiment:
             bar.show(metrics)
             if metrics["update"] == 1:
                 tell_batch(console, learner, metrics)
+                if (told := nothing_learned(metrics)) is not None:
+                    console.print(told, soft_wrap=True)
             if watch is not None:
                 watch(metrics)
 

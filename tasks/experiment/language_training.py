@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """Folder of the trained model in the run's folder, and the model's name in tables."""
+
+MOSTLY = 0.5
+"""Share of invalid or cut-off answers from which they are what is to be helped."""
 
 NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
@@ -105,6 +109,24 @@ def write_model(learner: LanguageGRPO, folder: Path) -> None:
     from vecenv.language.models import save_model
 
     save_model(learner.model, learner.chat.tokenizer, folder / MODEL)
+
+
+def nothing_learned(metrics: Mapping[str, float]) -> str | None:
+    """Return why nothing was learned in an update of a language model, and what helps; None if something was."""
+    if metrics.get("credited", 1.0) > 0:
+        return None
+    if metrics.get("failed") == 1:
+        return "Nothing was learned: the world failed in every episode"
+    invalid, cut_off = metrics["invalid_answers"], metrics["cut_off"]
+    if invalid >= MOSTLY:
+        helps = "let the model imitate valid ones first (vecenv collect, then vecenv sft, then --model FOLDER)"
+    else:
+        helps = "raise --learner.temperature or --group-size, or let steps count (--learner.reward.steps 1)"
+    longer = f"; {cut_off:.0%} were cut off: raise --learner.answer-tokens" if cut_off >= MOSTLY else ""
+    return (
+        f"Nothing was learned: the episodes of each group earned the same, so none is better. {invalid:.0%} of the "
+        f"answers were invalid: {helps}{longer}"
+    )
 
 
 def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:

@@ -52,6 +52,7 @@ def test_a_language_model_learns_by_a_conversation():
         assert {day for segment in segments for day in segment.day} == set(range(int(episodes.mask[:, row].sum())))
     metrics = one.update()
     assert metrics["frames"] == 48 and 0 <= metrics["grade"] <= 1 and metrics["invalid"] > 0 and "tool_calls" in metrics
+    assert metrics["invalid_answers"] == pytest.approx(metrics["invalid"])
     assert one.rollouts == 2 and not all(map(torch.equal, before, one.parameters))
     other = learner()
     other.load_state_dict(one.state_dict())

@@ -102,9 +102,10 @@ def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
         [Segment([9, 9, end, 9, end], [1, 2, 4], [0, 0, 1], [0, 0, 1], [0.0] * 3)],
         [Segment([9, 9], [1], [0], [0], [0.0])],
     ]
-    one.agent.calls.update(days=8, calls=4, faults=1)
+    one.agent.calls.update(days=8, invalid=2, calls=4, faults=1)
     told = one._answers(type("Episodes", (), {"said": said}))
-    assert told == {"answer_tokens": 4 / 3, "cut_off": 1 / 3, "tool_calls": 0.5, "tool_faults": 0.25}
+    expected = {"answer_tokens": 4 / 3, "cut_off": 1 / 3, "invalid_answers": 0.25}
+    assert told == expected | {"tool_calls": 0.5, "tool_faults": 0.25}
 
 
 def test_episodes_that_take_the_place_of_others_bring_what_was_said():

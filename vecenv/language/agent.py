@@ -48,8 +48,8 @@ class LanguageAgent:
     Attributes:
         conversations: one per row.
         said: last answer of each row, empty where an episode is over.
-        calls: counts since the conversations began: ``days`` answered, tool ``calls``, and ``faults``, the invalid
-            calls.
+        calls: counts since the conversations began: ``days`` answered, ``invalid`` answers among them, tool ``calls``,
+            and ``faults``, the invalid calls.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class LanguageAgent:
         actions, valid = door.parse(self.said, ids)
         reasons = zip(answers, door.reasons(self.said, valid, ids), strict=True)
         self._faults = [why and (answer.fault or why) if answer else "" for answer, why in reasons]
+        self.calls["invalid"] += sum(map(bool, self._faults))
         return actions
 
     def _answers(self, env: VecEnv, ids: Sequence[int], door: TextDoor, dialogue: Dialogue) -> list[Answer | None]:
@@ -145,6 +146,7 @@ class LanguageAgent:
             for row, turn in turns.items():
                 if turn.outcomes is not None:
                     played[row].append(turn)
+                    self.calls["invalid"] += not turn.valid
                 progress.days[row], progress.over[row] = dialogue.moves[row], turn.done
             return {row: turn for row, turn in turns.items() if not turn.done}
 

@@ -186,11 +186,13 @@ class LanguageGRPO:
         return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
 
     def _learn(self, episodes: LanguageEpisodes) -> Metrics:
+        """Train on episodes and return the mean losses, and ``credited``, the share of steps with an advantage."""
         config = self.config
         credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
         if self.reference is not None and config.renews_reference(self.update_number):
             self.reference.load_state_dict(self.model.state_dict())
         reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
+        credited = float((credit.where(episodes.mask, 0.0) != 0).double().sum() / episodes.mask.sum().clamp(min=1))
         generator = torch.Generator().manual_seed(update_seed(config.seed, self.update_number))
         steps = []
         for _ in range(config.epochs):
@@ -202,7 +204,8 @@ class LanguageGRPO:
                 self.optimiser.step()
                 self.optimiser.zero_grad()
                 steps.append(sums)
-        return dict(zip(LOSS_METRICS, torch.stack(steps).mean(0).tolist(), strict=True))
+        losses = dict(zip(LOSS_METRICS, torch.stack(steps).mean(0).tolist(), strict=True))
+        return losses | {"credited": credited}
 
     def _gradients(
         self, episodes: LanguageEpisodes, minibatch: list[int], credit: Tensor, reference: list[Tensor] | None
@@ -263,10 +266,11 @@ class LanguageGRPO:
                 places = [place for place, own in zip(segment.drawn, segment.turn, strict=True) if own == turn]
                 lengths.append(len(places))
                 cut_off += segment.tokens[places[-1]] not in self.chat.stop
-        answers = max(len(lengths), 1)
+        answers, calls = max(len(lengths), 1), self.agent.calls
         told = {"answer_tokens": sum(lengths) / answers, "cut_off": cut_off / answers}
+        # Of the last rollout, whose episodes may all be masked out, and whatever the task tells of them.
+        told["invalid_answers"] = calls["invalid"] / max(calls["days"], 1)
         if self.config.tools:
-            calls = self.agent.calls
             told["tool_calls"] = calls["calls"] / max(calls["days"], 1)
             told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
         return told

@@ -1,4 +1,4 @@
-"""Resolution of a model's name to a local folder, the cache or the Hugging Face hub, with one timed connection test."""
+"""Resolution of a model's name to a local folder, a cache or the Hugging Face hub, with one timed connection test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 
+from vecenv.language.pretrained import MODELS, fetched_model
 from vecenv.system.secrets import without_secrets
 
 WAIT = 1.5
@@ -16,13 +17,16 @@ WAIT = 1.5
 def found_model(place: str) -> str:
     """Return a model's folder, its cached folder if the hub cannot be reached, or its name on the hub.
 
+    The names of `vecenv.language.pretrained` are folders that have been fetched, not names on the hub.
     ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` and proxies set the hub, as for ``huggingface_hub``.
 
     Raises:
-        ValueError: the model is not on this machine, and the hub cannot be reached.
+        ValueError: the model is not on this machine, and the hub cannot be reached or has not been asked for it.
     """
     if Path(place).exists():
         return place
+    if place in MODELS:
+        return str(fetched_model(place))
     fault = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else hub_fault(place)
     if fault is None:
         return place

@@ -1,13 +1,14 @@
-"""Loading and saving of causal language models (folder or Hugging Face hub), with optional LoRA adapters."""
+"""Loading and saving of causal language models (folder, GGUF file or Hugging Face hub), with optional LoRA adapters."""
 
 from __future__ import annotations
 
 import copy
 import errno
+import io
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import torch
@@ -53,6 +54,27 @@ def load_model(
         raise ValueError(without_secrets(told)) from error
     model.to(device).eval()  # type: ignore[arg-type]  # typed as another method
     return (with_adapters(model, lora_rank) if lora_rank else model), tokenizer
+
+
+def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the model of a GGUF file, de-quantised to bfloat16 so that it can be trained and saved, and its tokenizer.
+
+    Raises:
+        ImportError: ``gguf`` or ``accelerate`` is missing, or transformers is too old.
+    """
+    try:
+        from transformers import GgufConfig
+    except ImportError as error:
+        raise ImportError("GGUF files need transformers 5.24 or later: pip install 'vecenv[smollm2]'") from error
+
+    place, name = str(file.parent), file.name
+    # Its bar is not of those that can be switched off.
+    with _no_bars(), redirect_stderr(io.StringIO()):
+        tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
+        model = AutoModelForCausalLM.from_pretrained(
+            place, gguf_file=name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16
+        )
+    return model.eval(), tokenizer
 
 
 def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import socket
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,30 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         raise
     # Some file systems do not sync folders; the file itself is complete.
+    with contextlib.suppress(OSError):
+        _sync(path.parent)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Context manager that yields an empty temporary folder and renames it to the target afterwards, as `replacing`.
+
+    A folder that is there before is removed when the new one is complete.
+    """
+    partial = path.with_name(path.name + ".partial")
+    # Left by a killed process.
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        for file in partial.rglob("*"):
+            _sync(file)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     with contextlib.suppress(OSError):
         _sync(path.parent)
 
