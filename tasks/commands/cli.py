@@ -19,10 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from traceback import extract_tb
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 import tyro
@@ -31,6 +30,7 @@ from tyro import conf
 import vecenv
 from vecenv.system.interrupts import INTERRUPTED
 from vecenv.system.secrets import without_secrets
+from vecenv.tasks.commands.importing import import_files, imported
 from vecenv.tasks.commands.short_help import algorithms_help, presets_help, short_help
 from vecenv.tasks.experiment.options import given_options, refuse_inapplicable
 
@@ -52,9 +52,6 @@ COMMANDS = (
     EntryPoint("program", "vecenv.tasks.commands.program:main", GROUP),
 )
 """Commands of this package."""
-
-imported: list[Path] = []
-"""Files that the command in this process has imported, for processes that it starts."""
 
 BAD_INPUT = 2
 """Exit codes."""
@@ -124,34 +121,6 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
-
-
-def import_files(files: Sequence[Path]) -> None:
-    """Import Python files as `python FILE` would run them; ImportError naming file and line of what fails in one."""
-    for file in files:
-        _import(file)
-
-
-def _import(file: Path) -> None:
-    """Import a Python file as `python FILE` would run it; ImportError naming file and line of what fails in it."""
-    if file.suffix != ".py" or not file.is_file():
-        raise ImportError(f"--import {file}: there is no such Python file")
-    if getattr(sys.modules.get(file.stem), "__file__", None) == str(file.absolute()):
-        # A command before in this process has imported it.
-        return
-    sys.path.insert(0, str(file.absolute().parent))
-    spec = spec_from_file_location(file.stem, file.absolute())
-    assert spec is not None and spec.loader is not None
-    if file.stem in sys.modules:
-        raise ImportError(f"--import {file}: there is a module {file.stem!r} already; give the file another name")
-    sys.modules[file.stem] = module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[file.stem]
-        lines = [each.lineno for each in extract_tb(error.__traceback__) if each.filename == module.__file__]
-        at = f", line {lines[-1]}" if lines else ""
-        raise ImportError(f"--import {file}{at}: {type(error).__name__}: {error}") from error
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.importing import import_files, imported
 from vecenv.tasks.sweep.space import SweepSettings
 
 
@@ -14,4 +14,4 @@ def main(settings: SweepSettings) -> dict[str, Any]:
     # It needs Optuna, which is an extra.
     from vecenv.tasks.sweep.run import run_sweep
 
-    return run_sweep(settings, partial(cli.import_files, tuple(cli.imported)))
+    return run_sweep(settings, partial(import_files, tuple(imported)))
