@@ -34,7 +34,7 @@ BEHAVIOUR = "behaviour"
 START_SECONDS = 300.0
 """Time in which an actor starts, on a machine that is busy with others."""
 
-DEATHS = 3
+DEATHS = 5
 """Deaths of an actor in one rollout after which the run ends: what kills it will do so again."""
 
 LOST = "Ray has died on this machine, and all actors with it: resume the run from its checkpoint"
@@ -164,6 +164,7 @@ class ActorCollector(PartCollector):
             self._initial = self._ray.put(initial)
             self._shared: Any = None
             self._known_shared = self._shared_versions()
+            self._checked = [False] * settings.actors
             self._actors = [self._made() for _ in range(settings.actors)]
             for number in range(settings.actors):
                 self._check_started(number)
@@ -202,6 +203,7 @@ class ActorCollector(PartCollector):
             raise ActorError(f"actor {number} cannot start: {_cause(error)}") from error
         if told := [f"{name} {found[name]}, not {version}" for name, version in own.items() if found[name] != version]:
             raise ValueError(f"actor {number} has other versions than the learner: {'; '.join(told)}")
+        self._checked[number] = True
 
     def _check_ray(self, error: BaseException) -> None:
         if self._session.lost():
@@ -264,6 +266,8 @@ class ActorCollector(PartCollector):
                     fill(target, array)
                 # Free in the store.
                 asked.answers[number] = None
+                if not self._checked[number]:
+                    self._check_started(number)
                 return
         raise ActorError(f"actor {number} died {DEATHS} times in one rollout: {reason}") from last
 
@@ -272,8 +276,8 @@ class ActorCollector(PartCollector):
             f"actor {number} is replaced, and makes its rollout again: {reason}", RuntimeWarning, stacklevel=2
         )
         self._ray.kill(self._actors[number])
-        self._actors[number] = self._made()
-        self._check_started(number)
+        # It may die too, before it is there.
+        self._actors[number], self._checked[number] = self._made(), False
         self.replaced += 1
 
     def _shared_versions(self) -> list[int]:
