@@ -28,6 +28,8 @@ import tyro
 from tyro import conf
 
 import vecenv
+from vecenv.distributed.launch import launched, recorded
+from vecenv.learn.shards import ranks
 from vecenv.system.interrupts import INTERRUPTED
 from vecenv.system.secrets import without_secrets
 from vecenv.tasks.commands.importing import import_files, imported
@@ -105,14 +107,13 @@ def main(args: Sequence[str] | None = None) -> int:
             # The reader closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (ValueError, OSError, ImportError, FloatingPointError) as error:
-            print(f"vecenv {name}: error: {without_secrets(str(error))}", file=sys.stderr)
-            return BAD_INPUT
+            return _refused(name, without_secrets(str(error)))
         except (MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
+                recorded(f"{type(error).__name__}: {error}")
                 raise
             reason = str(error).strip().partition("\n")[0]
-            print(f"vecenv {name}: error: there is not enough memory: {reason}", file=sys.stderr)
-            return BAD_INPUT
+            return _refused(name, f"there is not enough memory: {reason}")
         except KeyboardInterrupt:
             if args is None:
                 # During shutdown a second Ctrl+C ends the process at once, without a traceback from clean-up code.
@@ -121,6 +122,13 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
+
+
+def _refused(name: str, reason: str) -> int:
+    """Tell why a command has ended, and return the exit code; of a rank whoever started it tells."""
+    if not recorded(reason):
+        print(f"vecenv {name}: error: {reason}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -150,8 +158,11 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     if target is not None and not target.absolute().parent.is_dir():
         raise ValueError(f"{target}: there is no folder {target.parent}")
     refuse_inapplicable(invocation.settings, given_options(args))
+    if hasattr(invocation.settings, "num_ranks") and (count := invocation.settings.num_ranks()):
+        launched(count, [name, *args])
+        return
     result = command(invocation.settings)
-    if target is not None:
+    if target is not None and ranks().number == 0:
         target.write_text(json.dumps(result, indent=2, default=str) + "\n")
 
 
@@ -207,6 +218,9 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
+    if ranks().number:
+        # The first rank warns of the same.
+        return
     print(f"warning: {without_secrets(str(message))}", file=sys.stderr)
 
 

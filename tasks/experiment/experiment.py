@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from vecenv.core.env import VecEnv
@@ -18,10 +19,12 @@ from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.report import evaluation_table, parts_table
-from vecenv.learn.runs import Runnable
+from vecenv.learn.runs import Runnable, scenario_of
 from vecenv.learn.runs import run as run_learner
+from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
-from vecenv.system.files import WriteLock
+from vecenv.system.files import WriteLock, code_digest
+from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.language_training import nothing_learned
@@ -36,7 +39,7 @@ from vecenv.tasks.experiment.seeds import (
     trainings,
     write_seed_settings,
 )
-from vecenv.tasks.experiment.settings import TrainSettings
+from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 from vecenv.tasks.experiment.splits import FreshPaths, Splits, TapeSplits
 from vecenv.tasks.experiment.trainers import KEPT, Trainer
 
@@ -58,6 +61,7 @@ class Experiment:
         trainer: of policies, or of a language model.
         splits: of the task.
         folder: of the run, whose lock is held until `close`.
+        first: whether this is the first of several ranks, or the only one, which writes and compares.
         test: environment of the comparison, an episode a row.
         learner: of the last seed's run, once it is fitted.
         evaluation: of all agents on the test, once they are compared.
@@ -69,18 +73,20 @@ class Experiment:
         trainer: Trainer,
         splits: Splits,
         folder: Path,
-        lock: WriteLock,
+        lock: WriteLock | None,
         console: Console,
         held: ExitStack,
     ) -> None:
         self.settings, self.trainer, self.splits, self.folder = settings, trainer, splits, folder
         self.console, self._lock, self._held = console, lock, held
+        self.first = lock is not None
         self.runs = runs_of_seeds(settings, folder)
         compared = settings.record.domain.compared(trainer.rules)
         try:
             self.test, self._note = splits.episodes("test", settings.episodes, compared)
             trainer.check_shown(self.test, splits)
             self._env: VecEnv | None = self._environment(trainings(settings, folder)[0])
+            ranks().same(_identity(settings, self._env))
         except BaseException:
             self.close()
             raise
@@ -123,6 +129,7 @@ class Experiment:
             # Learner and collector refer to each other: their memory is free before the next seed takes its own.
             gc.collect()
             self._seconds += self._fit(run, watch)
+        ranks().rest()
 
     def compare(self) -> Evaluation:
         """Play the test episodes with the agents of the runs, those shown beside them, and all baselines.
@@ -165,14 +172,14 @@ class Experiment:
                 console.print(diversity_line(differing), soft_wrap=True)
         if self.generalisation:
             console.print(generalisation_line(self.generalisation), soft_wrap=True)
-        written = sorted(path.name for path in self.folder.iterdir() if path != self._lock.file)
+        written = sorted(path.name for path in self.folder.iterdir() if self._lock is None or path != self._lock.file)
         console.print(f"Written to {self.folder}: {', '.join(written)}", soft_wrap=True)
         return {"folder": str(self.folder), **document}
 
     def _environment(self, run: SeedRun) -> VecEnv:
         settings = run.settings
         identity = self.trainer.identity(settings)
-        rows = settings.batch.rows * (settings.runs.ensemble or 1)
+        rows = settings.batch.rows // ranks().count * (settings.runs.ensemble or 1)
         env = self.splits.of_seed(settings.seed).training(rows, self.trainer.training_rules, settings.compile, identity)
         self.trainer.follow(env)
         return env
@@ -181,7 +188,8 @@ class Experiment:
         """Train one seed, or all of an ensemble, and return the seconds that it took."""
         settings = run.settings
         try:
-            with nullcontext(self._lock) if run.folder == self.folder else WriteLock(run.folder) as lock:
+            alone = run.folder == self.folder or not self.first
+            with nullcontext(self._lock) if alone else WriteLock(run.folder) as lock:
                 if self.settings.runs.seeds > 1:
                     self.console.print(f"Seed      {settings.seed}")
                 env, self._env = self._environment(run) if self._env is None else self._env, None
@@ -197,7 +205,8 @@ class Experiment:
                 self.trainer.write_trained(trained, self.learner, run)
                 return seconds
         except KeyboardInterrupt:
-            keep_interrupted(self.console, run, self.settings, self.folder)
+            if self.first:
+                keep_interrupted(self.console, run, self.settings, self.folder)
             raise
         finally:
             self.trainer.release(self.learner)
@@ -207,7 +216,7 @@ class Experiment:
         run: SeedRun,
         learner: Runnable,
         fresh: FreshPaths | None,
-        lock: WriteLock,
+        lock: WriteLock | None,
         watch: Watcher | None,
     ) -> float:
         checkpoint, console = checkpoint_path(run.folder), self.console
@@ -216,8 +225,9 @@ class Experiment:
         def on_update(metrics: dict[str, float]) -> None:
             # Not before the first update: until then the learner may still reject settings.
             kept = "the updates before" if checkpoint.exists() else None
-            with telling_what_is_kept(checkpoint, kept):
-                write_seed_settings(run, self.settings, self.folder)
+            if self.first:
+                with telling_what_is_kept(checkpoint, kept):
+                    write_seed_settings(run, self.settings, self.folder)
             bar.show(metrics)
             if metrics["update"] == 1:
                 tell_batch(console, learner, metrics)
@@ -232,6 +242,7 @@ class Experiment:
                 fresh.before_update(update)
 
         started = time.perf_counter()
+        ranks().watch()
         with bar:
             run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
         if isinstance(learner, ValidatedEnsemble):
@@ -243,6 +254,29 @@ class Experiment:
             kept, last = learner.best["update"], learner.update_number
             console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
         return time.perf_counter() - started
+
+
+def _identity(settings: TrainSettings, env: VecEnv) -> dict[str, str]:
+    """Return what all ranks of a run have in common, by name: versions, settings, task and market."""
+    known: dict[str, Any] = {
+        "PyTorch": torch.__version__,
+        "code": code_digest(),
+        "settings": as_values(settings, (*NOT_IN_FILES, "device")),
+        "task": scenario_of(env),
+    }
+    flat: dict[str, str] = {}
+
+    def collect(value: Any, name: str) -> None:  # noqa: ANN401
+        if isinstance(value, Mapping):
+            for inner, part in value.items():
+                collect(part, f"{name}.{inner}")
+        elif name.rpartition(".")[2] != "source":
+            # Files may lie elsewhere: a market is known by its fingerprint.
+            flat[name] = str(value)
+
+    for name, value in known.items():
+        collect(value, name)
+    return flat
 
 
 def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:

@@ -254,7 +254,22 @@ class DrawnPaths(Settings):
 class OneProcess(Settings):
     """The process of the learner plays the rows."""
 
-    owner: ClassVar[str] = "a training without --engine ray"
+    owner: ClassVar[str] = "the training of what talks, such as a language model"
+
+    processes: ClassVar[int | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProcesses(Settings):
+    """Each of the processes that learn plays rows of its own."""
+
+    owner: ClassVar[str] = "the training of a policy without --engine ray"
+
+    processes: Count | None = None
+    """Processes of this machine that train together, each with as many of learner.shards; torchrun starts those of
+    several machines. Their number is no part of the result."""
+    stall_seconds: Positive = 600.0
+    """Of several processes: seconds without a step after which one is ended, and all with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,9 +278,12 @@ class RayActors(ActorSettings):
 
     owner: ClassVar[str] = "--engine ray"
 
+    processes: ClassVar[int | None] = None
+
 
 KINDS = (
     *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, NoStart, ImitatedStart, ModelRun, PolicyRuns,
-    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths, OneProcess, RayActors,
+    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths, OneProcess, RankProcesses,
+    RayActors,
 )  # fmt: skip
 """What the parts of the settings can be."""

@@ -10,6 +10,7 @@ from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import check_policy_of, check_same_network, start_from
 from vecenv.learn.runs import Runnable
+from vecenv.learn.shards import ranks
 from vecenv.tasks.experiment.checkpoints import check_same_inputs, checkpoint_path, read_checkpoint
 from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED, UNTRAINED
 from vecenv.tasks.experiment.seeds import policies_by_folder
@@ -51,8 +52,10 @@ def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path,
         return
     assert isinstance(learner, Learner)
     start_from(learner, checkpoint_path(settings.runs.initial) if folder == first else initial_path(first))
-    with telling_what_is_kept(checkpoint_path(folder), None):
-        save_checkpoint(learner.state_dict(), kept)
+    state = learner.state_dict()
+    if ranks().number == 0:
+        with telling_what_is_kept(checkpoint_path(folder), None):
+            save_checkpoint(state, kept)
 
 
 def policies_beside(settings: TrainSettings) -> dict[str, Path]:

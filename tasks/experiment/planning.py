@@ -12,8 +12,10 @@ from rich.console import Console
 
 from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.core.compiling import toolchain_prepared
+from vecenv.distributed.ranks import is_rank, world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
+from vecenv.learn.shards import check_shards, ranks
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.comparison import chosen_agents
@@ -39,7 +41,8 @@ _LEAST_BYTES = 64
 def plan(settings: TrainSettings, console: Console | None = None, splits: Splits | None = None) -> Experiment:
     """Check the settings of a training, and return its experiment, with its market made.
 
-    It holds the lock of its folder until it is closed, as a context or by `Experiment.close`.
+    It holds the lock of its folder until it is closed, as a context or by `Experiment.close`. Of several ranks the
+    first writes, and compares what all have learned.
 
     Args:
         settings: of the training.
@@ -51,12 +54,15 @@ def plan(settings: TrainSettings, console: Console | None = None, splits: Splits
             the market or its data are invalid.
         BlockingIOError: another run holds the folder's lock.
     """
-    trainer = check_training(settings)
-    console = console or wide_console()
+    trainer, own = check_training(settings), ranks()
+    first = own.number == 0
+    console = (console or wide_console()) if first else Console(quiet=True)
     folder = settings.resume or settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = Path(own.told_by_first(str(folder)))
     with ExitStack() as held:
-        lock = held.enter_context(WriteLock(folder))
-        check_folder(settings, folder)
+        lock = held.enter_context(WriteLock(folder)) if first else None
+        if first:
+            check_folder(settings, folder)
         splits = splits or _splits(settings, trainer.rules, console)
         if isinstance(splits, TapeSplits):
             # Later paths have the tick of the first ones, also when the run is resumed.
@@ -88,6 +94,11 @@ def check_training(settings: TrainSettings) -> Trainer:
     replace(settings.learner, seed=settings.learner.seed + last)
     trainer = trainer_of(settings)
     trainer.check()
+    shards = settings.learner.shards
+    processes = settings.players.processes
+    if is_rank() and processes not in (None, world_size()):
+        raise ValueError(f"--processes {processes}, but {world_size()} ranks were started: leave it out")
+    check_shards(shards, max(world_size(), processes or 1), settings.batch.rows, "sub-environments")
     return trainer
 
 

@@ -19,7 +19,7 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
     """
     if console.is_interactive:
         return console.status(text)
-    Console(stderr=True).print(text, soft_wrap=True)
+    Console(stderr=True, quiet=console.quiet).print(text, soft_wrap=True)
     return nullcontext()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro import conf
 
 from vecenv.curriculum import CurriculumSettings
+from vecenv.distributed.ranks import is_rank
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.runs import RunSeed
@@ -31,6 +32,7 @@ from vecenv.tasks.experiment.kinds import (
     NoValidation,
     OneProcess,
     PolicyRuns,
+    RankProcesses,
     RayActors,
     Rows,
     StackableRuns,
@@ -69,13 +71,16 @@ TALKING: dict[str, Any] = {"num_groups": 8, "group_size": 8}
 TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
 """Defaults of a learner that starts from a tiny model made on the spot."""
 
-NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
+NOT_IN_FILES = ("preset", "task_preset", "resume", "folder", "processes", "stall_seconds")
 """Settings that only the command line may set."""
 
 Engine = Literal["process", "ray"]
 """What plays the rows of a training."""
 
 NEW_RUN = When("resume", None, told="a new run")
+
+SHARDS = 8
+"""Shards of a run of several processes, or of one by ``processes``, if no number is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +93,7 @@ class TrainOptions(TaskOptions):
     model: str | None = None
     validation_fraction: Fraction | None = None
     engine: Engine | None = None
+    processes: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +169,10 @@ class TrainSettings(TaskSettings):
     def of_policy(self) -> bool:
         """Whether a policy of tensors is trained."""
         return not self.of_language and self.record.interaction is None
+
+    def num_ranks(self) -> int:
+        """Return the number of processes to start the command in, as ranks; 0 if it is to run in this one."""
+        return 0 if self.players.processes in (None, 1) or is_rank() else self.players.processes
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -295,6 +305,8 @@ def _of_kinds(
     source = market_for(record, env, chosen)
     starts = of_language and model is None
     learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
+    spread = of_policy and chosen.get("resume") is None and engine != "ray" and (chosen.get("processes") or is_rank())
+    config = algorithm.config()
     return TrainSettings(
         task=record.name,
         algorithm=algorithm.name,
@@ -304,12 +316,12 @@ def _of_kinds(
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
         subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
         engine=engine,
-        players=RayActors() if engine == "ray" and of_policy else OneProcess(),
+        players=(RayActors() if engine == "ray" else RankProcesses()) if of_policy else OneProcess(),
         batch=Groups(**TALKING if talks else {}) if algorithm.groups else Rows(),
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),
         env=env,
-        learner=learner if of_language else algorithm.config(),
+        learner=learner if of_language else replace(config, shards=SHARDS) if spread else config,
     )
 
 

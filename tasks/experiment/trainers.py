@@ -28,6 +28,7 @@ from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT, make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
+from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
 from vecenv.tasks.experiment.comparison import (
@@ -92,7 +93,7 @@ class Trainer(ABC):
     def check(self) -> None:
         """Raise ValueError of settings that can be seen not to fit before the market is made."""
 
-    def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
+    def identity(self, settings: TrainSettings) -> dict[str, Any]:
         """Return the seeds and numbers of the sub-environments of a run, by name."""
         return {"seed": settings.seed}
 
@@ -149,7 +150,9 @@ class PolicyTrainer(Trainer):
         if isinstance(settings.learner, OffPolicyConfig):
             settings.learner.check_rollout(settings.batch.rows)
         if isinstance(settings.learner, OnPolicyConfig):
-            check_minibatches(settings.learner.num_steps * settings.batch.rows, settings.learner.minibatches)
+            check_minibatches(
+                settings.learner.num_steps * settings.batch.rows, settings.learner.minibatches, settings.learner.shards
+            )
         self._check_ensemble()
         self._check_combining()
         self._check_network()
@@ -266,9 +269,12 @@ class PolicyTrainer(Trainer):
         if isinstance(config, OnPolicyConfig) and config.by_reference and not flat:
             raise ValueError(f"no observations by reference: {NOT_FLAT}, set --learner.policy flat")
 
-    def identity(self, settings: TrainSettings) -> Mapping[str, Any]:
+    def identity(self, settings: TrainSettings) -> dict[str, Any]:
         if settings.runs.ensemble is None:
-            return super().identity(settings)
+            # Those of this rank.
+            rows = settings.batch.rows // ranks().count
+            first = ranks().number * rows
+            return super().identity(settings) | {"env_ids": torch.arange(first, first + rows)}
         return row_seeds(range(settings.seed, settings.seed + settings.runs.ensemble), settings.batch.rows)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Learner[Any]:
@@ -307,7 +313,10 @@ class PolicyTrainer(Trainer):
         if isinstance(trained, Members | ValidatedEnsemble):
             write_members(trained, runs_of_seeds(run.settings, run.folder), run.folder)
         else:
-            write_untrained(learner, learner.state_dict(), run.folder)
+            # Of all ranks, and written by the first.
+            state = learner.state_dict()
+            if ranks().number == 0:
+                write_untrained(learner, state, run.folder)
 
     def check_shown(self, env: VecEnv, splits: Splits) -> None:
         paths = policies_beside(self.settings).values()

@@ -33,7 +33,7 @@ def test_a_stranger_declares_levels_and_keeps_the_contract():
 def test_levels_are_of_the_next_episode_and_told_by_those_that_began_with_them():
     env = make(4, "uniform")
     schedule = env.scenario.schedule(4)
-    env.follow(schedule)
+    env.follow(schedule.params())
     assert sorted(env.state.level.tolist()) == [1, 2, 4, 6]
     for _ in range(2):
         env.advance(env.state.shown.unsqueeze(-1))
@@ -83,7 +83,7 @@ def test_the_boxes_of_sokoban_are_levels_and_solved_by_all_of_them():
     env = vecenv.make("sokoban", 8, compile=False, num_boxes=4, boards=16, dim_room=(7, 7))
     set_curriculum(env.scenario, CurriculumSettings("uniform"))
     schedule = env.scenario.schedule(8)
-    env.follow(schedule)
+    env.follow(schedule.params())
     boxes = env.scenario.params["num_boxes"]
     assert sorted(boxes.tolist()) == [1, 1, 2, 2, 3, 3, 4, 4] == sorted(env.scenario.level_of(env.state).tolist())
     for missing, success in ((0, 1.0), (1, 0.0)):
@@ -110,7 +110,7 @@ def test_what_has_no_levels_or_no_regret_is_refused():
             return 1.0 - self.grade(state, {}, {})
 
     env = make(8, "threshold")
-    env.follow(env.scenario.schedule(8))
+    env.follow(env.scenario.schedule(8).params())
     schedule = LevelSchedule(Regretted(None), CurriculumSettings("threshold", score_by="regret"), 8)
     assert schedule.success_scores.tolist() == [0.0] * 4
     assert schedule.update(env.rows, torch.arange(8), lambda: torch.ones(8))["curriculum_score"] == -1.0

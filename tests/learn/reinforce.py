@@ -53,7 +53,9 @@ class Reinforce(Learner[ReinforceConfig]):
             returns[step] = collector.reward[step] + self.config.gamma * torch.where(done[step], 0.0, following)
             following = returns[step]
         batch = [*collector.seen, collector.actions, returns - self.baseline]
-        self.baseline.lerp_(*self.reduction.mean([returns.mean()]), self.config.baseline_rate)
+        self.baseline.lerp_(
+            self.shards.mean([part.mean() for part in self.shards.parts(returns)]), self.config.baseline_rate
+        )
         return self.minimise([tensor.flatten(0, 1) for tensor in batch]) | {"baseline": float(self.baseline)}
 
     def objective(

@@ -12,6 +12,7 @@ from vecenv import VecEnv
 from vecenv.core.capabilities import Donating, WarmUp
 from vecenv.learn.cppo import CPPO, CPPOConfig, mean_return, shortfall_penalty, trajectory_returns
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.shards import Shards
 
 PLAIN = {"num_steps": 5, "total_frames": 4 * 5 * 16, "epochs": 2, "minibatches": 2, "hidden": (8,)}
 SMALL = CPPOConfig(**PLAIN, beta=6.0, lam_start=0.2, lam_lr=0.01, cvar_clip_ratio=0.5)
@@ -127,7 +128,7 @@ def test_the_penalty_lambda_and_nu_by_hand() -> None:
     so_far, done = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[True, False], [False, False]])
     whole = trajectory_returns(so_far, done, torch.tensor([10.0, 20.0]))
     assert whole.tolist() == [[1.0, 25.0], [13.0, 25.0]]
-    assert float(mean_return(whole, done)) == pytest.approx((1 + 13 + 25) / 3)
+    assert float(mean_return([whole], [done], Shards())) == pytest.approx((1 + 13 + 25) / 3)
     learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, nu_delay=0.5))
     nu, multiplier = SMALL.nu_start, SMALL.lam_start
     for _ in range(3):

@@ -202,12 +202,12 @@ class OneStart(PPO):
 
 class OneOrder(PPO):
     def seed_shuffles(self):
-        self.generator.manual_seed(self.update_number)
+        self.generators[0].manual_seed(self.update_number)
 
 
 class GlobalOrder(PPO):
     def shuffled(self):
-        return torch.randperm(self.units).view(self.config.minibatches, -1)
+        return [torch.randperm(self.units).view(self.config.minibatches, -1)]
 
 
 class Restless(PPO):

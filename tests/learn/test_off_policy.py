@@ -202,7 +202,7 @@ def test_what_is_kept_what_follows_and_what_is_not_learned(name: str) -> None:
     assert same(learner.target, learner.followed())
     before, given = [tensor.clone() for tensor in learner.target], FusedCollector(weights_env(), "given", num_steps=4)
     given.env.load_state_dict(learner.env.state_dict())
-    learner.collect(), learner.generator.manual_seed(0)
+    learner.collect(), learner.generators[0].manual_seed(0)
     kept = learner._transitions()
     assert torch.equal(kept["action"], (2 * learner.collector.actions.flatten(0, 1) - 1).clamp(-1, 1))
     assert (kept["action"].abs() == 1).any() or name == "sac"
@@ -235,7 +235,7 @@ def test_the_actor_of_td3_moves_with_every_other_step_and_its_noise_is_clipped()
     assert moved == [False, True, False, True, False, True]
     steps = [int(learner.optimiser.state[tensor]["step"]) for tensor in (learner.actor[0], learner.critic[0])]
     assert steps == [3, 6]
-    drawn = [learner.generator.manual_seed(seed) and learner.noise()[0] for seed in (1, 1, 2)]
+    drawn = [learner.generators[0].manual_seed(seed) and learner.noise()[0] for seed in (1, 1, 2)]
     assert drawn[0].shape == (96, 3) and float(drawn[0].abs().max()) == pytest.approx(0.4)
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 

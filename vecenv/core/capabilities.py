@@ -212,7 +212,7 @@ class Differentiable(ABC):
 class Schedule(Protocol):
     """Curriculum: chooses parameters of sub-environments during training from the episodes that have ended.
 
-    `VecEnv.follow` applies the first parameters, `VecEnv.write_params` all later ones.
+    `VecEnv.follow` applies its first parameters, `VecEnv.write_params` all later ones.
     """
 
     def params(self) -> Tensors:

@@ -48,6 +48,9 @@ class FusedCollector:
         num_steps: steps per rollout and sub-environment, T.
         total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
         store_observations: keep the observations; without them a policy cannot be given.
+        parts: number of equal parts of the rows on which the policy acts one after the other, in calls of one shape,
+            so that a row's actions are the same bit for bit however many parts are beside its own. By default it acts
+            on all rows at once, which is faster.
         mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``, one graph of T steps; by default as ``env``, where
             compiled means ``"cuda_graph"`` on a CUDA device, unless episodes have a warm-up: they start between steps.
 
@@ -64,9 +67,12 @@ class FusedCollector:
         total_frames: int = -1,
         store_observations: bool = True,
         mode: str | None = None,
+        parts: int | None = None,
     ) -> None:
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+        if parts is not None and (parts < 1 or env.num_envs % parts):
+            raise ValueError(f"parts must be at least 1 and divide the {env.num_envs} sub-environments, got {parts}")
         if not (policy is None or policy == "given" or isinstance(policy, Policy)):
             raise ValueError(f"policy must be None, 'given' or a policy, got {policy!r}")
         if isinstance(policy, Policy) and not store_observations:
@@ -82,7 +88,9 @@ class FusedCollector:
         self.num_steps, self.total_frames = num_steps, total_frames
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs = CollectorInputs(env, policy)
-        self._policy_call = PolicyCall(env, policy) if isinstance(policy, Policy) else None
+        self._part = None if parts is None else env.num_envs // parts
+        rows = self._part or env.num_envs
+        self._policy_call = PolicyCall(env, policy, rows) if isinstance(policy, Policy) else None
         self.references = None if self._policy_call is None else self._policy_call.references
         self._make_table = None
         if self._policy_call is not None and self.references is not None:
@@ -116,12 +124,44 @@ class FusedCollector:
         # Two calls, so that the policy's matrix product reads the observation buffer: one graph would write the
         # observations twice.
         acted, parameters = [actions, *self.extras.values()], self._inputs.parameters
+        if self._part is not None:
+            return self._phases_by_part(self._part, read, shown, acted)
         return [
             _Phase(self._first_call_compiled(self._observe), read, shown),
             _Phase(
                 self._first_call_compiled(self._act_and_step),
                 [[*read[step], *parameters, *buffers.of_step(self.seen, step)] for step in steps],
                 [[*after[step], self.reward[step], *buffers.of_step(acted, step)] for step in steps],
+            ),
+        ]
+
+    def _phases_by_part(
+        self, each: int, read: list[list[Tensor]], shown: list[list[Tensor]], acted: list[Tensor]
+    ) -> list[_Phase]:
+        """Return the phases with a call of the policy for each part, of so many rows."""
+        env, buffers = self.env, self._buffers
+        key, steps = [env.seed_tensor, env.env_ids], range(self.num_steps)
+        # Of every step, after auto-reset.
+        began = [torch.zeros_like(tensor) for tensor in (env.rows.episode, env.rows.elapsed)]
+        act = self._first_call_compiled(self._act)
+
+        def phase(rows: slice) -> _Phase:
+            own = [tensor[rows] if tensor.ndim else tensor for tensor in (*key, *began)]
+            seen, done = ([tensor[:, rows] for tensor in tensors] for tensors in (self.seen, acted))
+            return _Phase(
+                act,
+                [[*own, *self._inputs.parameters, *buffers.of_step(seen, step)] for step in steps],
+                [buffers.of_step(done, step) for step in steps],
+            )
+
+        after = buffers.rows.steps[1:]
+        return [
+            _Phase(self._first_call_compiled(self._observe_and_begin), read, [[*step, *began] for step in shown]),
+            *(phase(slice(first, first + each)) for first in range(0, env.num_envs, each)),
+            _Phase(
+                self._first_call_compiled(self._step_given),
+                [[*read[step], self.actions[step]] for step in steps],
+                [[*after[step], self.reward[step]] for step in steps],
             ),
         ]
 
@@ -174,7 +214,24 @@ class FusedCollector:
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
         _, bound, rows, _, _ = self._unpacked(tensors)
+        return self._observed(bound, rows)
+
+    def _observed(self, bound: BoundEngine, rows: Rows) -> list[Tensor]:
         return list(bound.observe(rows).values()) if self.references is None else self.references.parts(bound, rows)
+
+    def _observe_and_begin(self, *tensors: Tensor) -> list[Tensor]:
+        _, bound, rows, _, _ = self._unpacked(tensors)
+        return [*self._observed(bound, rows), rows.episode, rows.elapsed]
+
+    def _act(self, *tensors: Tensor) -> list[Tensor]:
+        assert self._policy_call is not None
+        seed, env_ids, episode, elapsed, *remaining = tensors
+        return self._policy_call.act(remaining, episode_key(seed, env_ids, episode), elapsed)
+
+    def _step_given(self, *tensors: Tensor) -> list[Tensor]:
+        step, _, _, _, (action,) = self._unpacked(tensors)
+        outcome = step(action)
+        return [*leaves(outcome.rows), outcome.reward]
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
         step, _, rows, key_of, remaining = self._unpacked(tensors)

@@ -123,17 +123,15 @@ def checked_acted(
 
 
 class PolicyCall:
-    """Calls a policy for the rows of an environment."""
+    """Calls a policy for rows of an environment, of which there are so many."""
 
-    def __init__(self, env: VecEnv, policy: Policy) -> None:
-        self._env, self._policy = env, policy
+    def __init__(self, env: VecEnv, policy: Policy, rows: int) -> None:
+        self._env, self._policy, self._rows = env, policy, rows
         # Once: the protocol check costs as much as all checks of a rollout.
         self._referencing = policy if isinstance(policy, ReferencingPolicy) else None
         self.references = None if self._referencing is None else self._referencing.references
-        self._action = ActionCheck([env.scenario.action_spec], env.num_envs, env.seed_tensor.device)
-        self._extras = {
-            name: (torch.Size((env.num_envs, *shape)), kind) for name, (shape, kind) in policy.extras.items()
-        }
+        self._action = ActionCheck([env.scenario.action_spec], rows, env.seed_tensor.device)
+        self._extras = {name: (torch.Size((rows, *shape)), kind) for name, (shape, kind) in policy.extras.items()}
 
     def act(self, remaining: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> list[Tensor]:
         """Return action and extras, given the policy's parameters and what was seen."""
@@ -161,7 +159,10 @@ class PolicyCall:
     @torch.no_grad()
     def attempt(self, seen: Sequence[Tensor]) -> None:
         """Act once and discard the result, to reject an unfit policy before compilation."""
-        self.act([*self._policy.parameters, *seen], self._env.episode_keys, self._env.rows.elapsed)
+        key, elapsed = self._env.episode_keys, self._env.rows.elapsed
+        own = [tensor[: self._rows] for tensor in (*seen, *key, elapsed)]
+        seen, (*words, elapsed) = own[: len(seen)], own[len(seen) :]
+        self.act([*self._policy.parameters, *seen], EpisodeKey(*words), elapsed)
 
 
 class References:

@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 
-from vecenv.core.capabilities import AlternativeActions, BoundedObservations, Schedule
+from vecenv.core.capabilities import AlternativeActions, BoundedObservations
 from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
 from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
@@ -111,12 +111,11 @@ class VecEnv(EpisodeRows):
         """Return diagnostics of each episode by name, money in currency. Shape of each: (N, ...)."""
         return self._calls.info(self.rows)
 
-    def follow(self, schedule: Schedule) -> None:
-        """Apply a schedule's first parameters to all sub-environments and reset all rows.
+    def follow(self, chosen: Mapping[str, Tensor]) -> None:
+        """Apply the first parameters that a schedule has chosen, one for each sub-environment, and reset all rows.
 
         Call it before the first step or rollout: compiled calls are bound to the parameter tensors they find.
         """
-        chosen = schedule.params()
         self.scenario.params = {**self.scenario.params, **chosen}
         self.scenario.varied = self.scenario.varied | chosen.keys()
         self.reset()
@@ -189,9 +188,10 @@ class VecEnv(EpisodeRows):
         *after, reward = self._calls.step[action.shape](self.rows, action.contiguous(), *start).values()
         return Outcome(with_leaves(self.rows, after), reward)
 
-    def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:
+    def reset_groups(self, num_groups: int, group_size: int, seed: int, first: int = 0) -> TensorDict:
         """Start new episodes; each group of ``group_size`` consecutive rows shares path, start and length.
 
+        ``first`` is the number of the first row, among those of which an environment has a part.
         With several agents in a world a group is of whole worlds; with a ``group_size`` of 1 each world is one.
 
         Raises:
@@ -202,7 +202,8 @@ class VecEnv(EpisodeRows):
         agents = self.traits.num_agents
         if group_size > 1 and group_size % agents:
             raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
-        return self.reset_starts(torch.arange(self.num_envs, device=self.device) // max(group_size, agents), seed)
+        rows = torch.arange(first, first + self.num_envs, device=self.device)
+        return self.reset_starts(rows // max(group_size, agents), seed)
 
     def reset_first(self, seed: int) -> TensorDict:
         """Start the first episode of every row under a seed: that of its own number, whatever its place."""

@@ -116,10 +116,10 @@ class Trading(Domain):
     def blocks_of(self, first: Tensor, second: Tensor) -> Tensor:
         return independent_groups(first, second, 1)[0]
 
-    def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
-        """Return ``market_rows``, the number of distinct days of the market, of any path."""
+    def seen_of_steps(self, state: Any) -> dict[str, Tensor]:  # noqa: ANN401
+        """Return days of the market, of any path, for ``market_rows``."""
         # Days are far fewer than 2^32.
-        return {"market_rows": len(torch.unique((state.path << 32) + state.day))}
+        return {"market_rows": (state.path << 32) + state.day}
 
     def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
         assert isinstance(evaluation, TradingEvaluation)

@@ -53,6 +53,7 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
+from vecenv.learn.shards import Shards
 from vecenv.text.interaction import Interaction
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
@@ -169,7 +170,7 @@ class LanguageGRPO:
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
         told = self.groups.outcomes()
-        with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size)
+        with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size, Shards())
         collected = time.perf_counter() - started
         metrics = self._learn(episodes)
         self.update_number += 1

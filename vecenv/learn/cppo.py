@@ -27,7 +27,7 @@ moves. The penalty is converted to scaled rewards, the unit of advantages and va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -40,8 +40,9 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
 from vecenv.learn import Algorithm
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.returns import ALONE, Reduction, discounted_sums
+from vecenv.learn.returns import discounted_sums
 from vecenv.learn.runs import Metrics
+from vecenv.learn.shards import Shards
 from vecenv.system.settings import Fraction, NotNegative, Positive
 
 CVAR_METRICS = ("trajectory_return", "cvar_nu", "cvar_lambda", "penalised_fraction", "capped_fraction")
@@ -113,11 +114,17 @@ def trajectory_returns(so_far: Tensor, done: Tensor, following: Tensor) -> Tenso
     return returns
 
 
-def mean_return(returns: Tensor, done: Tensor, reduction: Reduction = ALONE) -> Tensor:
-    """Return the mean over the trajectories of a rollout, those that it cuts included. Shapes: (T, ..., N) -> (...)."""
-    last = done.clone()
-    last[-1] = True
-    together, count = reduction.total([torch.where(last, returns, 0.0).sum((0, -1)), last.sum((0, -1))])
+def mean_return(returns: Sequence[Tensor], done: Sequence[Tensor], shards: Shards) -> Tensor:
+    """Return the mean over the trajectories of a rollout, those that it cuts included, of all shards.
+
+    They are those of each own shard. Shapes: (T, ..., N) -> (...).
+    """
+    sums = []
+    for each, ends in zip(returns, done, strict=True):
+        last = ends.clone()
+        last[-1] = True
+        sums.append([torch.where(last, each, 0.0).sum((0, -1)), last.sum((0, -1))])
+    together, count = shards.total(sums)
     return together / count
 
 
@@ -182,7 +189,8 @@ class CPPO(PPO):
 
     config: CPPOConfig
     of_members = ("nu", "multiplier")
-    of_rows = ("carried_return",)
+    _kept = (*of_members, "carried_return")
+    of_rows = (*PPO.of_rows, "carried_return")
 
     def __init__(self, env: VecEnv, config: CPPOConfig) -> None:
         if config.weigh_risk:
@@ -193,12 +201,12 @@ class CPPO(PPO):
         self.multiplier = torch.full(shape, config.lam_start, device=env.device)
         self.carried_return = torch.zeros(env.num_envs, device=env.device)
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {name: getattr(self, name).clone() for name in (*self.of_members, *self.of_rows)}
+    def own_state(self) -> dict[str, Any]:
+        return super().own_state() | {name: getattr(self, name).clone() for name in self._kept}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        for name in (*self.of_members, *self.of_rows):
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        super().load_own_state(state)
+        for name in self._kept:
             getattr(self, name).copy_(state[name])
 
     def collect(self) -> None:
@@ -232,9 +240,13 @@ class CPPO(PPO):
         returns = trajectory_returns(self.so_far, done, next_values[-1] * unit)
         cap = config.cvar_clip_ratio * (values if config.cvar_clip_of == "value" else advantages).abs()
         penalty = shortfall_penalty(returns, nu, multiplier, config.alpha, unit, cap)
-        flags = (penalty.short.float(), penalty.capped.float())
-        shares = (flag.unflatten(1, shape).mean((0, -1)) for flag in flags)
-        mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape), self.reduction)
+        # Of each shard, and then by member, of which there are several in one shard alone.
+        parts = [
+            [part.unflatten(1, shape) for part in self.shards.parts(each)]
+            for each in (penalty.short.float(), penalty.capped.float(), returns, done)
+        ]
+        shares = [self.shards.mean([part.mean((0, -1)) for part in flags]) for flags in parts[:2]]
+        mean = mean_return(parts[2], parts[3], self.shards)
         self.told = torch.stack([mean, self.nu, self.multiplier, *shares], -1)
         return advantages - penalty.amount
 

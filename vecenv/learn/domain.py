@@ -14,6 +14,7 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.learn.shards import Shards
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -132,8 +133,8 @@ class Domain:
         """Return the blocks of episodes by where they `began`: those of one saw the same days or start. Shape: (E,)."""
         return (first << 32) + second
 
-    def of_steps(self, state: Any) -> dict[str, float]:  # noqa: ANN401
-        """Return metrics of the states of a rollout, of any batch shape."""
+    def seen_of_steps(self, state: Any) -> dict[str, Tensor]:  # noqa: ANN401
+        """Return numbers of the states of a rollout whose distinct ones a metric counts, by its name. Shape: any."""
         return {}
 
     def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
@@ -163,16 +164,35 @@ def reference_agents(env: VecEnv) -> dict[str, Agent]:
     return {domain.reference: task.agents[domain.reference]()} | ({} if best is None else {BEST_RULE: best})
 
 
-def episode_metrics(collector: FusedCollector) -> dict[str, float]:
-    """Return the mean ``reward`` of the steps of the last rollout, and its `rollout_metrics`."""
-    return {"reward": float(collector.reward.mean())} | rollout_metrics(collector.env, collector.rows())
+def episode_metrics(collector: FusedCollector, shards: Shards) -> dict[str, float]:
+    """Return the mean ``reward`` of the steps of the last rollout of all shards, and its `rollout_metrics`."""
+    reward = shards.mean([part.mean() for part in shards.parts(collector.reward)])
+    return {"reward": float(reward)} | rollout_metrics(collector.env, collector.rows(), shards)
 
 
-def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
-    """Return the number of ``episodes`` that ended in rows (T, N), what their domain tells, and their `outcomes`."""
+def rollout_metrics(env: VecEnv, rows: Rows, shards: Shards) -> dict[str, float]:
+    """Return the number of ``episodes`` that ended in rows (T, N), what their domain tells, and their `outcomes`.
+
+    Those of the rows of all shards together.
+    """
+    metrics = _distinct(env, rows, shards)
+    # In one layout, by which the order of sums goes.
+    columns = shards.joined([_columns(env, *ended_episodes(rows, shards)).T]).T.contiguous()
+    return {"episodes": columns.shape[1]} | metrics | _told(env, columns)
+
+
+def ended_episodes(rows: Rows, shards: Shards) -> tuple[Rows, Tensor]:
+    """Return rows (T, N) where an episode ended, of one own shard after the other, and their indices. Shape: (E,)."""
     step, ids = rows.done.nonzero(as_tuple=True)
-    metrics: dict[str, float] = {"episodes": len(step)} | domain_of(env).of_steps(rows.state)
-    return metrics | outcomes(env, rows[step, ids], ids)
+    if shards.own > 1:
+        order = (ids // (rows.batch_size[1] // shards.own)).argsort(stable=True)
+        step, ids = step[order], ids[order]
+    return rows[step, ids], ids
+
+
+def _distinct(env: VecEnv, rows: Rows, shards: Shards) -> dict[str, float]:
+    seen = domain_of(env).seen_of_steps(rows.state)
+    return {name: len(shards.joined([numbers.unique()]).unique()) for name, numbers in seen.items()}
 
 
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
@@ -227,7 +247,7 @@ def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[st
     for number, reward in enumerate(rewards):
         own = columns[:, columns[0] // each == number]
         found: dict[str, float] = {"reward": reward, "episodes": own.shape[1]}
-        found |= domain_of(env).of_steps(rows[:, number * each : (number + 1) * each].state)
+        found |= _distinct(env, rows[:, number * each : (number + 1) * each], Shards())
         metrics.append(found | _told(env, own))
     return metrics
 

@@ -43,13 +43,14 @@ class ExactConfig(NetworkConfig):
     num_steps: Count = 16
     """Steps through which the gradient flows, T; one optimiser step each."""
     worst: PositiveShare = 1.0
-    """Share of the windows, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR at 10%."""
+    """Share of the windows of each shard, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR
+    at 10%."""
 
     unused: ClassVar[dict[str, str]] = dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
 
 
 class Window(NamedTuple):
-    """Steps that an actor played, T of N sub-environments; each row's mean reward is differentiable in the actor."""
+    """Steps that an actor played, T of a shard's N rows; each row's mean reward is differentiable in the actor."""
 
     actor: list[Tensor]
     reward: Tensor
@@ -77,16 +78,18 @@ class Exact(Learner[ExactConfig]):
         super().__init__(env, config, config.num_steps, with_critic=False)
         self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
 
-    def _one_step(self, tensors: list[Tensor], *parameters: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Return the tensors of the rows after a step, the rewards, and the observations before it."""
+    def _one_step(
+        self, tensors: list[Tensor], ids: Tensor, seed: Tensor, starts: Tensor, *parameters: Tensor
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Return the tensors of rows ``ids`` after a step, the rewards, and the observations before it."""
         env = self.env
-        bound = env.engine.bound()
-        rows = bound.restart_done(with_leaves(env.rows, tensors), env.seed_tensor, env.start_ids)
+        bound = env.engine.bound().of_rows(ids)
+        rows = bound.restart_done(with_leaves(env.row_form, tensors, [len(ids)]), seed, starts)
         observation = flat_view(bound.observation(rows))
         mean, deviation, *actor = parameters
         inputs = self.network.normalised(observation, mean, deviation)
         outputs, _ = self.network.outputs(actor, inputs, self.network.mask(observation))
-        outcome = bound.step(rows, self._action(outputs), *env.start)
+        outcome = bound.step(rows, self._action(outputs), seed, starts)
         return leaves(outcome.rows), outcome.reward, observation
 
     def _action(self, outputs: Tensor) -> Tensor:
@@ -106,38 +109,45 @@ class Exact(Learner[ExactConfig]):
                 self._step = self._one_step
         return self._step(*arguments)
 
-    def _window(self, actor: list[Tensor]) -> Window:
-        tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
+    def _window(self, actor: list[Tensor], part: slice) -> Window:
+        env, seed = self.env, self.env.seed_tensor
+        tensors = [leaf[part].detach().clone() for leaf in leaves(env.rows)]
+        ids = torch.arange(part.start, part.stop, device=env.device)
+        rows_of = (ids, seed[part] if seed.ndim else seed, env.start_ids[part])
         rewards, seen, played = [], [], []
         for _ in range(self.config.num_steps):
-            tensors, reward, observation = self._stepped(tensors, *self.moments, *actor)
+            tensors, reward, observation = self._stepped(tensors, *rows_of, *self.moments, *actor)
             rewards.append(reward)
             seen.append(observation.detach())
             played.append([leaf.detach() for leaf in tensors])
-        size = [self.config.num_steps, self.env.num_envs]
-        rows = with_leaves(self.env.rows, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
-        self.env.rows = owned(with_leaves(self.env.rows, played[-1]))
+        size = [self.config.num_steps, len(ids)]
+        rows = with_leaves(env.row_form, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
         return Window(actor, torch.stack(rewards).mean(0), torch.cat(seen), rows)
 
+    def _play(self, actor: list[Tensor]) -> None:
+        """Play a window of each own shard, and leave the rows at their ends."""
+        self.windows = [self._window(actor, part) for part in self.shards.slices(self.env.num_envs)]
+        played = [leaves(window.rows) for window in self.windows]
+        self.played = [leaf[0] if len(leaf) == 1 else torch.cat(leaf, dim=1) for leaf in zip(*played, strict=True)]
+        self.env.rows = owned(with_leaves(self.env.row_form, [leaf[-1] for leaf in self.played]))
+
     def prepare(self) -> None:
-        self.window = self._window(self.actor)
+        self._play(self.actor)
         self.update_moments()
 
     def collect(self) -> None:
         with torch.enable_grad():
             # The same memory as leaves of a graph, so that the parameters themselves stay plain tensors.
-            self.window = self._window([parameter.detach().requires_grad_() for parameter in self.actor])
+            self._play([parameter.detach().requires_grad_() for parameter in self.actor])
 
     def learn(self) -> Metrics:
-        rewards = self.window.reward
-        worst = max(1, round(self.config.worst * len(rewards)))
-        with torch.enable_grad():
-            objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
-            found = torch.autograd.grad(-objective, self.window.actor, allow_unused=True, materialize_grads=True)
-        gradients = self.reduction.mean(found)
+        found = [self._gradients_of_window(window) for window in self.windows]
+        mean, objective, *gradients = self.shards.total(found)
+        if self.shards.count > 1:
+            torch._foreach_div_([mean, objective, *gradients], self.shards.count)
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         # Read at once: each number that is read waits for the device.
-        told = torch.stack([rewards.mean().detach(), objective.detach(), norm]).tolist()
+        told = torch.stack([mean, objective, norm]).tolist()
         checked_losses(self, told)
         factor = (self.config.max_grad_norm / (norm + 1e-12)).clamp(max=1.0)
         for parameter, gradient in zip(self.actor, gradients, strict=True):
@@ -146,13 +156,23 @@ class Exact(Learner[ExactConfig]):
         self.optimiser.step()
         return dict(zip(("reward", "objective", "gradient_norm"), told, strict=True))
 
+    def _gradients_of_window(self, window: Window) -> list[Tensor]:
+        """Return mean reward and objective of a shard's window, and the gradients of the latter's negative."""
+        rewards = window.reward
+        worst = max(1, round(self.config.worst * len(rewards)))
+        with torch.enable_grad():
+            objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
+            found = torch.autograd.grad(-objective, window.actor, allow_unused=True, materialize_grads=True)
+        return [rewards.mean().detach(), objective.detach(), *found]
+
     def episode_metrics(self) -> Metrics:
-        return rollout_metrics(self.env, self.window.rows)
+        size = [self.config.num_steps, self.env.num_envs]
+        return rollout_metrics(self.env, with_leaves(self.env.row_form, self.played, size), self.shards)
 
     def update_moments(self) -> None:
-        self.add_observations(self.window.observation)
-        # Its rows are many, and the next ones take their place.
-        del self.window
+        self.add_observations([window.observation for window in self.windows])
+        # Their rows are many, and the next ones take their place.
+        del self.windows, self.played
 
 
 ALGORITHM = Algorithm(

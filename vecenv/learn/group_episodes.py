@@ -16,6 +16,7 @@ from vecenv.core.rows import Rows, hollow
 from vecenv.core.scenario import flat_view
 from vecenv.learn.domain import domain_of
 from vecenv.learn.runs import RunConfig
+from vecenv.learn.shards import Shards
 from vecenv.system.settings import NotNegative, Settings
 
 
@@ -60,6 +61,18 @@ class EpisodeAccounts:
     flow: Tensor | None
     invalid: Tensor
     failed: Tensor | None = field(default=None, kw_only=True)
+
+    def of_rows(self, rows: slice) -> Self:
+        """Return views of the episodes of some rows."""
+
+        def part(value: Any) -> Any:  # noqa: ANN401
+            if isinstance(value, dict):
+                return {name: part(each) for name, each in value.items()}
+            if not isinstance(value, Tensor):
+                return value if value is None else value[rows]
+            return value[rows] if value.ndim == 1 else value[:, rows]
+
+        return type(self)(**{name: part(value) for name, value in vars(self).items()})
 
     def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
         """Replace the episodes of ``rows`` by those of rows ``others`` of ``other``. Shape of both: (M,)."""
@@ -204,6 +217,15 @@ def episode_accounts(
     )
 
 
+Episodes = TypeVar("Episodes", bound=EpisodeAccounts)
+
+
+def of_shards(episodes: Episodes, shards: Shards) -> list[Episodes]:
+    """Return the episodes of each own shard, which are views."""
+    rows = shards.slices(episodes.reward.shape[1])
+    return [episodes] if len(rows) == 1 else [episodes.of_rows(part) for part in rows]
+
+
 def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
     """Return the episodes of a rollout at whose start every row was reset; errors as `episode_accounts`."""
     before, after = collector.rows(after=False), collector.rows()
@@ -246,9 +268,6 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
     }
 
 
-Episodes = TypeVar("Episodes", bound=EpisodeAccounts)
-
-
 def has_spread(returns: Tensor) -> Tensor:
     """Return whether the returns within each group differ; equal ones have no gradient. Shape: (num_groups,)."""
     return returns.amax(-1) > returns.amin(-1)
@@ -272,24 +291,28 @@ def not_failed(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
 
 
 def refilled(
-    episodes: Episodes, again: Callable[[], Episodes], most: int | None, group_size: int
+    episodes: Episodes, again: Callable[[], Episodes], most: int | None, group_size: int, shards: Shards
 ) -> tuple[Tensor, int]:
     """Replace zero-variance groups by groups of further rollouts in place, of which there are at most so many.
 
-    Steps of zero-variance groups that remain are masked out; with None for ``most`` all groups stay as they are. Return
-    which groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further rollouts.
+    A shard's groups are replaced by its own; all play on while one of them, of any rank, has such a group. Steps of
+    zero-variance groups that remain are masked out; with None for ``most`` all groups stay as they are. Return which
+    groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further rollouts.
     """
     with_spread = has_spread(group_returns(episodes, group_size))
     if most is None:
         return with_spread, 0
-    empty, refills = (~with_spread).nonzero().squeeze(-1), 0
-    while len(empty) and refills < most:
-        others = again()
+    own, refills = of_shards(episodes, shards), 0
+    empty = [(~part).nonzero().squeeze(-1) for part in with_spread.chunk(shards.own)]
+    while refills < most and float(shards.mean([torch.tensor(float(len(groups))) for groups in empty])):
+        others = of_shards(again(), shards)
         refills += 1
-        found = has_spread(group_returns(others, group_size)).nonzero().squeeze(-1)[: len(empty)]
-        episodes.put(_rows(empty[: len(found)], group_size), others, _rows(found, group_size))
-        empty = empty[len(found) :]
-    episodes.mask[:, _rows(empty, group_size)] = False
+        for place, (part, other) in enumerate(zip(own, others, strict=True)):
+            found = has_spread(group_returns(other, group_size)).nonzero().squeeze(-1)[: len(empty[place])]
+            part.put(_rows(empty[place][: len(found)], group_size), other, _rows(found, group_size))
+            empty[place] = empty[place][len(found) :]
+    for part, groups in zip(own, empty, strict=True):
+        part.mask[:, _rows(groups, group_size)] = False
     return with_spread, refills
 
 

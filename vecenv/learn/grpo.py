@@ -30,12 +30,14 @@ from vecenv.learn.group_episodes import (
     group_returns,
     has_spread,
     not_failed,
+    of_shards,
     refilled,
     rollout_seed,
 )
 from vecenv.learn.learner import Learner, LearnerConfig
 from vecenv.learn.returns import generalised_advantages
 from vecenv.learn.runs import Frames, Metrics, RunConfig
+from vecenv.learn.shards import check_shards, ranks
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Share, When
 
 Ratio = Literal["token", "sequence"]
@@ -299,6 +301,7 @@ class GRPO(Learner[GRPOConfig]):
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
         check_groups(env.num_envs, group_size, config)
         check_whole_worlds(env, group_size)
+        check_shards(config.shards, ranks().count, env.num_envs * ranks().count // group_size, "groups")
         super().__init__(env, config, check_same_rules(env), with_critic=False, units=env.num_envs)
         # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)
@@ -318,43 +321,52 @@ class GRPO(Learner[GRPOConfig]):
         for own, other in zip(self.reference, actor, strict=True):
             own.copy_(other)
 
-    def state_dict(self) -> dict[str, Any]:
+    def own_state(self) -> dict[str, Any]:
         own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}
-        return super().state_dict() | own | {"reference": [tensor.clone() for tensor in self.reference]}
+        return super().own_state() | own | {"reference": [tensor.clone() for tensor in self.reference]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state.get("group_size") != self.group_size:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         super().load_state_dict(state)
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        super().load_own_state(state)
         self.first_seed, self.rollouts = state["first_seed"], state["rollouts"]
         self._refer_to(state["reference"])
 
     def collect(self) -> None:
         seed = rollout_seed(self.first_seed, self.rollouts)
-        self.env.reset_groups(self.env.num_envs // self.group_size, self.group_size, seed)
+        rows = self.env.num_envs
+        self.env.reset_groups(rows // self.group_size, self.group_size, seed, self.shards.first_row(rows))
         super().collect()
         self.rollouts += 1
 
     def learn(self) -> Metrics:
         episodes, with_spread, refills = self._episodes()
-        if not bool(episodes.log_prob.isfinite().all()):
+        finite = self.shards.mean([part.isfinite().all().float() for part in self.shards.parts(episodes.log_prob)])
+        if finite < 1:
             # Members that are no numbers are alike, and what is alike may count for nothing.
             raise FloatingPointError(f"update {self.update_number + 1}: log-probabilities are not finite")
-        credit = step_credit(episodes, self.config, self.group_size, self.update_number / self.num_updates)
+        parts, progress = of_shards(episodes, self.shards), self.update_number / self.num_updates
+        credits = [step_credit(part, self.config, self.group_size, progress) for part in parts]
+        credit = credits[0] if len(credits) == 1 else torch.cat(credits, dim=1)
         batch = [episodes.observation, episodes.action, episodes.log_prob, credit, episodes.mask]
         if self.config.kl_coef:
             if self.config.renews_reference(self.update_number):
                 self._refer_to(self.actor)
             batch.append(self._reference_log_prob(episodes))
         metrics = self.minimise(batch)
-        return metrics | audit(episodes, with_spread) | {"refills": refills}
+        told = [audit(part, each) for part, each in zip(parts, with_spread.chunk(self.shards.own), strict=True)]
+        means = self.shards.mean([torch.tensor(list(each.values()), dtype=torch.float64) for each in told])
+        return metrics | dict(zip(told[0], means.tolist(), strict=True)) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
         """Return the update's episodes, which groups of the first rollout have variance, and the number of refills."""
         episodes = group_episodes(self.collector, self.config.reward)
         if self.config.most_refills is not None:
             episodes = episodes.owned()
-        return episodes, *refilled(episodes, self._again, self.config.most_refills, self.group_size)
+        return episodes, *refilled(episodes, self._again, self.config.most_refills, self.group_size, self.shards)
 
     def _again(self) -> GroupEpisodes:
         self.collect()
@@ -362,8 +374,11 @@ class GRPO(Learner[GRPOConfig]):
 
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
         """Return the log-probabilities of the actions under the reference policy. Shape: (T, N)."""
-        days = zip(episodes.observation, episodes.action, strict=True)
-        return torch.stack([self._log_prob(self.reference, *day) for day in days])
+        columns = []
+        for part in of_shards(episodes, self.shards):
+            days = zip(part.observation, part.action, strict=True)
+            columns.append(torch.stack([self._log_prob(self.reference, *day) for day in days]))
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
 
     def _log_prob(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> Tensor:
         """Return log-probabilities of actions. Shapes: (B, D), (B, *spec.shape) -> (B,)."""

@@ -12,15 +12,16 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from vecenv.core.capabilities import schedule_of
+from vecenv.core.capabilities import Schedule, schedule_of
 from vecenv.core.collector import FusedCollector, Policy
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves, with_leaves
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.domain import episode_metrics
+from vecenv.learn.domain import ended_episodes, episode_metrics
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.policies import ActorPolicy, make_network
-from vecenv.learn.returns import ALONE, Reduction, RunningMoments, batch_moments, table_moments
+from vecenv.learn.returns import RunningMoments, batch_moments, table_moments
 from vecenv.learn.runs import (
     Metrics,
     check_resumable,
@@ -30,6 +31,7 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
+from vecenv.learn.shards import Shards, check_shards, in_order
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class LearnerConfig(NetworkConfig):
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
-def check_minibatches(units: int, minibatches: int) -> None:
-    """Raise ValueError unless a batch of steps or episodes splits into equal minibatches."""
-    if units % minibatches:
-        raise ValueError(f"a batch of {units} cannot be split into {minibatches} equal minibatches")
+def check_minibatches(units: int, minibatches: int, shards: int = 1) -> None:
+    """Raise ValueError unless the steps or episodes of each of some shards split into equal minibatches."""
+    each, of = units // shards, "" if shards == 1 else f" of a shard, of {shards},"
+    if each % minibatches:
+        raise ValueError(f"a batch of {each}{of} cannot be split into {minibatches} equal minibatches")
 
 
 class Learner(ABC, Generic[Config]):
@@ -63,8 +66,12 @@ class Learner(ABC, Generic[Config]):
         config: settings.
         num_steps: of a rollout, T.
         with_critic: train the network's critic too.
-        units: number of steps or episodes by which a batch is shuffled and split, a multiple of the minibatches; 0 for
-            a learner that plays by itself, without a collector.
+        units: number of steps or episodes by which a batch of the own rows is shuffled and split, those of each shard
+            a multiple of the minibatches; 0 for a learner that plays by itself, without a collector.
+
+    Attributes:
+        shards: those of the run that this process holds, whose rows are those of ``env``, one after the other. What is
+            of one policy is made of the results of all shards by its methods. Frames are those of all shards.
 
     Raises:
         TypeError: there is no head for the environment's actions.
@@ -83,13 +90,15 @@ class Learner(ABC, Generic[Config]):
     loss_metrics: Sequence[str] = ()
     """Names of the metrics that `objective` returns with the loss; early stopping needs ``approx_kl`` among them."""
 
-    reduction: Reduction = ALONE
-    """Of gradients and moments over ranks that train one policy, each on its own rows; set before the first update."""
+    of_rows: tuple[str, ...] = ()
+    """Names of the parts of a state, beside the environment's, whose tensors have the rows as first dimension."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool, units: int = 0) -> None:
-        check_minibatches(units, config.minibatches)
+        self.shards = shards = Shards(config.shards)
+        check_shards(shards.count, shards.ranks.count, env.num_envs * shards.ranks.count, "sub-environments")
+        check_minibatches(units * shards.ranks.count, config.minibatches, shards.count)
         self.env, self.config, self.units = env, config, units
-        self.batch_size = num_steps * env.num_envs // self.num_members
+        self.batch_size = num_steps * env.num_envs * shards.ranks.count // self.num_members
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
         device = env.device
@@ -100,19 +109,24 @@ class Learner(ABC, Generic[Config]):
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        sizes = [parameter.numel() for parameter in self.parameters]
+        # Of each own shard, side by side, as they are exchanged.
+        self._found = torch.zeros(shards.own if shards.count > 1 else 0, sum(sizes), device=env.device)
         self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=self.adam_epsilon, fused=True)
         shape = self.moments_shape()
         self.observation_moments = RunningMoments(shape, device)
         # The moments at the start of the update, in float32 for the fused step.
         self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
         # Before the collector, which binds the parameter tensors.
-        self.schedule = schedule_of(env.scenario, env.num_envs) if units else None
+        self.schedule = schedule_of(env.scenario, env.num_envs * shards.ranks.count) if units else None
         if self.schedule is not None:
-            env.follow(self.schedule)
+            env.follow(self._scheduled(self.schedule))
         if units:
-            self.collector = FusedCollector(env, self.collecting_policy(), num_steps)
-            self.generator = torch.Generator(device)
+            parts = None if shards.count == 1 else shards.own
+            self.collector = FusedCollector(env, self.collecting_policy(), num_steps, parts=parts)
+            self.generators = [torch.Generator(device) for _ in range(shards.own)]
             self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
+            self._together = FirstCallCompiled(self._gradients_together, lambda: self.env.compiled)
 
     def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         return self.initial_parameters(torch.Generator().manual_seed(self.config.seed))
@@ -139,8 +153,21 @@ class Learner(ABC, Generic[Config]):
     def learn(self) -> Metrics:
         """Make all optimiser steps of one update on what was collected, and return metrics."""
 
+    def _scheduled(self, schedule: Schedule) -> dict[str, Tensor]:
+        """Return the parameters that a schedule of all rows has chosen for the own ones."""
+        first = self.shards.first_row(self.env.num_envs)
+        return {name: value[first : first + self.env.num_envs] for name, value in schedule.params().items()}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
+        """Return the state of the run needed to resume, of types that `torch.load` with ``weights_only`` accepts.
+
+        Of several ranks all call it, and the first has the whole.
+        """
+        state = self.own_state()
+        return state | {name: self.shards.whole(state[name]) for name in ("environment", *self.of_rows)}
+
+    def own_state(self) -> dict[str, Any]:
+        """Return copies of what `state_dict` returns, with the own rows alone."""
         state = {
             **origin(self.config, self.env),
             "update": self.update_number,
@@ -164,10 +191,17 @@ class Learner(ABC, Generic[Config]):
                 `vecenv.learn.runs.MAY_CHANGE`, or its tensors in shape or type.
         """
         check_resumable(state, self.config, self.env)
+        of_rows, own = ("environment", *self.of_rows), self.own_state()
+        state = {**state, **{name: self.shards.own_part(state[name]) for name in of_rows if name in state}}
+        own = self.state_dict() | {name: own[name] for name in of_rows}
         # Before anything is loaded; without entries that are checked elsewhere or may differ.
         apart = ("config", "scenario", "optimiser")
-        saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
+        saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, own))
         check_same_form(saved, own, "state")
+        self.load_own_state(state)
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from what `own_state` returned, which fits."""
         check_optimiser(state.get("optimiser"), self.optimiser)
         if self.schedule is not None:
             # It refuses a curriculum with other settings.
@@ -181,7 +215,7 @@ class Learner(ABC, Generic[Config]):
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.observation_moments.load_state_dict(state["observation_moments"])
         if self.schedule is not None:
-            self.env.write_params(self.schedule.params())
+            self.env.write_params(self._scheduled(self.schedule))
         if self.units:
             self.collector.load_state_dict(state)
 
@@ -224,34 +258,47 @@ class Learner(ABC, Generic[Config]):
         if self.units:
             metrics |= self.collector.metrics()
         if self.schedule is not None:
-            rows = self.collector.rows()
-            step, ids = rows.done.nonzero(as_tuple=True)
-            ended, bound = rows[step, ids], self.env.engine.bound().of_rows(ids)
-            metrics |= self.schedule.update(ended, ids, lambda: bound.grade(ended))
-            self.env.write_params(self.schedule.params())
+            metrics |= self._follow(self.schedule)
         self.update_moments()
         return metrics
 
+    def _follow(self, schedule: Schedule) -> Metrics:
+        """Tell the schedule of the episodes that ended in the rollout, and take the parameters of the next ones."""
+        ended, ids = ended_episodes(self.collector.rows(), self.shards)
+        bound = self.env.engine.bound().of_rows(ids)
+        joined = [self.shards.joined([leaf]) for leaf in leaves(ended)]
+        numbers = self.shards.joined([ids + self.shards.first_row(self.env.num_envs)])
+        every = with_leaves(ended, joined, [len(numbers)])
+        metrics = schedule.update(every, numbers, lambda: self.shards.joined([bound.grade(ended)]))
+        self.env.write_params(self._scheduled(schedule))
+        return metrics
+
     def episode_metrics(self) -> Metrics:
-        return episode_metrics(self.collector)
+        return episode_metrics(self.collector, self.shards)
+
+    def seen(self) -> list[list[Tensor]]:
+        """Return what each own shard has seen in the rollout, parts of whole observations. Shape: (T * N, ...)."""
+        by_shard = zip(*(self.shards.parts(part) for part in self.collector.seen), strict=True)
+        return [[part.flatten(0, 1) for part in parts] for parts in by_shard]
 
     def update_moments(self) -> None:
         """Add the rollout's observations to the running moments that scale the next rollout."""
-        seen, references = [part.flatten(0, 1) for part in self.collector.seen], self.collector.references
+        references = self.collector.references
         if references is None:
-            self.add_observations(self.collector.whole(seen))
+            self.add_observations([self.collector.whole(seen) for seen in self.seen()])
         elif self.config.normalise_observations:
-            own, rows = seen
-            table = references.table(self.env.engine.bound())
-            parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
-            mean, squares = (references.joined(*pair) for pair in parts)
-            self.observation_moments.merge(*self.reduction.moments(len(rows), mean, squares))
+            table, each = references.table(self.env.engine.bound()), []
+            for own, rows in self.seen():
+                parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
+                mean, squares = (references.joined(*pair) for pair in parts)
+                each.append((mean, squares))
+            self.observation_moments.merge(*self.shards.moments(len(rows), each))
             self.take_moments()
 
-    def add_observations(self, observation: Tensor) -> None:
-        """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
+    def add_observations(self, parts: Sequence[Tensor]) -> None:
+        """Add each own shard's observations to the moments that scale the next update's inputs. Shape: (B, D)."""
         if self.config.normalise_observations:
-            self.observation_moments.update(self.network.samples(observation), self.reduction)
+            self.observation_moments.update([self.network.samples(part) for part in parts], self.shards)
             self.take_moments()
 
     def take_moments(self) -> None:
@@ -313,35 +360,60 @@ class Learner(ABC, Generic[Config]):
         config = self.config
         self._counts = len(constants), [*clipped] or [len(self.parameters)]
         shared = [*self.parameters, *self.moments, *self._market(), *constants, *batch]
-        steps = torch.zeros(config.epochs, config.minibatches, *self.losses_shape(), device=self.env.device)
+        own, shape = self.shards.own, (config.epochs, config.minibatches, *self.losses_shape())
+        steps = torch.zeros(own, *shape, device=self.env.device)
         first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
-            for minibatch, index in enumerate(self.shuffled()):
+            for minibatch, indices in enumerate(zip(*self.shuffled(), strict=True)):
                 number = first + epoch * config.minibatches + minibatch + 1
-                self._gradients([*shared, index], [*self.gradients, steps[epoch, minibatch]])
-                if self.reduction.ranks > 1:
-                    torch._foreach_copy_(self.gradients, self.clipped(self.reduction.mean(self.gradients)))
+                for shard, index in enumerate(indices):
+                    self._gradients([*shared, index], [*self._gradients_of(shard), steps[shard, epoch, minibatch]])
+                if self.shards.count > 1:
+                    self._together([self.shards.ranks.gathered(self._found)], self.gradients)
                 if before is not None:
                     before(number)
                 self.optimiser.step()
                 if after is not None:
                     after(number)
             if largest_kl is not None:
-                (kl,) = self.reduction.mean([steps[epoch, :, self.loss_metrics.index("approx_kl")].mean()])
+                place = self.loss_metrics.index("approx_kl")
+                kl = self.shards.mean([one[epoch, :, place].mean() for one in steps])
                 if kl > largest_kl:
                     break
-        return steps[: epoch + 1].mean((0, 1))
+        return self.shards.mean([one[: epoch + 1].mean((0, 1)) for one in steps])
+
+    def _gradients_of(self, shard: int) -> list[Tensor]:
+        """Return where the gradients of an own shard are written."""
+        if self.shards.count == 1:
+            return self.gradients
+        parts = self._found[shard].split([parameter.numel() for parameter in self.parameters])
+        return [part.view_as(parameter) for part, parameter in zip(parts, self.parameters, strict=True)]
+
+    def _gradients_together(self, found: Tensor) -> list[Tensor]:
+        """Return the clipped mean of the gradients of all shards, which are flat. Shape: (S, parameters)."""
+        parts = (in_order(found) / len(found)).float().split([parameter.numel() for parameter in self.parameters])
+        return self.clipped([part.view_as(one) for part, one in zip(parts, self.parameters, strict=True)])
 
     def losses_shape(self) -> tuple[int, ...]:
         return (len(self.loss_metrics),)
 
     def seed_shuffles(self) -> None:
-        self.generator.manual_seed(update_seed(self.config.seed, self.update_number))
+        for number, generator in enumerate(self.generators, self.shards.first):
+            generator.manual_seed(update_seed(self.config.seed, self.update_number, number))
 
-    def shuffled(self) -> Tensor:
-        """Return the units of the batch in random order. Shape: (minibatches, units of one)."""
-        order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
-        return order.view(self.config.minibatches, -1)
+    def shuffled(self) -> list[Tensor]:
+        """Return each own shard's units in random order. Shape of each: (minibatches, units of one)."""
+        each, device = self.units // self.shards.own, self.env.device
+        orders = [torch.randperm(each, generator=generator, device=device) for generator in self.generators]
+        if self.shards.own > 1:
+            orders = [self.places(order, number) for number, order in enumerate(orders)]
+        return [order.view(self.config.minibatches, -1) for order in orders]
+
+    def places(self, order: Tensor, shard: int) -> Tensor:
+        """Return where the units of an own shard lie in the batch of all own rows, time by time. Shape: (units,)."""
+        rows = self.env.num_envs
+        each = rows // self.shards.own
+        return (order // each) * rows + shard * each + order % each
 
     def _market(self) -> list[Tensor]:
         """Return the tensors that observations by reference are put together from, none without such."""
@@ -350,7 +422,7 @@ class Learner(ABC, Generic[Config]):
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
         """Return gradients and metrics of a minibatch; the last tensor is the index of its units.
 
-        The gradients are clipped, unless they are reduced over ranks before.
+        The gradients are clipped, unless those of other shards are added before.
         """
         remaining = list(tensors)
 
@@ -365,7 +437,7 @@ class Learner(ABC, Generic[Config]):
         picked = [self.pick(tensor, index) for tensor in batch]
         observation, others = self.observed(picked, market)
         gradients, metrics = self.gradients_of(parameters, mean, deviation, observation, others, constants)
-        if self.reduction.ranks == 1:
+        if self.shards.count == 1:
             gradients = self.clipped(gradients)
         return [*gradients, metrics]
 

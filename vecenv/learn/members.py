@@ -74,7 +74,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
 
     Raises:
         ValueError: there are fewer than two members, they do not share the rows evenly, the task has a schedule, or a
-            setting stops or reads all members alike: ``target_kl``, ``by_reference``.
+            setting stops, parts or reads all members alike: ``target_kl``, ``shards``, ``by_reference``.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -113,14 +113,14 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
             torch.Generator(self.env.device).manual_seed(update_seed(seed, self.update_number)) for seed in self.seeds
         ]
 
-    def shuffled(self) -> Tensor:
-        """Return the members' steps in random orders of their own. Shape: (minibatches, S, steps of one)."""
+    def shuffled(self) -> list[Tensor]:
+        """Return the members' steps in random orders of their own. Shape of one: (minibatches, S, steps of one)."""
         device, each = self.env.device, self.env.num_envs // self.num_members
         orders = [torch.randperm(self.units, generator=generator, device=device) for generator in self._generators]
         order, first = torch.stack(orders), each * torch.arange(self.num_members, device=device).unsqueeze(-1)
         # Step t of a member's row n lies at t S N + s N + n of the flat batch.
         place = (order // each) * self.env.num_envs + first + order % each
-        return place.view(self.num_members, self.config.minibatches, -1).movedim(1, 0).contiguous()
+        return [place.view(self.num_members, self.config.minibatches, -1).movedim(1, 0).contiguous()]
 
     def gradients_of(self, *arguments: Any) -> tuple[list[Tensor], Tensor]:  # noqa: ANN401
         """Return gradients and metrics as `Learner.gradients_of` for every member, stacked."""
@@ -151,12 +151,12 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         metrics = super().make_update()
         return means_of_members(metrics, self.seeds) | metrics
 
-    def add_observations(self, observation: Tensor) -> None:
-        """Add observations to the moments of the member that made them. Shape: (T S N, D)."""
+    def add_observations(self, parts: Sequence[Tensor]) -> None:
+        """Add observations to the moments of the member that made them. Shape of the one part: (T S N, D)."""
         if self.config.normalise_observations:
-            samples = self.network.samples(observation)
+            samples = self.network.samples(parts[0])
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
-            self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1), self.reduction)
+            self.observation_moments.update([by_step.movedim(1, 2).flatten(0, 1)], self.shards)
             self.take_moments()
 
     def values_of_rollout(self) -> Tensor:
@@ -186,7 +186,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
 
     def standardised(self, advantages: Tensor) -> Tensor:
         own = self._by_member(advantages)
-        mean, deviation = self.reduction.spread(own, (0, 2))
+        mean, deviation = self.shards.spread(own, (0, 2))
         return ((own - mean) / (deviation + 1e-8)).flatten(1, 2)
 
     def _by_member(self, tensor: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
             **running,
             "optimiser": adam | {"state": moments},
             **{name: state[name][number].clone() for name in self.of_members},
-            **{name: state[name][own].clone() for name in ("discounted_return", *self.of_rows)},
+            **{name: state[name][own].clone() for name in self.of_rows},
             "environment": environment | alone,
         }
 
@@ -244,6 +244,8 @@ def check_stackable(config: OnPolicyConfig) -> None:
     """Raise ValueError naming a setting that members of one batch cannot have."""
     if getattr(config, "target_kl", None) is not None:
         raise ValueError("target_kl stops one learner's epochs: it must be none for an ensemble in one batch")
+    if config.shards > 1:
+        raise ValueError("shards part the rows of one policy: there must be 1 for an ensemble in one batch")
     if config.by_reference:
         raise ValueError("by_reference keeps one table for one policy: it cannot be used by an ensemble in one batch")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
 from vecenv.learn.networks import FlatNetwork, Network, NetworkConfig
 from vecenv.learn.returns import RewardScale
+from vecenv.learn.shards import Shards, check_shards
 from vecenv.system.settings import Count, Positive, PositiveShare, Share
 
 
@@ -62,27 +62,36 @@ Config = TypeVar("Config", bound=OffPolicyConfig)
 class OffPolicyLearner(Learner[Config], Generic[Config]):
     """A learner from TorchRL's replay buffer, with target networks that follow the learned ones; `run` runs it.
 
+    Each shard has a buffer of its own, and draws its part of a minibatch of it.
+
     Raises:
         ValueError: the buffer does not hold a rollout or does not fit into memory, or the network does not fit the
             task.
     """
 
+    of_rows = ("discounted_return", "replay")
     corrects_lag = True
 
     def __init__(self, env: VecEnv, config: Config, with_critic: bool) -> None:
-        config.check_rollout(env.num_envs)
+        shards = Shards(config.shards)
+        config.check_rollout(env.num_envs * shards.ranks.count)
         # Before and after each step; twice: the state of the last update is kept for an interruption.
-        needed = 4 * config.buffer_size * env.observation_form.nbytes
+        needed = 4 * config.buffer_size // shards.ranks.count * env.observation_form.nbytes
         check_memory(needed, env.device, f"{config.buffer_size:,} kept steps")
-        units = config.minibatches * config.minibatch_size
+        units = config.minibatches * config.minibatch_size // shards.count * shards.own
         super().__init__(env, config, config.num_steps, with_critic, units)
+        check_shards(shards.count, shards.ranks.count, config.minibatch_size, "steps of a minibatch")
         self.target = [parameter.clone() for parameter in self.followed()]
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
-        size = [config.buffer_size]
+        self.replays = [self._replay(generator) for generator in self.generators]
+
+    def _replay(self, generator: torch.Generator) -> ReplayBuffer:
+        """Return the empty buffer of a shard, which draws from a generator."""
+        size = [self.config.buffer_size // self.shards.count]
         kept = self._steps().apply(lambda part: part.new_zeros(*size, *part.shape[2:]), batch_size=size)
-        storage = TensorStorage(kept, device=env.device)
-        self.replay = ReplayBuffer(storage=storage, generator=self.generator)
-        self.replay.empty()
+        replay = ReplayBuffer(storage=TensorStorage(kept, device=self.env.device), generator=generator)
+        replay.empty()
+        return replay
 
     @abstractmethod
     def taken(self) -> Tensor:
@@ -92,18 +101,26 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         """Return the parameters that the target networks follow: by default all."""
         return self.parameters
 
-    def state_dict(self) -> dict[str, Any]:
-        replay = {"storage": self.replay.storage.state_dict(), "writer": self.replay.writer.state_dict()}
-        own = {"target": [parameter.clone() for parameter in self.target], "replay": deepcopy(replay)}
-        return super().state_dict() | self.reward_scale.state_dict() | own
+    def own_state(self) -> dict[str, Any]:
+        own = {"target": [parameter.clone() for parameter in self.target], "replay": self._kept()}
+        return super().own_state() | self.reward_scale.state_dict() | own
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        super().load_own_state(state)
         self.reward_scale.load_state_dict(state)
         for own, saved in zip(self.target, state["target"], strict=True):
             own.copy_(saved)
-        self.replay.storage.load_state_dict(state["replay"]["storage"])
-        self.replay.writer.load_state_dict(state["replay"]["writer"])
+        kept = state["replay"]["storage"]
+        for number, replay in enumerate(self.replays):
+            own_steps = {name: self.shards.parts(steps, 0)[number] for name, steps in kept["_storage"].items()}
+            replay.storage.load_state_dict({**kept, "_storage": own_steps})
+            replay.writer.load_state_dict(state["replay"]["writer"])
+
+    def _kept(self) -> dict[str, Any]:
+        """Return copies of the kept steps, of one own shard after the other: their buffers are equally full."""
+        states = [replay.storage.state_dict() for replay in self.replays]
+        steps = {name: torch.cat([one["_storage"][name] for one in states]) for name in states[0]["_storage"]}
+        return {"storage": {**states[0], "_storage": steps}, "writer": dict(self.replays[0].writer.state_dict())}
 
     def prepare(self) -> None:
         """Collect a rollout for moments and scale of the rewards alone, and set the target to an initial policy."""
@@ -115,11 +132,23 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
 
         They are what was observed, action, reward, terminated, and what was observed next. Shape of each: (units, ...).
         """
-        self.replay.extend(self._transitions())
-        drawn, form = self.replay.sample(self.units), self.env.observation_form
+        each, kept = self.units // self.shards.own, self._transitions()
+        for replay, rows in zip(self.replays, self.shards.slices(self.env.num_envs), strict=True):
+            replay.extend(kept[:, rows].flatten())
+        samples = [replay.sample(each) for replay in self.replays]
+        drawn: Any = samples[0] if len(samples) == 1 else torch.cat(samples)
+        form = self.env.observation_form
         reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
         before, after = (form.parts(drawn[name]) for name in ("observation", "next_observation"))
         return [*before, drawn["action"], reward, drawn["terminated"], *after]
+
+    def places(self, order: Tensor, shard: int) -> Tensor:
+        return shard * len(order) + order
+
+    def standard_normal(self, size: int) -> Tensor:
+        """Return so many numbers for each drawn unit. Shape: (units, size)."""
+        each, device = self.units // self.shards.own, self.env.device
+        return torch.cat([torch.randn(each, size, generator=one, device=device) for one in self.generators])
 
     def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return the flat observations of a minibatch; action, reward, terminated, the next ones, and what follows."""
@@ -134,10 +163,10 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
     def update_moments(self) -> None:
         super().update_moments()
         if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector, self.reduction)
+            self.reward_scale.update(self.collector, self.shards)
 
     def _transitions(self) -> TensorDict:
-        """Return the steps of the rollout. Batch size: [T * N]."""
+        """Return the steps of the rollout. Batch size: [T, N]."""
         collector = self.collector
         # A step's next observation is that of the next step, except at ends of episodes and of the rollout.
         cut = collector.terminated | collector.truncated
@@ -147,7 +176,7 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         for seen, last in zip(collector.seen, final, strict=True):
             following.append(torch.cat([seen[1:], seen[-1:]]))
             following[-1][step, ids] = last
-        return self._steps(following).flatten()
+        return self._steps(following)
 
     def _steps(self, following: Sequence[Tensor] | None = None) -> TensorDict:
         """Return what the buffer keeps of the rollout's steps, observations as they are seen. Batch size: [T, N]."""

@@ -58,8 +58,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
     of_members: tuple[str, ...] = ()
     """Names of the tensors of a state, beside those of this class, of which each of several members has one."""
 
-    of_rows: tuple[str, ...] = ()
-    """Names of those of which each row has one."""
+    of_rows: tuple[str, ...] = ("discounted_return",)
 
     def __init__(self, env: VecEnv, config: Config) -> None:
         steps = config.num_steps * env.num_envs // self.num_members
@@ -75,17 +74,17 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
             asked = pays and fits
         return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | self.reward_scale.state_dict()
+    def own_state(self) -> dict[str, Any]:
+        return super().own_state() | self.reward_scale.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        super().load_own_state(state)
         self.reward_scale.load_state_dict(state)
 
     def update_moments(self) -> None:
         super().update_moments()
         if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector, self.reduction)
+            self.reward_scale.update(self.collector, self.shards)
 
     def learn(self) -> Metrics:
         values, advantages, targets = self.advantages()
@@ -96,7 +95,8 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def explained_variance(self, values: Tensor, targets: Tensor) -> Tensor:
         """Return the share of the targets' variance that the critic's values explain. Shapes: (T, N) -> ()."""
-        return 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
+        errors, spread = (self.shards.spread(one)[1].square() for one in (targets - values, targets))
+        return 1 - errors / spread.clamp(min=1e-12)
 
     def largest_kl(self) -> float | None:
         """Return the approximate KL divergence that stops the epochs of an update: mostly none does."""
@@ -117,15 +117,22 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return [tensor.flatten(0, 1) for tensor in batch]
 
     def _values(self, observation: Tensor) -> Tensor:
-        chunk, network = self.batch_size // self.config.minibatches, self.network
+        chunk, network = self._chunk(), self.network
         parts = observation.split(chunk)
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
 
+    def _chunk(self) -> int:
+        """Return the steps of a minibatch of one shard."""
+        return self.units // self.shards.own // self.config.minibatches
+
     def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
-        chunk = self.batch_size // self.config.minibatches
-        parts = zip(*(part.flatten(0, 1).split(chunk) for part in self.collector.seen), strict=True)
-        return torch.cat([self._values(self.collector.whole(seen)) for seen in parts]).view(self.config.num_steps, -1)
+        columns, chunk = [], self._chunk()
+        for seen in self.seen():
+            parts = zip(*(part.split(chunk) for part in seen), strict=True)
+            values = torch.cat([self._values(self.collector.whole(part)) for part in parts])
+            columns.append(values.view(self.config.num_steps, -1))
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
 
     def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
         """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
@@ -133,7 +140,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def standardised(self, advantages: Tensor) -> Tensor:
         """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""
-        mean, deviation = self.reduction.spread(advantages)
+        mean, deviation = self.shards.spread(advantages)
         return (advantages - mean) / (deviation + 1e-8)
 
     def advantages(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,8 +152,10 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         if config.gamma:
             cut = collector.truncated.clone()
             cut[-1] = True
-            step, ids = cut.nonzero(as_tuple=True)
-            next_values[step, ids] = self.final_values(step, ids)
+            for rows in self.shards.slices(self.env.num_envs):
+                step, ids = cut[:, rows].nonzero(as_tuple=True)
+                ids = ids + rows.start
+                next_values[step, ids] = self.final_values(step, ids)
         reward = self.reward_scale.scaled(collector.reward)
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda

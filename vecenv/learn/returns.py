@@ -1,4 +1,4 @@
-"""Running moments and their reduction over ranks; discounted returns and advantages of rollouts; scale of rewards."""
+"""Running moments; discounted returns and advantages of rollouts; scale of rewards."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.collector import FusedCollector
+from vecenv.learn.shards import Shards
 
 
 def batch_moments(samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,51 +39,6 @@ def table_moments(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return origin + total / len(rows), squares
 
 
-class Reduction:
-    """What the ranks of one training make of what each found on its own rows; one rank is alone, and keeps what it has.
-
-    Several ranks have the same settings and seed, as many rows of their own, and an object with their number and
-    `total`. They call its methods in the same order, and so keep the same parameters: they share the mean gradient of
-    each step before it is clipped, and the moments of observations, returns and advantages as of all rows together.
-    Frames are those of one rank.
-    """
-
-    ranks = 1
-
-    def total(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sums over the ranks, the same on each. Shape of each: any."""
-        return list(tensors)
-
-    def mean(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the means over the ranks."""
-        return list(tensors) if self.ranks == 1 else [tensor / self.ranks for tensor in self.total(tensors)]
-
-    def moments(self, number: int, mean: Tensor, squares: Tensor) -> tuple[int | Tensor, Tensor, Tensor]:
-        """Return number, mean and sum of squared distances from the mean of the samples of all ranks."""
-        if self.ranks == 1:
-            return number, mean, squares
-        own = torch.full_like(mean, number)
-        together, sums = self.total([own, number * mean])
-        common = sums / together
-        (distances,) = self.total([squares + number * (mean - common).square()])
-        return together.flatten()[0], common, distances
-
-    def spread(self, values: Tensor, dim: tuple[int, ...] | None = None) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation of the values of all ranks: of all, or over dimensions, which are kept."""
-        if self.ranks == 1:
-            over: dict[str, Any] = {} if dim is None else {"dim": dim, "keepdim": True}
-            return values.mean(**over), values.std(**over)
-        dim = tuple(range(values.ndim)) if dim is None else dim
-        mean = values.mean(dim, keepdim=True)
-        number = values.numel() // mean.numel()
-        count, mean, squares = self.moments(number, mean, (values - mean).square().sum(dim, keepdim=True))
-        return mean, (squares / (count - 1)).sqrt()
-
-
-ALONE = Reduction()
-"""Of a training of one rank."""
-
-
 class RunningMoments:
     """Merges the moments of batches: Chan, Golub and LeVeque, "Updating formulae ... for sample variances", 1979."""
 
@@ -91,11 +47,11 @@ class RunningMoments:
         self.mean = torch.zeros(shape, dtype=torch.float64, device=device)
         self.squares = torch.zeros(shape, dtype=torch.float64, device=device)
 
-    def update(self, samples: Tensor, reduction: Reduction = ALONE) -> None:
-        """Add a batch, and those of the other ranks. Shape: (B, *shape)."""
-        self.merge(*reduction.moments(len(samples), *batch_moments(samples)))
+    def update(self, parts: Sequence[Tensor], shards: Shards) -> None:
+        """Add a batch, given by the part of each own shard, and those of the others. Shape of each: (B, *shape)."""
+        self.merge(*shards.moments(len(parts[0]), [batch_moments(part) for part in parts]))
 
-    def merge(self, number: int | Tensor, mean: Tensor, squares: Tensor) -> None:
+    def merge(self, number: int, mean: Tensor, squares: Tensor) -> None:
         """Add a batch given by its number, mean and sum of squared distances from the mean, float64."""
         count, difference = self.count + number, mean - self.mean
         self.squares += squares.clamp(min=0.0) + difference.square() * (self.count * number / count)
@@ -168,16 +124,16 @@ class RewardScale:
         self.return_moments = RunningMoments(() if num_members == 1 else (num_members,), device)
         self.discounted_return = torch.zeros(num_envs, device=device)
 
-    def update(self, collector: FusedCollector, reduction: Reduction = ALONE) -> None:
-        """Add the rewards of a rollout, and those of the other ranks."""
+    def update(self, collector: FusedCollector, shards: Shards) -> None:
+        """Add the rewards of a rollout, and those of the other shards."""
         done = collector.terminated | collector.truncated
         sums, self.discounted_return = discounted_sums(
             collector.reward.float(), done, self.discounted_return, self.gamma
         )
-        samples = sums.flatten()
+        samples = [part.flatten() for part in shards.parts(sums)]
         if self.num_members > 1:
-            samples = sums.unflatten(1, (self.num_members, -1)).movedim(1, -1).flatten(0, 1)
-        self.return_moments.update(samples, reduction)
+            samples = [sums.unflatten(1, (self.num_members, -1)).movedim(1, -1).flatten(0, 1)]
+        self.return_moments.update(samples, shards)
 
     def scaled(self, reward: Tensor) -> Tensor:
         """Return scaled rewards. Shape: any, float32; of several members (..., N)."""

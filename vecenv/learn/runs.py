@@ -17,6 +17,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, telling_what_is_kept
+from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
 from vecenv.system.settings import Count, Positive, Settings, Within
@@ -47,6 +48,9 @@ class RunConfig(Settings):
     """Gradient clipping: largest global norm."""
     seed: RunSeed = 0
     """Seed of the initial weights and the minibatches; the environment has another."""
+    shards: Count = 1
+    """Equal parts of the rows, each with minibatches and gradients of its own, which are added in their order: what is
+    learned is the same on any number of processes that divides it. 1 for one process, 8 by default for several."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
     tensorboard: bool = False
@@ -55,6 +59,9 @@ class RunConfig(Settings):
 
 WEYL = 0x9E3779B9
 """2^32 / golden ratio, odd (Weyl sequence): its multiples modulo 2^32 are distinct and well spread."""
+
+OF_SHARDS = 0x85EBCA6B
+"""Odd too, and no small multiple of `WEYL`."""
 
 Metrics = dict[str, float]
 
@@ -82,7 +89,9 @@ def check_resumable(state: Mapping[str, Any], config: Any, env: VecEnv) -> None:
     if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
         raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
-    if differing := differences(state["config"], own["config"], MAY_CHANGE):
+    # Runs from before there were shards had one.
+    began = {"shards": 1} | state["config"] if "shards" in own["config"] else state["config"]
+    if differing := differences(began, own["config"], MAY_CHANGE):
         raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
     # A market may have been moved: it is known by its fingerprint.
     if differing := differences(state["scenario"], own["scenario"], ("source",)):
@@ -126,9 +135,9 @@ def checked_losses(learner: Runnable, losses: list[float]) -> list[float]:
     return losses
 
 
-def update_seed(seed: int, update: int) -> int:
-    """Return the 32-bit shuffling seed of an update of a run, so that checkpoints need no generator state."""
-    return (seed + WEYL * update) % 2**32
+def update_seed(seed: int, update: int, shard: int = 0) -> int:
+    """Return the 32-bit shuffling seed of an update of a shard, so that checkpoints need no generator state."""
+    return (seed + WEYL * update + OF_SHARDS * shard) % 2**32
 
 
 class Runnable(Protocol):
@@ -162,6 +171,9 @@ def run(
 ) -> list[Metrics]:
     """Run a learner and return the metrics of every update; deterministic for equal seed, machine and threads.
 
+    Of several ranks (`vecenv.learn.shards.ranks`) all run theirs, and the first writes. They write checkpoints at the
+    same updates, and none at an interruption.
+
     Args:
         learner: before its first update.
         folder: for ``checkpoint.pt``, also written on interruption, and ``metrics.csv``; None writes nothing.
@@ -182,7 +194,7 @@ def run(
         if resume:
             raise ValueError("resume needs the folder of the run")
         return _updates(learner, None, on_update, before_update)
-    with WriteLock(place) if lock is None else nullcontext():
+    with WriteLock(place) if lock is None and ranks().number == 0 else nullcontext():
         if resume:
             load_run(learner, place / CHECKPOINT)
         place.mkdir(parents=True, exist_ok=True)
@@ -236,21 +248,30 @@ class RunFiles:
     """
 
     def __init__(self, folder: Path, learner: Runnable, resumed: bool) -> None:
-        self.path, self.learner = folder / CHECKPOINT, learner
+        self.path, self.learner, own = folder / CHECKPOINT, learner, ranks()
+        self._alone, self._first = own.count == 1, own.number == 0
         self._update = learner.update_number
-        self._saved = learner.update_number if resumed else None
-        with self._told():
-            self.log = MetricsLog(folder, learner.update_number, learner.config.tensorboard)
+        self._saved = learner.update_number if resumed or not self._alone else None
+        self.log: MetricsLog | None = None
+        if self._first:
+            with self._told():
+                self.log = MetricsLog(folder, learner.update_number, learner.config.tensorboard)
         # A copy after every update, for an interruption during the next.
-        self._state = learner.state_dict()
+        self._state = learner.state_dict() if self._alone else {}
 
     def after_update(self, metrics: Mapping[str, float]) -> None:
         """Log an update and, every ``checkpoint_every`` updates, write a checkpoint."""
         # The row first: a resumed run drops rows after its checkpoint, but could not restore a missing one.
-        with self._told():
-            self.log.write(metrics)
-        self._state, self._update = self.learner.state_dict(), self.learner.update_number
-        if self._update % self.learner.config.checkpoint_every == 0:
+        if self.log is not None:
+            with self._told():
+                self.log.write(metrics)
+        update = self.learner.update_number
+        due = update % self.learner.config.checkpoint_every == 0 or (
+            not self._alone and update >= self.learner.num_updates
+        )
+        if self._alone or due:
+            self._state, self._update = self.learner.state_dict(), update
+        if due:
             self._save()
 
     def close(self) -> None:
@@ -259,18 +280,20 @@ class RunFiles:
             if self._saved != self._update:
                 self._save()
         finally:
-            with self._told():
-                self.log.close()
+            if self.log is not None:
+                with self._told():
+                    self.log.close()
 
     def _save(self) -> None:
-        with self._told():
-            self.log.sync()
-            save_checkpoint(self._state, self.path)
-            self._saved = self._update
+        if self.log is not None:
+            with self._told():
+                self.log.sync()
+                save_checkpoint(self._state, self.path)
+        self._saved = self._update
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        kept = None if self._saved is None else f"update {self._saved}"
+        kept = f"update {self._saved}" if self._saved else None
         with telling_what_is_kept(self.path, kept):
             yield
 

@@ -73,8 +73,7 @@ class SAC(OffPolicyLearner[SACConfig]):
 
     def noise(self) -> list[Tensor]:
         """Return standard normal numbers for the actions here and after the step. Shape of each: (units, A)."""
-        size, device = (self.units, self.bounds.size), self.env.device
-        return [torch.randn(size, generator=self.generator, device=device) for _ in range(2)]
+        return [self.standard_normal(self.bounds.size) for _ in range(2)]
 
     def learn(self) -> Metrics:
         steps = [*self.drawn(), *self.noise()]

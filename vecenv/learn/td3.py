@@ -86,7 +86,7 @@ class TD3(OffPolicyLearner[DDPGConfig]):
         """Return the noise on the target actor's actions, none of DDPG. Shape: (units, A)."""
         if self.delayed is None:
             return []
-        noise = torch.randn(self.units, self.bounds.size, generator=self.generator, device=self.env.device)
+        noise = self.standard_normal(self.bounds.size)
         largest = self.delayed.target_noise_clip
         return [(self.delayed.target_std * noise).clamp(-largest, largest)]
 

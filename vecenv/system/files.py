@@ -76,6 +76,14 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def code_digest() -> str:
+    """Return a hash of the package's Python files, by name and content."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 try:
     import fcntl
 except ImportError:  # Windows

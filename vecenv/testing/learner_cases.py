@@ -34,6 +34,8 @@ class LearnerCase:
             None compares nothing.
         draws: whether minibatches are drawn by the seed.
         scratch: names of attributes that hold tensors which are made anew at each update, and so need no saving.
+        rows_of_rank: returns an environment of rows with given ``env_ids``, as `VecEnv`; without it, as for several
+            members, ranks are not compared.
     """
 
     name: str
@@ -44,6 +46,7 @@ class LearnerCase:
     loss: Callable[..., tuple[float, list[torch.Tensor]]] | None = None
     draws: bool = True
     scratch: frozenset[str] = field(default=frozenset({"gradients"}))
+    rows_of_rank: Callable[[torch.Tensor], VecEnv] | None = None
 
     def new(self, env_seed: int = 3, num_envs: int = ROWS, compiled: bool = False, **settings: Any) -> Any:
         return self.make(self.env(env_seed, num_envs, compiled), replace(self.config, **settings))
@@ -139,4 +142,5 @@ def learner_case(
         loss=None if ensemble or name not in _LOSSES else _LOSSES[name][1],
         draws=not record.smooth,
         scratch=_SCRATCH,
+        rows_of_rank=None if ensemble else lambda ids: aim_env(given, len(ids), 3, env_ids=ids),
     )

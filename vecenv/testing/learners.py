@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,15 +20,19 @@ from torchrl.data import Categorical, ReplayBuffer
 from vecenv.core.capabilities import mask_of
 from vecenv.core.collector import FusedCollector
 from vecenv.core.scenario import flat_view
-from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.checkpoints import load_checkpoint, state_digest
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics, run
 from vecenv.testing.faults import ConformanceFault, require, run_checks
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
+from vecenv.testing.ranks import on_ranks
 
 _TOLERANCE = 1e-4
 """Of compiled code, which may round otherwise, and of losses."""
+
+SHARDS = 4
+"""Of runs that are shared by several ranks."""
 
 _FINITE_DIFFERENCE = 2e-3
 """Of gradients by finite differences."""
@@ -42,6 +47,7 @@ def check_learner(learner: LearnerCase | str, compiled: bool = True, **options: 
     * refusals: a state of another learner, task, size or form is refused, before anything of it is loaded.
     * resumed runs: a run that was interrupted between two updates or in one goes on bit for bit.
     * numbers that are not finite stop the run, which names the update.
+    * shards: what is learned does not depend on the number of processes that share them, also of a run that goes on.
     * masks: no masked choice is taken, by learner or policy.
     * loss: value and gradients of every step are those of `LearnerCase.loss`.
     * compiled updates are the eager ones up to rounding.
@@ -63,6 +69,7 @@ def check_learner(learner: LearnerCase | str, compiled: bool = True, **options: 
         ("refusals", found.refusals),
         ("resumed runs", found.resumed_runs),
         ("numbers that are not finite", found.finite),
+        ("shards", found.shards),
         ("masks", found.masks),
         ("loss", found.loss),
     ]
@@ -226,6 +233,38 @@ class _Checks:
                 continue
             raise ConformanceFault(f"a run goes on after parameter {place} is no number")
 
+    def shards(self) -> None:
+        if self.case.rows_of_rank is None:
+            return
+        alone, told = self._on_ranks(1)
+        for count in (2, SHARDS):
+            other, again = self._on_ranks(count)
+            require(state_digest(other) == state_digest(alone), f"{count} ranks have learned something else than one")
+            require(str(again) == str(told), f"{count} ranks tell other metrics than one")
+        begun, _ = self._on_ranks(2, updates=1)
+        for count in (1, SHARDS):
+            other, _ = self._on_ranks(count, begun=begun)
+            require(state_digest(other) == state_digest(alone), f"a run of 2 ranks goes on otherwise on {count}")
+
+    def _on_ranks(
+        self, count: int, updates: int = 3, begun: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], list[dict[str, float]]]:
+        """Return state and metrics of the first of some ranks after updates of a run, or after the rest of one."""
+        case, rows = self.case, SHARDS * ROWS // 2 // count
+        make_rows, frames = case.rows_of_rank, case.config.total_frames * SHARDS // 2
+        assert make_rows is not None
+
+        def trained(number: int) -> tuple[dict[str, Any], list[dict[str, float]]]:
+            env = make_rows(torch.arange(number * rows, (number + 1) * rows))
+            learner = case.make(env, replace(case.config, shards=SHARDS, total_frames=frames))
+            if begun is not None:
+                learner.load_state_dict(begun)
+            metrics = [_told(learner) for _ in range(updates - learner.update_number)]
+            return learner.state_dict(), metrics
+
+        with _one_thread():
+            return on_ranks(count, trained)[0]
+
     def masks(self) -> None:
         learner = self.case.new()
         scenario, seen = learner.env.scenario, learner.env.observations()
@@ -308,6 +347,17 @@ def _difference(one: Any, other: Any, name: str = "") -> str | None:
     else:
         return None if one == other or (one != one and other != other) else name
     return next((found for label, a, b in pairs if (found := _difference(a, b, label)) is not None), None)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let sums go in the order of one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _told(learner: Any) -> dict[str, float]:

@@ -86,7 +86,7 @@ def test_episodes_play_the_last_tier_without_a_schedule_and_keep_theirs_to_the_e
     env = make_env(3)
     assert env.state.rule.tolist() == [4, 4, 4]
     schedule = env.scenario.schedule(env.num_envs)
-    env.follow(schedule)
+    env.follow(schedule.params())
     assert env.state.rule.tolist() == [0, 0, 0]
     assert (env.state.end_day - env.state.start_day).tolist() == [4, 4, 4]
     collector = FusedCollector(env, None, num_steps=3)
@@ -116,7 +116,7 @@ def test_episodes_play_the_last_tier_without_a_schedule_and_keep_theirs_to_the_e
 def test_regret_is_what_hindsight_earned_more():
     env = make_env(6, CurriculumSettings("promotion", score_by="regret"))
     schedule = env.scenario.schedule(env.num_envs)
-    env.follow(schedule)
+    env.follow(schedule.params())
     state = env.state
     for _ in range(4):
         env.rows = env.engine.bound().step(env.rows, torch.zeros(6, 1, 3)).rows
@@ -137,7 +137,7 @@ def test_regret_is_what_hindsight_earned_more():
 def test_harder_levels_draw_wilder_paths():
     env = make_env(200, CurriculumSettings("adarft"), num_levels=5, path_share=0.5)
     schedule = env.scenario.schedule(env.num_envs)
-    env.follow(schedule)
+    env.follow(schedule.params())
     volatility = path_volatility(market().price_ticks())
     for target in (0.0, 1.0):
         schedule.load_state_dict({**schedule.state_dict(), "target": torch.tensor(target)})

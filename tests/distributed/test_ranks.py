@@ -1,0 +1,166 @@
+"""Ranks in processes of their own, over gloo: what they learn, and what is told, and left, when one fails."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.distributed import training
+from vecenv.distributed.ranks import is_rank
+from vecenv.learn.checkpoints import load_checkpoint, state_digest
+from vecenv.tasks.commands.cli import main
+
+HERE = Path(__file__).parent
+
+RUN = [
+    "train", "--preset", "quick", "--market", "synthetic", "--no-compile", "--num-envs", "8", "--episodes", "2",
+    "--learner.total-frames", "640", "--learner.num-steps", "16", "--learner.minibatches", "2",
+    "--learner.checkpoint-every", "1", "--validation-fraction", "0", "--agents", "hold",
+]  # fmt: skip
+"""A run of five updates."""
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    before = shared_memory()
+    yield
+    deadline = time.monotonic() + 20
+    while (left := children()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, left
+    assert shared_memory() <= before
+
+
+def children() -> list[str]:
+    """Return the command lines of processes that the tests have started."""
+    told = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in told.splitlines() if f"{HERE}/" in line and "pytest" not in line]
+
+
+def shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return {name for name in names if name.startswith(("torch_", "gloo"))}
+
+
+def ranks_of(count: int, folder: Path, compiled: bool) -> dict[str, dict[str, str]]:
+    """Train as some ranks, and return what the first tells."""
+    port = 29400 + os.getpid() % 500 + count
+    known = os.environ | {
+        "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "COMPILED": str(int(compiled)), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1]),
+    }  # fmt: skip
+    command = [sys.executable, str(HERE / "training.py"), str(folder)]
+    started = [
+        subprocess.Popen(command, env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(count)
+    ]
+    assert [process.wait(900) for process in started] == [0] * count
+    return json.loads((folder / f"{count}.json").read_text())
+
+
+def equal_on_ranks(folder: Path, compiled: bool) -> None:
+    alone = {case: training.trained(case, compiled, None, None) for case in training.CASES}
+    assert ranks_of(2, folder, compiled) == alone
+    goes_on = {f"{case} goes on": told for case, told in alone.items()}
+    assert ranks_of(4, folder, compiled) == alone | goes_on
+    for case in training.CASES:
+        assert training.trained(case, compiled, folder / f"{case}.pt", None) == alone[case]
+
+
+def test_two_and_four_processes_learn_bit_for_bit_what_one_does(tmp_path, one_thread):
+    equal_on_ranks(tmp_path, compiled=False)
+
+
+@pytest.mark.nightly
+def test_processes_learn_the_same_compiled(tmp_path, one_thread):
+    equal_on_ranks(tmp_path, compiled=True)
+
+
+def failing(fault: str, *words: str) -> tuple[int, list[str]]:
+    """Run two ranks of which one has a fault; return the exit code and what is told."""
+    command = [sys.executable, "-m", "vecenv", *RUN, "--processes", "2", "--import", str(HERE / "faults.py"), *words]
+    done = subprocess.run(
+        command, env=os.environ | {"FAULT": fault}, capture_output=True, text=True, timeout=300, check=False
+    )
+    return done.returncode, (done.stdout + done.stderr).strip().splitlines()
+
+
+def test_a_run_whose_rank_is_killed_goes_on_with_any_number_to_the_same_bits(tmp_path, one_thread, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, told = failing("kill 1 3", "--folder", "killed")
+    assert code == 2
+    assert re.fullmatch(r"vecenv train: error: rank 1 \(process \d+\) was killed by SIGKILL: .*", told[-1])
+    assert load_checkpoint(Path("killed/checkpoint.pt"), torch.device("cpu"))["update"] == 3
+    assert main(["train", "--resume", "killed", "--processes", "1", "--json", "resumed.json"]) == 0
+    assert main([*RUN, "--folder", "whole", "--processes", "1", "--json", "whole.json"]) == 0
+    states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("killed", "whole")]
+    assert state_digest(states[0]) == state_digest(states[1])
+    resumed, whole = (json.loads(Path(f"{run}.json").read_text()) for run in ("resumed", "whole"))
+    assert resumed["evaluation"] == whole["evaluation"]
+    assert main(["train", "--resume", "killed", "--processes", "3"]) == 2
+
+
+def test_a_rank_that_hangs_ends_all_and_is_named_with_its_place(tmp_path):
+    code, told = failing("hang 1 2", "--folder", str(tmp_path / "run"), "--stall-seconds", "10")
+    assert code == 2
+    assert re.fullmatch(
+        r"vecenv train: error: rank 1 \(process \d+\) made no step within --stall-seconds; .*", told[-1]
+    )
+    assert any("faults.py" in line and "in faulty" in line for line in told)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("raise 1 2", "failed: RuntimeError: a fault of this rank"),
+        ("loss 1 2", "failed: update 3: losses are not finite: .*"),
+        ("stop 1 2", "failed: RankLostError: rank 0 waited for rank 1 in vain: .*"),
+    ],
+)
+def test_a_rank_that_fails_ends_all_and_is_named(fault, reason, tmp_path):
+    code, told = failing(fault, "--folder", str(tmp_path / "run"), "--stall-seconds", "10")
+    assert code == 2
+    assert re.fullmatch(rf"vecenv train: error: rank \d \(process \d+\) {reason}", told[-1])
+
+
+@pytest.mark.nightly
+def test_torchrun_starts_ranks_again_that_go_on_to_the_same_bits(tmp_path, one_thread, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
+    start += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "vecenv"]
+    words = [*RUN, "--folder", "again", "--import", str(HERE / "faults.py")]
+    subprocess.run([*start, *words], env=os.environ | {"FAULT": "kill 1 3"}, check=True, timeout=600)
+    assert main([*RUN, "--folder", "whole", "--processes", "1"]) == 0
+    states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("again", "whole")]
+    assert state_digest(states[0]) == state_digest(states[1])
+
+
+def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not is_rank()
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match=r"^RANK is set, but not WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT: "):
+        is_rank()
+    for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("MASTER_PORT", "none")
+    with pytest.raises(ValueError, match=r"^MASTER_PORT must be a number, got 'none'$"):
+        is_rank()
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert is_rank()

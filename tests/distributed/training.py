@@ -1,0 +1,70 @@
+"""What ranks under test train, and the hash of what they have learned; also run as a rank by itself."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import vecenv
+from vecenv.distributed.ranks import joined
+from vecenv.learn import algorithm_named
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, state_digest
+from vecenv.learn.shards import ranks
+from vecenv.registry import task_named
+
+SHARDS, ROWS, UPDATES, SAVED = 8, 32, 4, 2
+
+CASES = {
+    "ppo": ("ppo", "stock_trading", {"num_steps": 4}),
+    "tier": ("ppo", "full_autonomous", {"num_steps": 2, "epochs": 1}),
+    "groups": ("grpo", "single_stock", {}),
+}
+
+
+def made(case: str, compiled: bool):
+    algorithm, task, settings = CASES[case]
+    record, kind = task_named(task), algorithm_named(algorithm)
+    rows = ROWS // ranks().count
+    ids = torch.arange(rows) + ranks().number * rows
+    rules = replace(record.config(), episode_length=5)
+    env = vecenv.make(task, rows, seed=3, compile=compiled, env_ids=ids, config=rules)
+    frames = UPDATES * ROWS * (settings.get("num_steps") or env.scenario.longest)
+    own = {"hidden": (16,), "minibatches": 2, "epochs": 2, "total_frames": frames} | settings
+    config = replace(kind.config(), shards=SHARDS, **own)
+    return kind.learner(env, config, *([4] if kind.groups else []))
+
+
+def trained(case: str, compiled: bool, begun: Path | None, saved: Path | None) -> dict[str, str]:
+    """Return hashes of state and metrics after all updates; a state after some is saved, or begun from."""
+    learner = made(case, compiled)
+    if begun is not None:
+        learner.load_state_dict(load_checkpoint(begun, torch.device("cpu")))
+    metrics = {}
+    while learner.update_number < UPDATES:
+        metrics = learner.update()
+        if saved is not None and learner.update_number == SAVED:
+            state = learner.state_dict()
+            if ranks().number == 0:
+                save_checkpoint(state, saved)
+    del metrics["samples_per_second"]
+    return {"state": state_digest(learner.state_dict()), "metrics": state_digest(metrics)}
+
+
+def main(folder: Path, compiled: bool) -> None:
+    """Train all cases as a rank, and go on from what two ranks have saved, if this is one of more."""
+    told = {}
+    with joined(torch.device("cpu"), 120.0) as own:
+        for case in CASES:
+            path = folder / f"{case}.pt"
+            told[case] = trained(case, compiled, None, path if own.count == 2 else None)
+        if own.count > 2:
+            told |= {f"{case} goes on": trained(case, compiled, folder / f"{case}.pt", None) for case in CASES}
+        if own.number == 0:
+            (folder / f"{own.count}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), os.environ.get("COMPILED") == "1")

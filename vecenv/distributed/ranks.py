@@ -1,0 +1,202 @@
+"""Ranks of `torch.distributed`: gloo between CPUs, NCCL between GPUs, in processes that torchrun has started.
+
+A rank that fails ends all: whoever started the ranks ends the others when one has died. A rank that waits for another
+one cannot know why that one does not come, so an error of the connection is told only after a while, by which the rank
+that is the cause has told its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vecenv.learn.shards import Ranks, as_rank
+
+NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun sets in the environment of a rank."""
+
+AFTER_OTHERS = 3.0
+"""Seconds after which the loss of a connection is told, which is mostly the consequence of another rank's error."""
+
+SLACK = 1.5
+"""Times ``stall_seconds`` that others wait for a rank, which ends itself before."""
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's `prctl`."""
+
+Result = TypeVar("Result")
+
+
+class RankLostError(RuntimeError):
+    """Another rank did not answer."""
+
+
+def is_rank() -> bool:
+    """Whether this process was started as one of several ranks, or of one, by torchrun or as it would.
+
+    Raises:
+        ValueError: some of what it sets in the environment is missing or wrong.
+    """
+    known = [name for name in NEEDED if os.environ.get(name)]
+    if "RANK" not in known and "WORLD_SIZE" not in known:
+        return False
+    if lacking := [name for name in NEEDED if name not in known]:
+        raise ValueError(
+            f"{known[0]} is set, but not {', '.join(lacking)}: ranks meet by all of them, which torchrun sets; "
+            f"start them by --processes or torchrun, or unset {known[0]}"
+        )
+    for name in NEEDED:
+        if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+            raise ValueError(f"{name} must be a number, got {os.environ[name]!r}")
+    return True
+
+
+def world_size() -> int:
+    """Return the number of ranks, of which this process was started as one; 1 if it was not."""
+    return int(os.environ["WORLD_SIZE"]) if is_rank() else 1
+
+
+class ProcessRanks(Ranks):
+    """The ranks of the default process group, which is initialised.
+
+    Args:
+        stall_seconds: time without a step of its own after which a rank ends itself, and tells where it is.
+    """
+
+    def __init__(self, stall_seconds: float) -> None:
+        self.number, self.count = dist.get_rank(), dist.get_world_size()
+        self.stall_seconds = stall_seconds
+        self.waited = 0.0
+
+    def gathered(self, tensor: Tensor) -> Tensor:
+        own = tensor.contiguous()
+        whole = own.new_empty(self.count * len(own), *own.shape[1:])
+        self._together(lambda: dist.all_gather(list(whole.chunk(self.count)), own))
+        return whole
+
+    def joined(self, tensor: Tensor) -> Tensor:
+        lengths = self.gathered(torch.tensor([len(tensor)], device=tensor.device)).tolist()
+        padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        padded[: len(tensor)] = tensor
+        parts = self.gathered(padded).split(max(lengths)) if max(lengths) else [padded] * self.count
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+    def at_first(self, tensor: Tensor) -> Tensor:
+        own = tensor.contiguous()
+        parts = [torch.empty_like(own) for _ in range(self.count)] if self.number == 0 else None
+        self._together(lambda: dist.gather(own, parts, dst=0))
+        return torch.cat(parts) if parts is not None else own
+
+    def same(self, told: Mapping[str, str]) -> None:
+        every: list[Mapping[str, str]] = [{}] * self.count
+        self._together(lambda: dist.all_gather_object(every, dict(told)))
+        for number, other in enumerate(every):
+            for name in [name for name in {**every[0], **other} if every[0].get(name) != other.get(name)]:
+                raise ValueError(
+                    f"rank {number} has another {name} than rank 0: {other.get(name, 'none')}, "
+                    f"not {every[0].get(name, 'none')}"
+                )
+
+    def told_by_first(self, text: str) -> str:
+        kept = [text]
+        self._together(lambda: dist.broadcast_object_list(kept, src=0))
+        return kept[0]
+
+    def _together(self, call: Callable[[], Result]) -> Result:
+        """Make a call that returns when all ranks make it."""
+        self.rest()
+        started = time.perf_counter()
+        try:
+            return call()
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise RankLostError(f"rank {self.number} waited for {self._missing()} in vain: {reason}") from error
+        finally:
+            self.waited += time.perf_counter() - started
+            self.watch()
+
+    def _missing(self) -> str:
+        """Return the ranks that do not wait as this one does, after a while in which all come to wait."""
+        store, key = dist.distributed_c10d._get_default_store(), f"{dist.get_rank()} waits in vain"
+        others = [number for number in range(self.count) if number != self.number]
+        with contextlib.suppress(RuntimeError):
+            store.set(key, "")
+            time.sleep(AFTER_OTHERS)
+            others = [number for number in others if not store.check([f"{number} waits in vain"])]
+        return f"rank {', '.join(map(str, others))}" if others else "the others"
+
+    def watch(self) -> None:
+        """Begin the time in which this rank is to make its next step.
+
+        Where it stands after it is printed, and it is ended by SIGALRM, also out of compiled code that never returns.
+        """
+        faulthandler.dump_traceback_later(self.stall_seconds, file=sys.__stderr__ or 2)
+        signal.setitimer(signal.ITIMER_REAL, self.stall_seconds + 0.5)
+
+    def rest(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def _end_with_parent() -> None:
+    """Let the system end this process when the agent that started it is gone, which nobody else would tell it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def rank_device(asked: torch.device) -> torch.device:
+    """Return the device of this rank: of several GPUs of a machine its own; ValueError if there is none."""
+    if asked.type != "cuda" or asked.index is not None or not is_rank():
+        return asked
+    local, found = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if local >= found:
+        raise ValueError(f"rank {os.environ['RANK']} needs GPU {local} of its machine, where PyTorch sees {found}")
+    return torch.device("cuda", local)
+
+
+@contextlib.contextmanager
+def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]:
+    """Make this process one of the ranks that torchrun has started, while the context runs.
+
+    On a CPU each has one thread: the sums of several threads depend on their number.
+
+    Args:
+        device: of this rank.
+        stall_seconds: as of `ProcessRanks`.
+
+    Raises:
+        ValueError: the ranks cannot meet.
+    """
+    _end_with_parent()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    timeout = timedelta(seconds=SLACK * stall_seconds + 10)
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {reason}") from error
+    own = ProcessRanks(stall_seconds)
+    try:
+        with as_rank(own):
+            yield own
+    finally:
+        own.rest()
+        # After an error the others may be gone, for whom this would wait.
+        if sys.exception() is None:
+            dist.destroy_process_group()
