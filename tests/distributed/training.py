@@ -18,19 +18,18 @@ from vecenv.registry import task_named
 SHARDS, ROWS, UPDATES, SAVED = 8, 32, 4, 2
 
 CASES = {
-    "ppo": ("ppo", "stock_trading", {"num_steps": 4}),
-    "tier": ("ppo", "full_autonomous", {"num_steps": 2, "epochs": 1}),
-    "groups": ("grpo", "single_stock", {}),
+    "ppo": ("ppo", "stock_trading", {"episode_length": 5}, {"num_steps": 4}),
+    "tier": ("ppo", "full_autonomous", {"days": 5}, {"num_steps": 2, "epochs": 1}),
+    "groups": ("grpo", "single_stock", {"days": 5}, {}),
 }
 
 
 def made(case: str, compiled: bool):
-    algorithm, task, settings = CASES[case]
+    algorithm, task, rules, settings = CASES[case]
     record, kind = task_named(task), algorithm_named(algorithm)
     rows = ROWS // ranks().count
     ids = torch.arange(rows) + ranks().number * rows
-    rules = replace(record.config(), episode_length=5)
-    env = vecenv.make(task, rows, seed=3, compile=compiled, env_ids=ids, config=rules)
+    env = vecenv.make(task, rows, seed=3, compile=compiled, env_ids=ids, config=replace(record.config(), **rules))
     frames = UPDATES * ROWS * (settings.get("num_steps") or env.scenario.longest)
     own = {"hidden": (16,), "minibatches": 2, "epochs": 2, "total_frames": frames} | settings
     config = replace(kind.config(), shards=SHARDS, **own)
