@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.domain import ended_episodes, episode_metrics
 from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.policies import ActorPolicy, make_network
-from vecenv.learn.returns import RunningMoments, batch_moments, table_moments
+from vecenv.learn.returns import RunningMoments, batch_moments, table_moments, times_of
 from vecenv.learn.runs import (
     Metrics,
     check_resumable,
@@ -276,29 +276,35 @@ class Learner(ABC, Generic[Config]):
     def episode_metrics(self) -> Metrics:
         return episode_metrics(self.collector, self.shards)
 
-    def seen(self) -> list[list[Tensor]]:
-        """Return what each own shard has seen in the rollout, parts of whole observations. Shape: (T * N, ...)."""
-        by_shard = zip(*(self.shards.parts(part) for part in self.collector.seen), strict=True)
-        return [[part.flatten(0, 1) for part in parts] for parts in by_shard]
+    def seen(self) -> Iterator[list[Tensor]]:
+        """Yield what each own shard has seen in the rollout, parts of whole observations. Shape: (T * N, ...)."""
+        # One after the other: memory for copies of all would be new at each update.
+        for rows in self.shards.slices(self.env.num_envs):
+            parts = [part[:, rows].flatten(0, 1) for part in self.collector.seen]
+            yield parts if self.shards.count == 1 else [part.contiguous() for part in parts]
 
     def update_moments(self) -> None:
         """Add the rollout's observations to the running moments that scale the next rollout."""
         references = self.collector.references
         if references is None:
-            self.add_observations([self.collector.whole(seen) for seen in self.seen()])
+            self.add_observations(self.collector.whole(seen) for seen in self.seen())
         elif self.config.normalise_observations:
-            table, each = references.table(self.env.engine.bound()), []
-            for own, rows in self.seen():
-                parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
-                mean, squares = (references.joined(*pair) for pair in parts)
-                each.append((mean, squares))
-            self.observation_moments.merge(*self.shards.moments(len(rows), each))
+            table, each, counted = references.table(self.env.engine.bound()), [], []
+            for shard, (own, rows) in enumerate(self.seen(), self.shards.first):
+                each.append(batch_moments(own))
+                # The sum of the second is that of the first shard.
+                counted.append([times_of(rows, len(table)), rows[:1] * (shard == 0)])
+            number, *of_own = self.shards.moments(len(rows), each)
+            times, first = self.shards.total(counted)
+            of_table = table_moments(table, times, number, first)
+            mean, squares = (references.joined(*pair) for pair in zip(of_own, of_table, strict=True))
+            self.observation_moments.merge(number, mean, squares)
             self.take_moments()
 
-    def add_observations(self, parts: Sequence[Tensor]) -> None:
+    def add_observations(self, parts: Iterable[Tensor]) -> None:
         """Add each own shard's observations to the moments that scale the next update's inputs. Shape: (B, D)."""
         if self.config.normalise_observations:
-            self.observation_moments.update([self.network.samples(part) for part in parts], self.shards)
+            self.observation_moments.update((self.network.samples(part) for part in parts), self.shards)
             self.take_moments()
 
     def take_moments(self) -> None:

@@ -8,7 +8,7 @@ stacked, and `torch.vmap` maps the same functions over them; `torch.func.stack_m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -151,10 +151,11 @@ class Members(OnPolicyLearner[Config], Generic[Config]):
         metrics = super().make_update()
         return means_of_members(metrics, self.seeds) | metrics
 
-    def add_observations(self, parts: Sequence[Tensor]) -> None:
+    def add_observations(self, parts: Iterable[Tensor]) -> None:
         """Add observations to the moments of the member that made them. Shape of the one part: (T S N, D)."""
         if self.config.normalise_observations:
-            samples = self.network.samples(parts[0])
+            (observation,) = parts
+            samples = self.network.samples(observation)
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
             self.observation_moments.update([by_step.movedim(1, 2).flatten(0, 1)], self.shards)
             self.take_moments()

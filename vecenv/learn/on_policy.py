@@ -122,8 +122,8 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
 
     def _chunk(self) -> int:
-        """Return the steps of a minibatch of one shard."""
-        return self.units // self.shards.own // self.config.minibatches
+        """Return the steps whose values are computed at once: those of a minibatch of all shards."""
+        return self.batch_size // self.config.minibatches
 
     def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,18 +25,27 @@ def batch_moments(samples: Tensor) -> tuple[Tensor, Tensor]:
     return origin + total / len(samples), squares
 
 
-def table_moments(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `batch_moments` of rows (B,) of a table (R, M), each perhaps many times, without copying them."""
+def times_of(rows: Tensor, count: int) -> Tensor:
+    """Return how often each of so many numbers is among rows (B,). Shape: (count,), float64."""
     # Exact in any order, and unlike bincount without a meeting of host and device.
-    times = table.new_zeros(len(table), dtype=torch.float64).index_add_(0, rows, torch.ones_like(rows).double())
-    origin = table[rows[:1]].squeeze(0)
+    return torch.zeros(count, dtype=torch.float64, device=rows.device).index_add_(
+        0, rows, torch.ones_like(rows).double()
+    )
+
+
+def table_moments(table: Tensor, times: Tensor, number: int, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `batch_moments` of rows of a table (R, M), each so many ``times``, ``number`` in all, without copies.
+
+    ``first`` is one of them. Shape: (1,).
+    """
+    origin = table[first].squeeze(0)
     total, squares = (torch.zeros_like(origin, dtype=torch.float64) for _ in range(2))
     for part, often in zip(table.split(CHUNK), times.split(CHUNK), strict=True):
         shifted = (part - origin).double()
         total += often @ shifted
         squares += often @ shifted.square_()
-    squares -= total.square() / len(rows)
-    return origin + total / len(rows), squares
+    squares -= total.square() / number
+    return origin + total / number, squares
 
 
 class RunningMoments:
@@ -47,9 +56,13 @@ class RunningMoments:
         self.mean = torch.zeros(shape, dtype=torch.float64, device=device)
         self.squares = torch.zeros(shape, dtype=torch.float64, device=device)
 
-    def update(self, parts: Sequence[Tensor], shards: Shards) -> None:
+    def update(self, parts: Iterable[Tensor], shards: Shards) -> None:
         """Add a batch, given by the part of each own shard, and those of the others. Shape of each: (B, *shape)."""
-        self.merge(*shards.moments(len(parts[0]), [batch_moments(part) for part in parts]))
+        each = []
+        for part in parts:
+            each.append(batch_moments(part))
+            number = len(part)
+        self.merge(*shards.moments(number, each))
 
     def merge(self, number: int, mean: Tensor, squares: Tensor) -> None:
         """Add a batch given by its number, mean and sum of squared distances from the mean, float64."""
