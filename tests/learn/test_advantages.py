@@ -103,5 +103,5 @@ def test_moments_of_batches_and_of_rows_of_a_table_are_those_of_all_samples(monk
     assert moments.deviation().tolist() == pytest.approx([1.0, 32.0])
     # Rounding of a large constant is none either.
     moments = RunningMoments((2,), CPU)
-    moments.update(torch.tensor([[1e8, 0.0], [1e8 + 8, 8.0]]))
+    moments.update([torch.tensor([[1e8, 0.0], [1e8 + 8, 8.0]])], Shards())
     assert moments.deviation().tolist() == [1.0, 4.0]
