@@ -29,7 +29,6 @@ from tyro import conf
 
 import vecenv
 from vecenv.distributed.launch import launched, recorded
-from vecenv.learn.shards import ranks
 from vecenv.system.interrupts import INTERRUPTED
 from vecenv.system.secrets import without_secrets
 from vecenv.tasks.commands.importing import import_files, imported
@@ -121,6 +120,9 @@ def main(args: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         except SystemExit as stop:
             return int(stop.code or 0)
+        except Exception as error:
+            recorded(f"{type(error).__name__}: {error}")
+            raise
     return 0
 
 
@@ -162,7 +164,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
         launched(count, [name, *args])
         return
     result = command(invocation.settings)
-    if target is not None and ranks().number == 0:
+    if target is not None and result is not None:
         target.write_text(json.dumps(result, indent=2, default=str) + "\n")
 
 
@@ -218,7 +220,7 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
-    if ranks().number:
+    if os.environ.get("RANK", "0") != "0":
         # The first rank warns of the same.
         return
     print(f"warning: {without_secrets(str(message))}", file=sys.stderr)

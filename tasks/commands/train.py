@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -11,38 +11,56 @@ import torch
 
 from vecenv.core.checks import device_named
 from vecenv.distributed.ranks import is_rank, joined, rank_device
-from vecenv.tasks.experiment.checkpoints import checkpoint_path
+from vecenv.learn.runs import CHECKPOINT
+from vecenv.learn.shards import Ranks
+from vecenv.tasks.experiment.kinds import RankProcesses
 from vecenv.tasks.experiment.planning import plan
 from vecenv.tasks.experiment.settings import TrainSettings
 
+STARTED_BY = "started_by"
+"""File in a run's folder with the name of the agent that started its ranks."""
 
-def main(settings: TrainSettings) -> dict[str, Any]:
+
+def main(settings: TrainSettings) -> dict[str, Any] | None:
     """Train an agent on a market and compare it with baselines on the days of the test."""
-    together: Any = nullcontext()
-    if is_rank():
-        device = rank_device(device_named(settings.device))
-        if device.index is not None:
-            settings = replace(settings, device=str(device))
-        settings = _restarted(settings)
-        together = joined(device, settings.players.stall_seconds)
-    elif settings.learner.shards > 1:
-        # As a rank, which adds as one thread does.
-        torch.set_num_threads(1)
-    with together, plan(settings) as experiment:
+    if not is_rank():
+        if getattr(settings.learner, "shards", 1) > 1:
+            # As a rank, which adds as one thread does.
+            torch.set_num_threads(1)
+        return _trained(settings)
+    if not isinstance(settings.players, RankProcesses):
+        raise ValueError("several ranks train a policy without --engine ray: start this training by itself")
+    device = rank_device(device_named(settings.device))
+    with joined(device, settings.players.stall_seconds) as own:
+        return _trained(_restarted(settings, own))
+
+
+def _trained(settings: TrainSettings) -> dict[str, Any] | None:
+    """Train, and on the first rank compare and write; None on the others."""
+    with plan(settings) as experiment:
+        if experiment.first and is_rank():
+            (experiment.folder / STARTED_BY).write_text(_agent())
         experiment.show()
         experiment.fit()
         if not experiment.first:
-            return {}
+            return None
         experiment.compare()
         return experiment.write()
 
 
-def _restarted(settings: TrainSettings) -> TrainSettings:
-    """Return the settings of ranks that torchrun starts again after a failure: they go on from the last checkpoint."""
-    if not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) or settings.resume is not None:
+def _restarted(settings: TrainSettings, own: Ranks) -> TrainSettings:
+    """Return the settings of ranks that torchrun has started, perhaps again: then they go on from the last checkpoint.
+
+    The first rank decides, by the folder: one of another start is not gone on with.
+    """
+    folder = settings.folder
+    if folder is None or settings.resume is not None:
         return settings
-    if settings.folder is None:
-        raise ValueError("ranks that are started again need the --folder that they wrote their checkpoint to")
-    if not checkpoint_path(settings.folder).is_file():
-        return settings
-    return replace(settings, resume=settings.folder, folder=None)
+    name = folder / STARTED_BY
+    begun = own.number == 0 and name.is_file() and name.read_text() == _agent() and any(folder.rglob(CHECKPOINT))
+    return replace(settings, resume=folder, folder=None) if own.told_by_first(str(begun)) == "True" else settings
+
+
+def _agent() -> str:
+    """Return the name of the process that has started this one as a rank, and starts it again after a failure."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {socket.gethostname()} {os.getppid()}"

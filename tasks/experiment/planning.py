@@ -94,7 +94,7 @@ def check_training(settings: TrainSettings) -> Trainer:
     replace(settings.learner, seed=settings.learner.seed + last)
     trainer = trainer_of(settings)
     trainer.check()
-    shards = settings.learner.shards
+    shards = getattr(settings.learner, "shards", 1)
     processes = settings.players.processes
     if is_rank() and processes not in (None, world_size()):
         raise ValueError(f"--processes {processes}, but {world_size()} ranks were started: leave it out")

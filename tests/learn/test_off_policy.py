@@ -93,7 +93,7 @@ def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> Non
     # What follows is seen before a restart, in every block.
     steps = learners[0]._transitions()
     assert torch.equal(steps["next_observation", "steps"], steps["observation", "steps"] + 1)
-    own, floats = (learner.replay.storage.get(slice(0, 100)) for learner in learners)
+    own, floats = (learner.replays[0].storage.get(slice(0, 100)) for learner in learners)
     for time in ("observation", "next_observation"):
         assert own[time, "board"].dtype == torch.uint8 and own[time, "steps"].dtype == torch.int16
         assert 4 * own[time, "board"].nbytes == floats[time, "board"].nbytes
@@ -189,7 +189,7 @@ def test_the_target_network_is_copied_after_as_many_steps_as_set_and_the_buffer_
     for update in range(1, 5):
         before = [tensor.clone() for tensor in learner.target]
         learner.update()
-        assert len(learner.replay) == min(200, 64 * update)
+        assert len(learner.replays[0]) == min(200, 64 * update)
         told.append((same(learner.target, before), same(learner.target, learner.parameters)))
     assert told == [(True, False), (False, False), (False, False), (False, True)]
 
@@ -271,7 +271,7 @@ def test_a_run_starts_from_another_of_its_kind_only(tmp_path: Path) -> None:
     path = tmp_path / "dqn" / CHECKPOINT
     own = DQN(chain_env(seed=3), replace(SMALL_DQN, seed=5, double=True))
     start_from(own, path)
-    assert same(own.actor, source.actor) and len(own.replay) == 0
+    assert same(own.actor, source.actor) and len(own.replays[0]) == 0
     own.prepare()
     assert same(own.target, own.parameters)
     duelling = DQN(chain_env(), replace(SMALL_DQN, duelling=True))

@@ -16,6 +16,9 @@ from typing import Any
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Variable of the environment with the file in which a rank tells the agent why it ends."""
 
+LAUNCHED = "VECENV_LAUNCHED"
+"""Variable of the environment of ranks whose end `launched` tells."""
+
 DIED = {
     "SIGKILL": "was killed by SIGKILL: by a user, or by the system for want of memory",
     "SIGALRM": "made no step within --stall-seconds; where it stood is told above",
@@ -50,6 +53,7 @@ def launched(processes: int, words: Sequence[str]) -> None:
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
+        os.environ[LAUNCHED] = "1"
         try:
             elastic_launch(config, sys.executable)("-m", "vecenv", *words)
         except ChildFailedError as error:
@@ -57,16 +61,17 @@ def launched(processes: int, words: Sequence[str]) -> None:
             raise ChildProcessError(f"rank {rank} (process {failure.pid}) {_why(failure)}") from None
         except SignalException:
             raise KeyboardInterrupt from None
+        finally:
+            del os.environ[LAUNCHED]
 
 
 def recorded(reason: str) -> bool:
-    """Write why this process ends for the agent that started it as a rank; return whether there is one."""
+    """Write why this process ends for the agent that started it as a rank; return whether `launched` will tell it."""
     file = os.environ.get(ERROR_FILE)
-    if not file:
-        return False
-    told = {"message": reason, "extraInfo": {"timestamp": str(int(time.time()))}}
-    Path(file).write_text(json.dumps({"message": told}))
-    return True
+    if file:
+        told = {"message": reason, "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(file).write_text(json.dumps({"message": told}))
+    return bool(file) and LAUNCHED in os.environ
 
 
 def _why(failure: Any) -> str:  # noqa: ANN401

@@ -72,12 +72,13 @@ class ProcessRanks(Ranks):
     """The ranks of the default process group, which is initialised.
 
     Args:
+        device: of this rank.
         stall_seconds: time without a step of its own after which a rank ends itself, and tells where it is.
     """
 
-    def __init__(self, stall_seconds: float) -> None:
+    def __init__(self, device: torch.device, stall_seconds: float) -> None:
         self.number, self.count = dist.get_rank(), dist.get_world_size()
-        self.stall_seconds = stall_seconds
+        self.device, self.stall_seconds = device, stall_seconds
         self.waited = 0.0
 
     def gathered(self, tensor: Tensor) -> Tensor:
@@ -119,7 +120,11 @@ class ProcessRanks(Ranks):
         self.rest()
         started = time.perf_counter()
         try:
-            return call()
+            result = call()
+            if self.device.type == "cuda":
+                # The call returns when it is queued; waiting for others is no step of this rank.
+                torch.cuda.synchronize(self.device)
+            return result
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
             raise RankLostError(f"rank {self.number} waited for {self._missing()} in vain: {reason}") from error
@@ -186,12 +191,13 @@ def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]
         torch.set_num_threads(1)
     timeout = timedelta(seconds=SLACK * stall_seconds + 10)
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+        # What is counted lies on the CPU on machines with GPUs too.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {reason}") from error
-    own = ProcessRanks(stall_seconds)
+    own = ProcessRanks(device, stall_seconds)
     try:
         with as_rank(own):
             yield own

@@ -226,6 +226,29 @@ def of_shards(episodes: Episodes, shards: Shards) -> list[Episodes]:
     return [episodes] if len(rows) == 1 else [episodes.of_rows(part) for part in rows]
 
 
+def of_all_shards(episodes: EpisodeAccounts, shards: Shards) -> EpisodeAccounts:
+    """Return accounts of the episodes of all shards for `audit`; their rewards are those of whole episodes."""
+    if shards.count == 1:
+        return episodes
+
+    def joined(values: Tensor | None) -> Any:  # noqa: ANN401
+        # Rows first, and no booleans, which not all ranks can send.
+        if values is None:
+            return None
+        whole = shards.joined([values.movedim(-1, 0).to(torch.int8 if values.dtype == torch.bool else values.dtype)])
+        return whole.to(values.dtype).movedim(0, -1)
+
+    return EpisodeAccounts(
+        mask=joined(episodes.mask),
+        reward=joined(episodes.reward.sum(0, keepdim=True)),
+        parts={name: joined(part) for name, part in episodes.parts.items()},
+        exposure=None,
+        flow=joined(episodes.flow),
+        invalid=joined(episodes.invalid),
+        failed=joined(episodes.failed),
+    )
+
+
 def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
     """Return the episodes of a rollout at whose start every row was reset; errors as `episode_accounts`."""
     before, after = collector.rows(after=False), collector.rows()

@@ -30,6 +30,7 @@ from vecenv.learn.group_episodes import (
     group_returns,
     has_spread,
     not_failed,
+    of_all_shards,
     of_shards,
     refilled,
     rollout_seed,
@@ -299,9 +300,10 @@ class GRPO(Learner[GRPOConfig]):
     loss_metrics = ("policy_loss", "entropy", "reference_kl", "approx_kl", "clip_fraction")
 
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
-        check_groups(env.num_envs, group_size, config)
+        rows = env.num_envs * ranks().count
+        check_groups(rows, group_size, config)
         check_whole_worlds(env, group_size)
-        check_shards(config.shards, ranks().count, env.num_envs * ranks().count // group_size, "groups")
+        check_shards(config.shards, ranks().count, rows // group_size, "groups")
         super().__init__(env, config, check_same_rules(env), with_critic=False, units=env.num_envs)
         # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)
@@ -357,9 +359,8 @@ class GRPO(Learner[GRPOConfig]):
                 self._refer_to(self.actor)
             batch.append(self._reference_log_prob(episodes))
         metrics = self.minimise(batch)
-        told = [audit(part, each) for part, each in zip(parts, with_spread.chunk(self.shards.own), strict=True)]
-        means = self.shards.mean([torch.tensor(list(each.values()), dtype=torch.float64) for each in told])
-        return metrics | dict(zip(told[0], means.tolist(), strict=True)) | {"refills": refills}
+        spread = self.shards.joined([with_spread.to(torch.int8)]).bool()
+        return metrics | audit(of_all_shards(episodes, self.shards), spread) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
         """Return the update's episodes, which groups of the first rollout have variance, and the number of refills."""

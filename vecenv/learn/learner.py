@@ -191,9 +191,10 @@ class Learner(ABC, Generic[Config]):
                 `vecenv.learn.runs.MAY_CHANGE`, or its tensors in shape or type.
         """
         check_resumable(state, self.config, self.env)
-        of_rows, own = ("environment", *self.of_rows), self.own_state()
+        of_rows = ("environment", *self.of_rows)
         state = {**state, **{name: self.shards.own_part(state[name]) for name in of_rows if name in state}}
-        own = self.state_dict() | {name: own[name] for name in of_rows}
+        # What a subclass adds to the state of all is not of rows, and is not made together to be compared.
+        own = self.state_dict() if self.shards.ranks.count == 1 else {**state, **self.own_state()}
         # Before anything is loaded; without entries that are checked elsewhere or may differ.
         apart = ("config", "scenario", "optimiser")
         saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, own))
@@ -269,14 +270,20 @@ class Learner(ABC, Generic[Config]):
         joined = [self.shards.joined([leaf]) for leaf in leaves(ended)]
         numbers = self.shards.joined([ids + self.shards.first_row(self.env.num_envs)])
         every = with_leaves(ended, joined, [len(numbers)])
-        metrics = schedule.update(every, numbers, lambda: self.shards.joined([bound.grade(ended)]))
+
+        def grade() -> Tensor:
+            # Of this rank no episode may have ended.
+            own = bound.grade(ended).float() if len(ids) else torch.zeros(0, device=ids.device)
+            return self.shards.joined([own])
+
+        metrics = schedule.update(every, numbers, grade)
         self.env.write_params(self._scheduled(schedule))
         return metrics
 
     def episode_metrics(self) -> Metrics:
         return episode_metrics(self.collector, self.shards)
 
-    def seen(self) -> Iterator[list[Tensor]]:
+    def seen_by_shard(self) -> Iterator[list[Tensor]]:
         """Yield what each own shard has seen in the rollout, parts of whole observations. Shape: (T * N, ...)."""
         # One after the other: memory for copies of all would be new at each update.
         for rows in self.shards.slices(self.env.num_envs):
@@ -287,10 +294,10 @@ class Learner(ABC, Generic[Config]):
         """Add the rollout's observations to the running moments that scale the next rollout."""
         references = self.collector.references
         if references is None:
-            self.add_observations(self.collector.whole(seen) for seen in self.seen())
+            self.add_observations(self.collector.whole(seen) for seen in self.seen_by_shard())
         elif self.config.normalise_observations:
             table, each, counted = references.table(self.env.engine.bound()), [], []
-            for shard, (own, rows) in enumerate(self.seen(), self.shards.first):
+            for shard, (own, rows) in enumerate(self.seen_by_shard(), self.shards.first):
                 each.append(batch_moments(own))
                 # The sum of the second is that of the first shard.
                 counted.append([times_of(rows, len(table)), rows[:1] * (shard == 0)])
@@ -367,13 +374,14 @@ class Learner(ABC, Generic[Config]):
         self._counts = len(constants), [*clipped] or [len(self.parameters)]
         shared = [*self.parameters, *self.moments, *self._market(), *constants, *batch]
         own, shape = self.shards.own, (config.epochs, config.minibatches, *self.losses_shape())
-        steps = torch.zeros(own, *shape, device=self.env.device)
+        # Each in memory of its own, whose alignment does not depend on how many there are.
+        steps = [torch.zeros(shape, device=self.env.device) for _ in range(own)]
         first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
             for minibatch, indices in enumerate(zip(*self.shuffled(), strict=True)):
                 number = first + epoch * config.minibatches + minibatch + 1
                 for shard, index in enumerate(indices):
-                    self._gradients([*shared, index], [*self._gradients_of(shard), steps[shard, epoch, minibatch]])
+                    self._gradients([*shared, index], [*self._gradients_of(shard), steps[shard][epoch, minibatch]])
                 if self.shards.count > 1:
                     self._together([self.shards.ranks.gathered(self._found)], self.gradients)
                 if before is not None:

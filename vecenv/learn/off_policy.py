@@ -75,12 +75,12 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
     def __init__(self, env: VecEnv, config: Config, with_critic: bool) -> None:
         shards = Shards(config.shards)
         config.check_rollout(env.num_envs * shards.ranks.count)
+        check_shards(shards.count, shards.ranks.count, config.minibatch_size, "steps of a minibatch")
         # Before and after each step; twice: the state of the last update is kept for an interruption.
         needed = 4 * config.buffer_size // shards.ranks.count * env.observation_form.nbytes
         check_memory(needed, env.device, f"{config.buffer_size:,} kept steps")
         units = config.minibatches * config.minibatch_size // shards.count * shards.own
         super().__init__(env, config, config.num_steps, with_critic, units)
-        check_shards(shards.count, shards.ranks.count, config.minibatch_size, "steps of a minibatch")
         self.target = [parameter.clone() for parameter in self.followed()]
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
         self.replays = [self._replay(generator) for generator in self.generators]

@@ -128,7 +128,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
     def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
         columns, chunk = [], self._chunk()
-        for seen in self.seen():
+        for seen in self.seen_by_shard():
             parts = zip(*(part.split(chunk) for part in seen), strict=True)
             values = torch.cat([self._values(self.collector.whole(part)) for part in parts])
             columns.append(values.view(self.config.num_steps, -1))

@@ -121,8 +121,9 @@ class Shards:
 
     def parts(self, values: Tensor, dim: int = 1) -> list[Tensor]:
         """Return the own shards' parts of a tensor of rows. Shape: (T, N, ...) by default."""
-        # In one layout, by which the order of sums goes.
-        return [values] if self.own == 1 else [part.contiguous() for part in values.chunk(self.own, dim)]
+        # In one layout, by which the order of sums goes, and memory of their own.
+        copies = torch.contiguous_format
+        return [values] if self.own == 1 else [part.clone(memory_format=copies) for part in values.chunk(self.own, dim)]
 
     def total(self, values: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the sums over all shards of some tensors of each. Shape of each: any."""
