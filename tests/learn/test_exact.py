@@ -54,9 +54,8 @@ def test_actions_beyond_the_bounds_return_and_the_unit_of_the_reward_does_not_ma
     bias.fill_(3.0)
     assert learner.update()["gradient_norm"] > 0
     assert (bias < 3.0).any() and (bias <= 3.0).all()
-    assert torch.equal(
-        learner._window(learner.actor, slice(0, learner.env.num_envs)).rows.elapsed[-1], learner.env.rows.elapsed
-    )
+    learner._play(learner.actor)
+    assert torch.equal(learner.windows[0].rows.elapsed[-1], learner.env.rows.elapsed)
     learners = [Exact(smooth_env(reward_scale=scale), config) for scale in (1.0, 1e-3)]
     for learner in learners:
         learner.update(), learner.update()

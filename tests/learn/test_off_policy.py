@@ -62,7 +62,7 @@ def test_transitions_are_what_the_environment_does() -> None:
     learner, ends = DQN(chain_env(5), SMALL_DQN), torch.zeros(2)
     for _ in range(8):
         learner.collect()
-        collector, got = learner.collector, learner._transitions()
+        collector, got = learner.collector, learner._transitions().flatten()
         place = got["observation"].argmax(-1)
         after = (place + got["action"][:, 0] - 1).clamp(0, PLACES - 1)
         assert torch.equal(got["next_observation"].argmax(-1), after)
@@ -91,7 +91,7 @@ def test_blocks_are_kept_in_their_own_types_and_learned_from_as_numbers() -> Non
     for learner in learners:
         [learner.update() for _ in range(4)]
     # What follows is seen before a restart, in every block.
-    steps = learners[0]._transitions()
+    steps = learners[0]._transitions().flatten()
     assert torch.equal(steps["next_observation", "steps"], steps["observation", "steps"] + 1)
     own, floats = (learner.replays[0].storage.get(slice(0, 100)) for learner in learners)
     for time in ("observation", "next_observation"):
@@ -203,7 +203,7 @@ def test_what_is_kept_what_follows_and_what_is_not_learned(name: str) -> None:
     before, given = [tensor.clone() for tensor in learner.target], FusedCollector(weights_env(), "given", num_steps=4)
     given.env.load_state_dict(learner.env.state_dict())
     learner.collect(), learner.generators[0].manual_seed(0)
-    kept = learner._transitions()
+    kept = learner._transitions().flatten()
     assert torch.equal(kept["action"], (2 * learner.collector.actions.flatten(0, 1) - 1).clamp(-1, 1))
     assert (kept["action"].abs() == 1).any() or name == "sac"
     given.actions.copy_((kept["action"].view(4, 16, 3) + 1) / 2)
