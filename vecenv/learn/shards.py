@@ -77,6 +77,11 @@ def check_shards(count: int, ranks: int, units: int, what: str) -> None:
     """Raise ValueError unless S shards split over the ranks, and ``units``, called ``what``, over the shards."""
     if count > units or units % count:
         raise ValueError(f"{units} {what} cannot be split into {count} equal shards: {_nearest(count, units)}")
+    if count == 1 and ranks > 1:
+        raise ValueError(
+            f"a run of one shard is one process's, not that of {ranks}: a run that several can share begins with "
+            "--processes, or with learner.shards above 1"
+        )
     if ranks > count or count % ranks:
         told = _nearest(ranks, count, "processes")
         raise ValueError(f"{count} shards cannot be shared evenly by {ranks} processes: {told}")
