@@ -14,7 +14,10 @@ import torch
 from tests.distributed import training
 from vecenv.distributed.ranks import is_rank
 from vecenv.learn.checkpoints import load_checkpoint, state_digest
+from vecenv.learn.shards import ALONE
+from vecenv.tasks.commands import train
 from vecenv.tasks.commands.cli import main
+from vecenv.tasks.experiment import train_settings
 
 HERE = Path(__file__).parent
 
@@ -149,6 +152,18 @@ def test_torchrun_starts_ranks_again_that_go_on_to_the_same_bits(tmp_path, one_t
     assert main([*RUN, "--folder", "whole", "--processes", "1"]) == 0
     states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("again", "whole")]
     assert state_digest(states[0]) == state_digest(states[1])
+
+
+def test_ranks_that_are_started_again_go_on_with_what_their_own_agent_began(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    settings, name = train_settings(task="single_stock", folder=tmp_path), tmp_path / train.STARTED_BY
+    assert train._restarted(settings, ALONE) is settings
+    name.write_text(train._agent())
+    assert train._restarted(settings, ALONE) is settings, "it has saved nothing"
+    (tmp_path / "checkpoint.pt").touch()
+    assert train._restarted(settings, ALONE).resume == tmp_path
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    assert train._restarted(settings, ALONE) is settings
 
 
 def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
