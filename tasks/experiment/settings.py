@@ -14,6 +14,7 @@ from vecenv.distributed.ranks import is_rank
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
 from vecenv.learn.runs import RunSeed
+from vecenv.learn.shards import check_shards
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
 from vecenv.system.settings import Count, Fraction, When
@@ -171,8 +172,15 @@ class TrainSettings(TaskSettings):
         return not self.of_language and self.record.interaction is None
 
     def num_ranks(self) -> int:
-        """Return the number of processes to start the command in, as ranks; 0 if it is to run in this one."""
-        return 0 if self.players.processes in (None, 1) or is_rank() else self.players.processes
+        """Return the number of processes to start the command in, as ranks; 0 if it is to run in this one.
+
+        ValueError if the shards cannot be shared evenly by them.
+        """
+        count = self.players.processes
+        if count in (None, 1) or is_rank():
+            return 0
+        check_shards(self.learner.shards, count, self.batch.rows, "sub-environments")
+        return count
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from vecenv.learn.grpo import GroupConfig
 from vecenv.learn.runs import Frames
@@ -57,6 +57,8 @@ class AnswerConfig(Settings):
 @dataclass(frozen=True)
 class LanguageConfig(AnswerConfig, GroupConfig):
     """Settings of GRPO for language models."""
+
+    unused: ClassVar[dict[str, str]] = {"shards": "the training of a policy"}
 
     total_frames: Frames = 50_000
     """Environment steps of all language agents together; rounded up to whole rollouts."""
