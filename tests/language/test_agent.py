@@ -158,7 +158,7 @@ def test_rows_call_what_they_want_and_answer_when_they_like(monkeypatch):
             assert [days[turn] for turn in sorted(days)] == [number for number in range(day + 1) for _ in range(turns)]
     # No number is drawn twice: not in other rows, days, turns or places of an answer.
     assert len(model.made) == 1 and len(set(model.draws)) == len(model.draws) == 3 * DAYS * 9
-    assert agent.calls == {"days": DAYS * 4, "calls": DAYS * 5, "faults": DAYS}
+    assert agent.calls == {"days": DAYS * 4, "calls": DAYS * 5, "faults": DAYS, "invalid": DAYS}
     texts = [CHAT.tokenizer.decode(tokens) for tokens in model.read_so_far]
     assert texts[0].count(f"<|assistant|>{PRICES}<|end|><|user|>RELIANCE, closes of the last 2 days") == DAYS
     assert f"<|user|>{FAULT}there is no tool 'moon'" in texts[3] and "<|user|>bought " in texts[3]
