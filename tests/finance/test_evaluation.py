@@ -22,6 +22,7 @@ from vecenv.learn.domain import episode_metrics as metrics_of_rollout
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.intervals import Interval, interval_text, scaled_text, short_text, student_quantile
 from vecenv.learn.report import evaluation_table
+from vecenv.learn.shards import Shards
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold
@@ -264,7 +265,7 @@ def test_means_are_of_the_episodes_that_ended_of_all_rows_or_of_those_of_a_membe
     env = make_env(8)
     collector = FusedCollector(env, num_steps=12)
     collector.rollout()
-    rows, told, counts = collector.rows(), [metrics_of_rollout(collector), *members_metrics(collector, 2)], []
+    rows, told, counts = collector.rows(), [metrics_of_rollout(collector, Shards()), *members_metrics(collector, 2)], []
     for metrics, mine in zip(told, (slice(0, 8), slice(0, 4), slice(4, 8)), strict=True):
         own = rows[:, mine]
         step, ids = own.done.nonzero(as_tuple=True)

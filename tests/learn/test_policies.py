@@ -23,6 +23,7 @@ from vecenv.learn.policies import ActorPolicy, check_same_network, load_policy, 
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.returns import RunningMoments
 from vecenv.learn.runs import CHECKPOINT, load_run, run
+from vecenv.learn.shards import Shards
 from vecenv.learn.validation import METRICS, ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.agents import BestRule
@@ -70,7 +71,7 @@ def test_it_starts_with_that_policy_and_its_critic_and_all_else_is_new(source, n
     expected.load_state_dict(state["observation_moments"])
     # Three symbols, four steps of eight rows, three updates and the rollout before them.
     assert float(expected.count) == 3 * 4 * 8 * 4
-    expected.update(learner.network.samples(learner.collector.observation.flatten(0, 1)))
+    expected.update([learner.network.samples(learner.collector.observation.flatten(0, 1))], Shards())
     assert float(learner.observation_moments.count) == 3 * 4 * 8 * 4 + num_symbols * 4 * 8
     assert torch.equal(learner.moments[0], expected.mean.float())
     assert torch.equal(learner.moments[1], expected.deviation().float())

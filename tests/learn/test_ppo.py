@@ -40,7 +40,7 @@ def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
     learner.update_number = 2
     learner.seed_shuffles()
     order = torch.randperm(128, generator=torch.Generator().manual_seed(update_seed(3, 2))).view(2, 64)
-    assert torch.equal(learner.shuffled(), order)
+    assert torch.equal(*learner.shuffled(), order)
 
 
 def test_no_further_epoch_once_the_divergence_is_too_large() -> None:

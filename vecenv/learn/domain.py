@@ -191,8 +191,10 @@ def ended_episodes(rows: Rows, shards: Shards) -> tuple[Rows, Tensor]:
 
 
 def _distinct(env: VecEnv, rows: Rows, shards: Shards) -> dict[str, float]:
-    seen = domain_of(env).seen_of_steps(rows.state)
-    return {name: len(shards.joined([numbers.unique()]).unique()) for name, numbers in seen.items()}
+    seen = {name: numbers.unique() for name, numbers in domain_of(env).seen_of_steps(rows.state).items()}
+    if shards.count > 1:
+        seen = {name: shards.joined([numbers]).unique() for name, numbers in seen.items()}
+    return {name: len(numbers) for name, numbers in seen.items()}
 
 
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:

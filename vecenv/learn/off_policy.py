@@ -112,8 +112,10 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
             own.copy_(saved)
         kept = state["replay"]["storage"]
         for number, replay in enumerate(self.replays):
-            own_steps = {name: self.shards.parts(steps, 0)[number] for name, steps in kept["_storage"].items()}
-            replay.storage.load_state_dict({**kept, "_storage": own_steps})
+            parts = {name: self.shards.parts(steps, 0)[number] for name, steps in kept["_storage"].items()}
+            # Blocks by name are a tensordict in it, which a state of plain names does not tell.
+            steps = TensorDict(parts, [self.config.buffer_size // self.shards.count]).unflatten_keys(".")
+            replay.storage.load_state_dict({**kept, "_storage": steps.state_dict()})
             replay.writer.load_state_dict(state["replay"]["writer"])
 
     def _kept(self) -> dict[str, Any]:
