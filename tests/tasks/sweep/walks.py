@@ -65,13 +65,6 @@ def wait_until(true, seconds: float = 300.0) -> None:
         time.sleep(0.02)
 
 
-def ended(folder: Path) -> int:
-    """Return the number of trials that are complete or pruned in the journal of a sweep."""
-    journal = folder / "journal.log"
-    lines = journal.read_text().splitlines() if journal.is_file() else []
-    return sum('"op_code":6' in line and ('"state":1' in line or '"state":2' in line) for line in lines)
-
-
 def result(folder: Path) -> dict:
     """Return a report without what tells of interruptions."""
     told = json.loads((folder / "sweep.json").read_text())
