@@ -36,6 +36,7 @@ def told_of(folder):
     return json.loads((folder / "sweep.json").read_text())
 
 
+@pytest.mark.nightly
 def test_a_sweep_whose_processes_are_killed_comes_to_what_one_process_comes_to(tmp_path):
     write_files(tmp_path)
     whole, killed, draw = tmp_path / "whole", tmp_path / "killed", Random(3)
