@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from tests.tasks.sweep.walks import ended, result, started, wait_until, words, workers, write_files
 from tests.tasks.sweep.walks import members as alive
-from tests.tasks.sweep.walks import result, started, wait_until, words, workers, write_files
 from vecenv import registry
 from vecenv.tasks.commands import cli
 
@@ -36,7 +36,6 @@ def told_of(folder):
     return json.loads((folder / "sweep.json").read_text())
 
 
-@pytest.mark.nightly
 def test_a_sweep_whose_processes_are_killed_comes_to_what_one_process_comes_to(tmp_path):
     write_files(tmp_path)
     whole, killed, draw = tmp_path / "whole", tmp_path / "killed", Random(3)
@@ -44,9 +43,8 @@ def test_a_sweep_whose_processes_are_killed_comes_to_what_one_process_comes_to(t
     said, _ = process.communicate()
     assert process.returncode == 0, said
     for what, code in (("worker", cli.BAD_INPUT), ("parent", -signal.SIGKILL), ("Ctrl+C", cli.INTERRUPTED)):
-        since, process = time.time(), started(tmp_path, words("killed", TRIALS, 2))
-        # As soon as a trial is under way: on a busy machine all may have ended when one is seen to end.
-        wait_until(lambda since=since: any(path.stat().st_mtime > since for path in killed.glob("trial_*/*")))
+        process, before = started(tmp_path, words("killed", TRIALS, 2)), ended(killed)
+        wait_until(lambda since=before: ended(killed) > since)
         time.sleep(draw.uniform(0, 0.5))
         if what == "Ctrl+C":
             os.killpg(process.pid, signal.SIGINT)

@@ -1,6 +1,7 @@
 """A sweep of trainings that take a second, of the task of a stranger, which its processes import."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,13 @@ def words(folder: str, trials: int, processes: int, *more: str) -> list[str]:
 def started(place: Path, command: list[str]) -> subprocess.Popen:
     """Start a command as the first process of a session of its own."""
     options = {"cwd": place, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-c", COMMAND, *command], start_new_session=True, **options)
+
+    def interruptible() -> None:
+        # What a shell starts in the background ignores Ctrl+C, and so does what that starts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    command = [sys.executable, "-c", COMMAND, *command]
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=interruptible, **options)
 
 
 def members(session: int) -> dict[int, str]:
@@ -63,6 +70,13 @@ def wait_until(true, seconds: float = 300.0) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def ended(folder: Path) -> int:
+    """Return the number of trials that are complete or pruned in the journal of a sweep."""
+    journal = folder / "journal.log"
+    lines = journal.read_text().splitlines() if journal.is_file() else []
+    return sum('"op_code":6' in line and ('"state":1' in line or '"state":2' in line) for line in lines)
 
 
 def result(folder: Path) -> dict:
