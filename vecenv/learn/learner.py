@@ -109,9 +109,10 @@ class Learner(ABC, Generic[Config]):
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        sizes = [parameter.numel() for parameter in self.parameters]
-        # Of each own shard, side by side, as they are exchanged.
-        self._found = torch.zeros(shards.own if shards.count > 1 else 0, sum(sizes), device=env.device)
+        self._sizes = [parameter.numel() for parameter in self.parameters]
+        # Of each own shard, side by side, as they are exchanged; of a single one those of the parameters.
+        self._found = torch.zeros(shards.own if shards.count > 1 else 0, sum(self._sizes), device=env.device)
+        self._of_shards = [self._as_parameters(found) for found in self._found] or [self.gradients]
         self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=self.adam_epsilon, fused=True)
         shape = self.moments_shape()
         self.observation_moments = RunningMoments(shape, device)
@@ -381,7 +382,7 @@ class Learner(ABC, Generic[Config]):
             for minibatch, indices in enumerate(zip(*self.shuffled(), strict=True)):
                 number = first + epoch * config.minibatches + minibatch + 1
                 for shard, index in enumerate(indices):
-                    self._gradients([*shared, index], [*self._gradients_of(shard), steps[shard][epoch, minibatch]])
+                    self._gradients([*shared, index], [*self._of_shards[shard], steps[shard][epoch, minibatch]])
                 if self.shards.count > 1:
                     self._together([self.shards.ranks.gathered(self._found)], self.gradients)
                 if before is not None:
@@ -396,17 +397,14 @@ class Learner(ABC, Generic[Config]):
                     break
         return self.shards.mean([one[: epoch + 1].mean((0, 1)) for one in steps])
 
-    def _gradients_of(self, shard: int) -> list[Tensor]:
-        """Return where the gradients of an own shard are written."""
-        if self.shards.count == 1:
-            return self.gradients
-        parts = self._found[shard].split([parameter.numel() for parameter in self.parameters])
-        return [part.view_as(parameter) for part, parameter in zip(parts, self.parameters, strict=True)]
+    def _as_parameters(self, flat: Tensor) -> list[Tensor]:
+        """Return views of the numbers of all parameters with their shapes. Shape: (parameters,)."""
+        parts = zip(flat.split(self._sizes), self.parameters, strict=True)
+        return [part.view_as(parameter) for part, parameter in parts]
 
     def _gradients_together(self, found: Tensor) -> list[Tensor]:
-        """Return the clipped mean of the gradients of all shards, which are flat. Shape: (S, parameters)."""
-        parts = (in_order(found) / len(found)).float().split([parameter.numel() for parameter in self.parameters])
-        return self.clipped([part.view_as(one) for part, one in zip(parts, self.parameters, strict=True)])
+        """Return the clipped mean of the gradients of all shards. Shape: (S, parameters)."""
+        return self.clipped(self._as_parameters((in_order(found) / len(found)).float()))
 
     def losses_shape(self) -> tuple[int, ...]:
         return (len(self.loss_metrics),)
