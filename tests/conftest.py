@@ -1,7 +1,14 @@
-"""One thread for each worker, as two workers of two threads wait for each other on two cores."""
+"""One thread for each worker, and examples that are the same in every run."""
 
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Before torch is imported, and for the processes that tests start.
+    # Before torch is imported, and for the processes that tests start: two workers of two threads wait for each other
+    # on two cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from hypothesis import HealthCheck, settings
+
+# Else an example may take 0.2 s, which on a busy machine any does at times, and examples are drawn anew in each run.
+settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gate")

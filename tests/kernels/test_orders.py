@@ -25,7 +25,7 @@ from vecenv.kernels.orders import (
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
-QUICK = settings(deadline=None, max_examples=100, derandomize=True)
+QUICK = settings(max_examples=100)
 RATES = st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.3])
 
 

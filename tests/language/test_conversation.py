@@ -102,7 +102,7 @@ def contexts(system, texts, answers, config):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.booleans()), min_size=1, max_size=9),
     st.integers(100, 260),

@@ -34,7 +34,7 @@ def begun(rows: Dialogue, ids: list[int], seeds: list[int], indices: list[int]) 
 
 
 @pytest.mark.assembly
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from(ANSWERS)), max_size=ROWS), max_size=12),
     st.sampled_from([TextRules(), TextRules(0.5, 2.0, -0.25, ("all",), "json", 2)]),

@@ -180,7 +180,7 @@ def test_solutions_of_five_are_all_trees():
             assert count_solutions(numbers, target, True) == found.count(target)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_written_trees_are_read_as_what_they_are(seed, size):
     draw = Random(seed)

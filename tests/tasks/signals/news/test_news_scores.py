@@ -203,7 +203,7 @@ def test_scores_by_hand():
         np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(st.tuples(WORDS, MARKS), max_size=14), min_size=1, max_size=4))
 def test_scores_are_those_of_plain_python(parts):
     texts = ["".join(word + mark for word, mark in text) for text in parts]
