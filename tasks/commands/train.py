@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from vecenv.core.checks import device_named
-from vecenv.distributed.ranks import is_rank, joined, rank_device
+from vecenv.distributed.command import as_started
+from vecenv.distributed.ranks import is_rank
 from vecenv.learn.runs import CHECKPOINT
 from vecenv.learn.shards import Ranks
 from vecenv.tasks.experiment.kinds import RankProcesses
@@ -23,16 +24,14 @@ STARTED_BY = "started_by"
 
 def main(settings: TrainSettings) -> dict[str, Any] | None:
     """Train an agent on a market and compare it with baselines on the days of the test."""
-    if not is_rank():
-        if getattr(settings.learner, "shards", 1) > 1:
-            # As a rank, which adds as one thread does.
-            torch.set_num_threads(1)
-        return _trained(settings)
-    if not isinstance(settings.players, RankProcesses):
+    if isinstance(settings.players, RankProcesses):
+        with as_started(settings.players, device_named(settings.device), settings.learner.shards) as own:
+            return _trained(_restarted(settings, own) if is_rank() else settings)
+    if is_rank():
         raise ValueError("several ranks train a policy without --engine ray: start this training by itself")
-    device = rank_device(device_named(settings.device))
-    with joined(device, settings.players.stall_seconds) as own:
-        return _trained(_restarted(settings, own))
+    if getattr(settings.learner, "shards", 1) > 1:
+        torch.set_num_threads(1)
+    return _trained(settings)
 
 
 def _trained(settings: TrainSettings) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from tyro import conf
 
 from vecenv.distributed.actors import ActorSettings
+from vecenv.distributed.command import ProcessSettings
 from vecenv.language.supervised import SupervisedConfig
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.learn.ensemble import Combination, Kind
@@ -260,16 +261,10 @@ class OneProcess(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankProcesses(Settings):
-    """Each of the processes that learn plays rows of its own."""
+class RankProcesses(ProcessSettings):
+    """Each of the processes that learn plays rows of its own, those of as many of learner.shards."""
 
     owner: ClassVar[str] = "the training of a policy without --engine ray"
-
-    processes: Count | None = None
-    """Processes of this machine that train together, each with as many of learner.shards; torchrun starts those of
-    several machines. Their number is no part of the result."""
-    stall_seconds: Positive = 600.0
-    """Of several processes: seconds without a step after which one is ended, and all with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.core.compiling import toolchain_prepared
-from vecenv.distributed.ranks import is_rank, world_size
+from vecenv.distributed.ranks import world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.learn.shards import check_shards, ranks
@@ -95,10 +95,8 @@ def check_training(settings: TrainSettings) -> Trainer:
     trainer = trainer_of(settings)
     trainer.check()
     shards = getattr(settings.learner, "shards", 1)
-    processes = settings.players.processes
-    if is_rank() and processes not in (None, world_size()):
-        raise ValueError(f"--processes {processes}, but {world_size()} ranks were started: leave it out")
-    check_shards(shards, max(world_size(), processes or 1), settings.batch.rows, "sub-environments")
+    processes = max(world_size(), settings.players.processes or 1)
+    check_shards(shards, processes, settings.batch.rows, "sub-environments")
     return trainer
 
 

@@ -176,10 +176,9 @@ class TrainSettings(TaskSettings):
 
         ValueError if the shards cannot be shared evenly by them.
         """
-        count = self.players.processes
-        if count in (None, 1) or is_rank():
-            return 0
-        check_shards(self.learner.shards, count, self.batch.rows, "sub-environments")
+        count = self.players.num_ranks() if isinstance(self.players, RankProcesses) else 0
+        if count:
+            check_shards(self.learner.shards, count, self.batch.rows, "sub-environments")
         return count
 
     @classmethod

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.distributed import training
+from vecenv.distributed.command import ProcessSettings
 from vecenv.distributed.ranks import is_rank
 from vecenv.learn.checkpoints import load_checkpoint, state_digest
 from vecenv.learn.shards import ALONE
@@ -169,7 +170,7 @@ def test_ranks_that_are_started_again_go_on_with_what_their_own_agent_began(tmp_
 def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert not is_rank()
+    assert not is_rank() and ProcessSettings(processes=3).num_ranks() == 3 and ProcessSettings().num_ranks() == 0
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match=r"^RANK is set, but not WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT: "):
         is_rank()
@@ -180,3 +181,7 @@ def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
         is_rank()
     monkeypatch.setenv("MASTER_PORT", "29500")
     assert is_rank()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ProcessSettings().num_ranks() == ProcessSettings(processes=2).num_ranks() == 0
+    with pytest.raises(ValueError, match=r"^--processes 3, but 2 ranks were started: leave it out$"):
+        ProcessSettings(processes=3).num_ranks()
