@@ -1,7 +1,9 @@
-"""One thread for each worker, and examples that are the same in every run."""
+"""One thread for each worker, no pools of compilers, and examples that are the same in every run."""
 
 import os
 
+# Inductor's own pool of processes costs each process that compiles 15 s of processor time; the first page has it.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported, and for the processes that tests start: two workers of two threads wait for each other
     # on two cores.
