@@ -18,7 +18,16 @@ import torch
 
 from vecenv.learn import Algorithm
 from vecenv.learn.checkpoints import check_optimiser, check_same_form, load_checkpoint
-from vecenv.learn.runs import Frames, Metrics, RunSeed, check_resumable, checked_losses, origin, progress_metrics
+from vecenv.learn.runs import (
+    ORIGIN,
+    Frames,
+    Metrics,
+    RunSeed,
+    check_resumable,
+    checked_losses,
+    origin,
+    progress_metrics,
+)
 from vecenv.programs.expressions import Program
 from vecenv.programs.parsing import DEEPEST
 from vecenv.programs.printing import printed
@@ -106,7 +115,7 @@ class TokenLearner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_resumable(state, self.config, self.env)
-        own = {name: state[name] for name in state if name not in ("config", "scenario", "optimiser")}
+        own = {name: state[name] for name in state if name not in (*ORIGIN, "optimiser")}
         check_same_form(own, {"update": 0, **self._tensors()}, "state")
         check_optimiser(state.get("optimiser"), self.optimiser)
         self.policy.load_state_dict(state["policy"])

@@ -61,27 +61,15 @@ def shared_memory() -> set[str]:
     return {name for name in names if name.startswith(("torch_", "gloo"))}
 
 
-def ranks_of(count: int, folder: Path, compiled: bool) -> dict[str, dict[str, str]]:
-    """Train as some ranks, and return what the first tells."""
-    port = 29400 + os.getpid() % 500 + count
-    known = os.environ | {
-        "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "COMPILED": str(int(compiled)), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1]),
-    }  # fmt: skip
-    command = [sys.executable, str(HERE / "training.py"), str(folder)]
-    started = [
-        subprocess.Popen(command, env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(count)
-    ]
-    assert [process.wait(900) for process in started] == [0] * count
-    return json.loads((folder / f"{count}.json").read_text())
-
-
 def equal_on_ranks(folder: Path, compiled: bool) -> None:
+    known = os.environ | {"COMPILED": str(int(compiled)), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
+    subprocess.run([sys.executable, str(HERE / "training.py"), str(folder)], env=known, check=True, timeout=900)
+    two, four = (json.loads((folder / f"{count}.json").read_text()) for count in (2, 4))
     alone = {case: training.trained(case, compiled, None, None) for case in training.CASES}
-    assert ranks_of(2, folder, compiled) == alone
     goes_on = {f"{case} goes on": told for case, told in alone.items()}
     differs = {"message": "rank 3 has another settings.seed than rank 0: 1, not 0"}
-    assert ranks_of(4, folder, compiled) == alone | goes_on | {"differs": differs}
+    assert two == alone
+    assert four == alone | goes_on | {"differs": differs}
     for case in training.CASES:
         assert training.trained(case, compiled, folder / f"{case}.pt", None) == alone[case]
 
@@ -144,12 +132,15 @@ def test_a_rank_that_fails_ends_all_and_is_named(fault, reason, tmp_path):
 
 
 @pytest.mark.nightly
-def test_torchrun_starts_ranks_again_that_go_on_to_the_same_bits(tmp_path, one_thread, monkeypatch):
+@pytest.mark.parametrize("agents", [1, 2])
+def test_agents_of_torchrun_start_ranks_again_that_go_on_to_the_same_bits(agents, tmp_path, one_thread, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
-    start += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "vecenv"]
-    words = [*RUN, "--folder", "again", "--import", str(HERE / "faults.py")]
-    subprocess.run([*start, *words], env=os.environ | {"FAULT": "kill 1 3"}, check=True, timeout=600)
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(2 // agents), "--max-restarts", "3"]
+    start += ["--nnodes", str(agents), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{training.free_port()}"]
+    words = ["-m", "vecenv", *RUN, "--folder", "again", "--import", str(HERE / "faults.py")]
+    known = os.environ | {"FAULT": "kill 1 3"}
+    started = [subprocess.Popen([*start, *words], env=known) for _ in range(agents)]
+    assert [agent.wait(600) for agent in started] == [0] * agents
     assert main([*RUN, "--folder", "whole", "--processes", "1"]) == 0
     states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("again", "whole")]
     assert state_digest(states[0]) == state_digest(states[1])

@@ -14,14 +14,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vecenv.distributed.meeting import KindsDifferError, met, waited
 from vecenv.learn.shards import Ranks, as_rank
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -32,6 +33,9 @@ AFTER_OTHERS = 3.0
 
 SLACK = 1.5
 """Times ``stall_seconds`` that others wait for a rank, which ends itself before."""
+
+LONGEST_MEETING = 300.0
+"""Seconds for which ranks wait for each other at the start, if ``stall_seconds`` does not make them less."""
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's `prctl`."""
@@ -79,12 +83,14 @@ class ProcessRanks(Ranks):
     def __init__(self, device: torch.device, stall_seconds: float) -> None:
         self.number, self.count = dist.get_rank(), dist.get_world_size()
         self.device, self.stall_seconds = device, stall_seconds
-        self.waited = 0.0
+        self.received = 0
+        self._done_by_first = 0
 
     def gathered(self, tensor: Tensor) -> Tensor:
         own = tensor.contiguous()
         whole = own.new_empty(self.count * len(own), *own.shape[1:])
         self._together(lambda: dist.all_gather(list(whole.chunk(self.count)), own))
+        self.received += (self.count - 1) * own.nbytes
         return whole
 
     def joined(self, tensor: Tensor) -> Tensor:
@@ -98,27 +104,33 @@ class ProcessRanks(Ranks):
         own = tensor.contiguous()
         parts = [torch.empty_like(own) for _ in range(self.count)] if self.number == 0 else None
         self._together(lambda: dist.gather(own, parts, dst=0))
+        self.received += 0 if parts is None else (self.count - 1) * own.nbytes
         return torch.cat(parts) if parts is not None else own
 
-    def same(self, told: Mapping[str, str]) -> None:
-        every: list[Mapping[str, str]] = [{}] * self.count
-        self._together(lambda: dist.all_gather_object(every, dict(told)))
-        for number, other in enumerate(every):
-            for name in [name for name in {**every[0], **other} if every[0].get(name) != other.get(name)]:
-                raise ValueError(
-                    f"rank {number} has another {name} than rank 0: {other.get(name, 'none')}, "
-                    f"not {every[0].get(name, 'none')}"
-                )
+    def every(self, value: Any) -> list[Any]:  # noqa: ANN401
+        values = [value] * self.count
+        self._together(lambda: dist.all_gather_object(values, value))
+        return values
 
-    def told_by_first(self, text: str) -> str:
-        kept = [text]
-        self._together(lambda: dist.broadcast_object_list(kept, src=0))
-        return kept[0]
+    def done_by_first(self, work: Callable[[], str]) -> str:
+        self.rest()
+        store, self._done_by_first = dist.distributed_c10d._get_default_store(), self._done_by_first + 1
+        key = f"done by first/{self._done_by_first}"
+        try:
+            if self.number == 0:
+                store.set(key, work())
+            else:
+                # Whoever started the ranks ends this one if the first fails.
+                waited(lambda: store.check([key]))
+            return str(store.get(key).decode())
+        except dist.DistError as error:
+            raise RankLostError(f"rank {self.number} waited for rank 0 in vain: {_reason(error)}") from error
+        finally:
+            self.watch()
 
     def _together(self, call: Callable[[], Result]) -> Result:
         """Make a call that returns when all ranks make it."""
         self.rest()
-        started = time.perf_counter()
         try:
             result = call()
             if self.device.type == "cuda":
@@ -126,10 +138,8 @@ class ProcessRanks(Ranks):
                 torch.cuda.synchronize(self.device)
             return result
         except RuntimeError as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise RankLostError(f"rank {self.number} waited for {self._missing()} in vain: {reason}") from error
+            raise RankLostError(f"rank {self.number} waited for {self._missing()} in vain: {_reason(error)}") from error
         finally:
-            self.waited += time.perf_counter() - started
             self.watch()
 
     def _missing(self) -> str:
@@ -153,6 +163,11 @@ class ProcessRanks(Ranks):
     def rest(self) -> None:
         faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error of torch tells, without its call stack."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _end_with_parent() -> None:
@@ -190,13 +205,19 @@ def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]
     else:
         torch.set_num_threads(1)
     timeout = timedelta(seconds=SLACK * stall_seconds + 10)
+    limit = min(timeout, timedelta(seconds=LONGEST_MEETING))
     try:
+        store, number, count = next(dist.rendezvous("env://", timeout=limit))
+        store = met(store, number, count, device.type, limit)
+        store.set_timeout(timeout)
         # What is counted lies on the CPU on machines with GPUs too.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
-    except (RuntimeError, ValueError) as error:
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=number, world_size=count, timeout=timeout)
+    except KindsDifferError:
+        raise
+    except (RuntimeError, ValueError, TimeoutError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {reason}") from error
+        raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {_reason(error)}") from error
     own = ProcessRanks(device, stall_seconds)
     try:
         with as_rank(own):

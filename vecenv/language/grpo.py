@@ -45,6 +45,7 @@ from vecenv.learn.group_episodes import (
 )
 from vecenv.learn.grpo import group_losses, step_credit
 from vecenv.learn.runs import (
+    ORIGIN,
     Metrics,
     check_resumable,
     checked_losses,
@@ -151,7 +152,7 @@ class LanguageGRPO:
         needed |= {"rollouts": 0, "group_size": self.group_size}
         if self.reference is not None:
             needed["reference"] = dict(self.reference.named_parameters())
-        apart = ("config", "scenario", "optimiser")
+        apart = (*ORIGIN, "optimiser")
         check_same_form({name: state[name] for name in state if name not in apart}, needed, "state")
         check_optimiser(state.get("optimiser"), self.optimiser)
         self.env.load_state_dict(state["environment"])

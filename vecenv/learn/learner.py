@@ -23,6 +23,7 @@ from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.policies import ActorPolicy, make_network
 from vecenv.learn.returns import RunningMoments, batch_moments, table_moments, times_of
 from vecenv.learn.runs import (
+    ORIGIN,
     Metrics,
     check_resumable,
     checked_losses,
@@ -197,7 +198,7 @@ class Learner(ABC, Generic[Config]):
         # What a subclass adds to the state of all is not of rows, and is not made together to be compared.
         own = self.state_dict() if self.shards.ranks.count == 1 else {**state, **self.own_state()}
         # Before anything is loaded; without entries that are checked elsewhere or may differ.
-        apart = ("config", "scenario", "optimiser")
+        apart = (*ORIGIN, "optimiser")
         saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, own))
         check_same_form(saved, own, "state")
         self.load_own_state(state)

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Protocol
 
 import torch
 
+import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, telling_what_is_kept
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, state_digest, telling_what_is_kept
 from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
@@ -65,13 +66,19 @@ OF_SHARDS = 0x85EBCA6B
 
 Metrics = dict[str, float]
 
+ORIGIN = ("version", "config", "scenario")
+"""Names in a checkpoint of what `check_resumable` compares."""
+
+OF_MODEL = ("actor", "critic", "moments", "optimiser")
+"""Names in a checkpoint of what a policy has learned, which all ranks have."""
+
 MAY_CHANGE = ("total_frames", "checkpoint_every", "tensorboard")
 """Settings of a learner that a resumed run may have otherwise; all others decide what it learns."""
 
 
 def origin(config: Any, env: VecEnv) -> dict[str, Any]:  # noqa: ANN401
-    """Return settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
-    return {"config": asdict(config), "scenario": scenario_of(env)}
+    """Return version, settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
+    return {"version": vecenv.__version__, "config": asdict(config), "scenario": scenario_of(env)}
 
 
 def scenario_of(env: VecEnv) -> Any:  # noqa: ANN401
@@ -83,12 +90,18 @@ def check_resumable(state: Mapping[str, Any], config: Any, env: VecEnv) -> None:
     """Check that a checkpoint fits the settings and the scenario.
 
     Raises:
-        ValueError: it is not a run's checkpoint, is of another task or market, or its settings differ in more than
-            `MAY_CHANGE`; the message has what differs, and both values.
+        ValueError: it is not a run's checkpoint, is of another version, task or market, or its settings differ in more
+            than `MAY_CHANGE`; the message has what differs, and both values.
     """
     if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
         raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
+    # Older ones do not tell theirs.
+    if (version := state.get("version", own["version"])) != own["version"]:
+        raise ValueError(
+            f"the checkpoint was written by vecenv {version}, not {own['version']}, which may learn otherwise: go on "
+            "with that version, or begin a run from its policy"
+        )
     # Runs from before there were shards had one.
     began = {"shards": 1} | state["config"] if "shards" in own["config"] else state["config"]
     if differing := differences(began, own["config"], MAY_CHANGE):
@@ -193,10 +206,12 @@ def run(
     if place is None:
         if resume:
             raise ValueError("resume needs the folder of the run")
+        check_same_start(learner)
         return _updates(learner, None, on_update, before_update)
     with WriteLock(place) if lock is None and ranks().number == 0 else nullcontext():
         if resume:
             load_run(learner, place / CHECKPOINT)
+        check_same_start(learner)
         place.mkdir(parents=True, exist_ok=True)
         files = RunFiles(place, learner, resume)
         try:
@@ -214,6 +229,15 @@ def load_run(learner: Runnable, path: Path) -> None:
         learner.load_state_dict(state)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def check_same_start(learner: Runnable) -> None:
+    """Raise ValueError, naming the rank, unless all ranks go on from the same update with the same model."""
+    own = ranks()
+    if own.count > 1:
+        state = learner.state_dict()
+        model = state_digest({name: state[name] for name in OF_MODEL if name in state})
+        own.same({"last update": str(learner.update_number), "hash of the model": model})
 
 
 def _updates(
@@ -285,11 +309,16 @@ class RunFiles:
                     self.log.close()
 
     def _save(self) -> None:
-        if self.log is not None:
-            with self._told():
-                self.log.sync()
-                save_checkpoint(self._state, self.path)
+        # A slow disk is no rank that hangs.
+        ranks().done_by_first(self._write)
         self._saved = self._update
+
+    def _write(self) -> str:
+        assert self.log is not None, "the first rank has the log"
+        with self._told():
+            self.log.sync()
+            save_checkpoint(self._state, self.path)
+        return ""
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ them each, compute the same numbers bit for bit on one kind of device, if each u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -23,9 +23,11 @@ class Ranks:
     Attributes:
         number: of this process, from 0.
         count: of all.
+        received: bytes of tensors that this one has received of others.
     """
 
     number, count = 0, 1
+    received = 0
 
     def gathered(self, tensor: Tensor) -> Tensor:
         """Return the tensors of all ranks, in their order. Shapes: (k, ...) of each -> (count k, ...)."""
@@ -39,12 +41,27 @@ class Ranks:
         """Return on the first rank what `gathered` returns, and on the others anything."""
         return tensor
 
+    def every(self, value: Any) -> list[Any]:  # noqa: ANN401
+        """Return the plain values of all ranks, in their order."""
+        return [value]
+
     def same(self, told: Mapping[str, str]) -> None:
         """Raise ValueError, naming the rank and what differs, unless all ranks tell the same by name."""
+        every = self.every(dict(told))
+        for number, other in enumerate(every):
+            for name in [name for name in {**every[0], **other} if every[0].get(name) != other.get(name)]:
+                raise ValueError(
+                    f"rank {number} has another {name} than rank 0: {other.get(name, 'none')}, "
+                    f"not {every[0].get(name, 'none')}"
+                )
 
     def told_by_first(self, text: str) -> str:
         """Return the text of the first rank."""
-        return text
+        return str(self.every(text)[0])
+
+    def done_by_first(self, work: Callable[[], str]) -> str:
+        """Let the first rank alone do some work, however long it takes, and return on all what it comes to."""
+        return work()
 
     def watch(self) -> None:
         """Begin the time in which this rank is to make its next step."""

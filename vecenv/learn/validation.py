@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.domain import domain_of, reference_agents
-from vecenv.learn.evaluation import PolicyAgent, evaluate
+from vecenv.learn.evaluation import Agent, Evaluation, PolicyAgent, evaluate
 from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.runs import Metrics, differences, scenario_of
+from vecenv.learn.shards import ranks
 
 METRICS = (
     "validation_reward",
@@ -40,10 +42,20 @@ class Validation:
         self.domain, agents = domain_of(env), reference_agents(env)
         self.metric_names = (*METRICS, *self.domain.validated)
         # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
-        self._reference = evaluate(env, agents, seed, eager=True) if agents else None
+        self._reference: Evaluation | None = None
+        if agents:
+            ranks().done_by_first(lambda: self._play_reference(agents))
+
+    def _play_reference(self, agents: Mapping[str, Agent]) -> str:
+        self._reference = evaluate(self.env, agents, self.seed, eager=True)
+        return ""
 
     def __call__(self, policy: ActorPolicy) -> Metrics:
-        """Return `METRICS` of a policy, and those of its domain."""
+        """Return `METRICS` of a policy, and those of its domain; of several ranks the first plays for all."""
+        told: Metrics = json.loads(ranks().done_by_first(lambda: json.dumps(self._validated(policy))))
+        return told
+
+    def _validated(self, policy: ActorPolicy) -> Metrics:
         if self.network is not None:
             policy = policy.with_network(self.network)
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)

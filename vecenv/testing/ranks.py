@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,17 +20,29 @@ LONGEST_WAIT = 120.0
 class ThreadRanks(Ranks):
     """One of several ranks, each in a thread; ``given`` is what each gives, and ``meeting`` where they meet."""
 
-    def __init__(self, number: int, given: list[Tensor], meeting: threading.Barrier) -> None:
+    def __init__(self, number: int, given: list[Any], meeting: threading.Barrier) -> None:
         self.number, self.count = number, len(given)
+        self.received = 0
         self._given, self._meeting = given, meeting
 
     def gathered(self, tensor: Tensor) -> Tensor:
-        self._given[self.number] = tensor
-        self._meeting.wait()
-        whole = torch.cat(self._given)
-        # Before another one gives something else.
+        every = self.every(tensor)
+        self.received += sum(other.nbytes for number, other in enumerate(every) if number != self.number)
+        whole = torch.cat(every)
+        # As long as those of the others are theirs.
         self._meeting.wait()
         return whole
+
+    def every(self, value: Any) -> list[Any]:
+        self._given[self.number] = value
+        self._meeting.wait()
+        values = [*self._given]
+        # Before another one gives something else.
+        self._meeting.wait()
+        return values
+
+    def done_by_first(self, work: Callable[[], str]) -> str:
+        return self.told_by_first(work() if self.number == 0 else "")
 
     def joined(self, tensor: Tensor) -> Tensor:
         return self.gathered(tensor)
@@ -44,7 +56,7 @@ def on_ranks(count: int, function: Callable[[int], Result]) -> list[Result]:
 
     The first error of one of them is raised.
     """
-    given: list[Tensor] = [torch.empty(0)] * count
+    given: list[Any] = [None] * count
     meeting, results, failed = (
         threading.Barrier(count, timeout=LONGEST_WAIT),
         dict[int, Result](),
