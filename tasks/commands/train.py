@@ -13,7 +13,7 @@ from vecenv.core.checks import device_named
 from vecenv.distributed.command import as_started
 from vecenv.distributed.ranks import is_rank
 from vecenv.learn.runs import CHECKPOINT
-from vecenv.learn.shards import Ranks
+from vecenv.learn.shards import ALONE, Ranks, as_rank
 from vecenv.tasks.experiment.kinds import RankProcesses
 from vecenv.tasks.experiment.planning import plan
 from vecenv.tasks.experiment.settings import TrainSettings
@@ -43,8 +43,10 @@ def _trained(settings: TrainSettings) -> dict[str, Any] | None:
         experiment.fit()
         if not experiment.first:
             return None
-        experiment.compare()
-        return experiment.write()
+        with as_rank(ALONE):
+            # The others have ended.
+            experiment.compare()
+            return experiment.write()
 
 
 def _restarted(settings: TrainSettings, own: Ranks) -> TrainSettings:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from vecenv.core.env import VecEnv
+from vecenv.distributed.command import identity
 from vecenv.finance.trading import tape_of
 from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
@@ -23,8 +23,7 @@ from vecenv.learn.runs import Runnable, scenario_of
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
-from vecenv.system.files import WriteLock, code_digest
-from vecenv.system.preset_files import as_values
+from vecenv.system.files import WriteLock
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.language_training import nothing_learned
@@ -87,7 +86,7 @@ class Experiment:
             trainer.check_shown(self.test, splits)
             self._env: VecEnv | None = self._environment(trainings(settings, folder)[0])
             if ranks().count > 1:
-                ranks().same(_identity(settings, self._env))
+                ranks().same(identity(settings, NOT_IN_FILES, task=scenario_of(self._env)))
         except BaseException:
             self.close()
             raise
@@ -255,29 +254,6 @@ class Experiment:
             kept, last = learner.best["update"], learner.update_number
             console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
         return time.perf_counter() - started
-
-
-def _identity(settings: TrainSettings, env: VecEnv) -> dict[str, str]:
-    """Return what all ranks of a run have in common, by name: versions, settings, task and market."""
-    known: dict[str, Any] = {
-        "PyTorch": torch.__version__,
-        "code": code_digest(),
-        "settings": as_values(settings, (*NOT_IN_FILES, "device")),
-        "task": scenario_of(env),
-    }
-    flat: dict[str, str] = {}
-
-    def collect(value: Any, name: str) -> None:  # noqa: ANN401
-        if isinstance(value, Mapping):
-            for inner, part in value.items():
-                collect(part, f"{name}.{inner}")
-        elif name.rpartition(".")[2] != "source":
-            # Files may lie elsewhere: a market is known by its fingerprint.
-            flat[name] = str(value)
-
-    for name, value in known.items():
-        collect(value, name)
-    return flat
 
 
 def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:

@@ -5,15 +5,21 @@ The command line starts the ranks: it asks settings that have it for `num_ranks`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from vecenv.distributed.ranks import is_rank, joined, rank_device, world_size
-from vecenv.learn.shards import ALONE, Ranks
+from vecenv.learn.shards import Ranks, ranks
+from vecenv.system.files import code_digest
+from vecenv.system.preset_files import as_values
 from vecenv.system.settings import Count, Positive, Settings
+
+OF_PROCESSES = ("processes", "stall_seconds", "device")
+"""Settings that ranks may have otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,32 @@ def as_started(settings: ProcessSettings, device: torch.device, shards: int = 1)
     if not is_rank():
         if shards > 1:
             torch.set_num_threads(1)
-        yield ALONE
+        yield ranks()
         return
     with joined(rank_device(device), settings.stall_seconds) as own:
         yield own
+
+
+def identity(settings: Any, without: Collection[str] = (), **more: Any) -> dict[str, str]:  # noqa: ANN401
+    """Return what all ranks of a command have in common, by name, as `Ranks.same` compares it.
+
+    Args:
+        settings: a dataclass, without `OF_PROCESSES`.
+        without: names of further settings that may differ.
+        more: by name, values or mappings of them.
+    """
+    own = as_values(settings, (*OF_PROCESSES, *without))
+    known = {"PyTorch": torch.__version__, "code": code_digest(), "settings": own, **more}
+    flat: dict[str, str] = {}
+
+    def collect(value: Any, name: str) -> None:  # noqa: ANN401
+        if isinstance(value, Mapping):
+            for inner, part in value.items():
+                collect(part, f"{name}.{inner}")
+        elif name.rpartition(".")[2] != "source":
+            # Files may lie elsewhere: a market is known by its fingerprint.
+            flat[name] = str(value)
+
+    for name, value in known.items():
+        collect(value, name)
+    return flat

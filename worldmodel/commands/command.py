@@ -61,7 +61,7 @@ Settings = (
 )
 
 
-def main(settings: Settings) -> dict[str, Any]:
+def main(settings: Settings) -> dict[str, Any] | None:
     """Train a neural market, fit one to your own data, draw histories from it, and measure how real they are."""
     match settings:
         case TrainSettings():

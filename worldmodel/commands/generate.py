@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +16,18 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.core.checks import device_named
+from vecenv.distributed.command import ProcessSettings, as_started, identity
+from vecenv.learn.shards import Ranks
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock, replacing
-from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, When, Within
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
-from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
-from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_own_paths, stored_past
+from vecenv.worldmodel.sampling.neural import NeuralMarket, own_paths, rollout_network
 from vecenv.worldmodel.sampling.splitting import Level, Split
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.stress_paths import FEWEST_PATHS, share_of, stress_paths, told_share
@@ -33,7 +37,7 @@ FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
 
 
 @dataclass(frozen=True)
-class GenerateSettings(Settings):
+class GenerateSettings(ProcessSettings):
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
@@ -70,8 +74,10 @@ class GenerateSettings(Settings):
     """Form of the file of the history."""
 
 
-def generate(settings: GenerateSettings) -> dict[str, Any]:
+def generate(settings: GenerateSettings) -> dict[str, Any] | None:
     """Draw days from a neural market, after a history or from nothing.
+
+    Of several processes each draws and writes a part of the paths; the first returns the result, the others None.
 
     Raises:
         ValueError: the settings do not fit the model or the history.
@@ -85,30 +91,45 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
         share_of(settings.drawdown, "drawdown")
         if settings.paths < FEWEST_PATHS:
             raise ValueError(f"paths must be at least {FEWEST_PATHS} with a drawdown, got {settings.paths}")
-    with WriteLock(settings.out) as lock:
-        if any(path != lock.file for path in settings.out.iterdir()):
-            raise ValueError(f"{settings.out}: the folder is not empty")
-        return _run(settings)
+    with as_started(settings, device_named(settings.device)) as own:
+        if settings.paths < own.count:
+            raise ValueError(f"{own.count} processes for paths={settings.paths}: take at most as many")
+        with WriteLock(settings.out) if own.number == 0 else nullcontext() as lock:
+            if lock and any(path != lock.file for path in settings.out.iterdir()):
+                raise ValueError(f"{settings.out}: the folder is not empty")
+            file = model_file(settings.model)
+            weights = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else "none"
+            # Also that the others wait until the first has the folder.
+            own.same(identity(settings, weights=weights))
+            return _run(settings, own)
 
 
-def _run(settings: GenerateSettings) -> dict[str, Any]:
-    console = Console(soft_wrap=True)
-    found = None
+def _run(settings: GenerateSettings, ranks: Ranks) -> dict[str, Any] | None:
+    console = Console(soft_wrap=True, quiet=ranks.number > 0)
+    own, found = own_paths(settings.paths), None
     if settings.drawdown is not None:
+        # Which paths go on depends on all of them.
         before, drawn, found = _stressed(settings, share_of(settings.drawdown, "drawdown"), console)
+        before, drawn = replace(before, ohlcv=before.ohlcv[own.start : own.stop]), drawn[own.start : own.stop]
     elif settings.history is not None:
         model, history = _model_and_history(settings, settings.history)
-        drawn = model.generate(history, settings.paths, settings.days, settings.seed).cpu()
-        before = replace(history, ohlcv=history.ohlcv.expand(settings.paths, -1, -1, -1))
+        drawn = model.draw_after(model.starts(history), len(own), settings.days, settings.seed, first=own.start).cpu()
+        before = replace(history, ohlcv=history.ohlcv.expand(len(own), -1, -1, -1))
     else:
-        bars = draw_paths(model_file(settings.model), _options(settings)).to("cpu")
+        bars = draw_own_paths(model_file(settings.model), _options(settings)).to("cpu")
         before, drawn = bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
     later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
     dates = np.concatenate([before.dates, later])
     first = max(0, len(before.dates) - settings.keep)
     files = [settings.out / f"path_{path:04d}.parquet" for path in range(settings.paths)]
-    for file, past, bars in zip(files, before.ohlcv, drawn, strict=True):
+    for file, past, bars in zip(files[own.start : own.stop], before.ohlcv, drawn, strict=True):
+        ranks.watch()
         write_parquet(_long_table(before, dates[first:], torch.cat([past, bars])[first:]), file)
+    # All have written theirs.
+    ranks.every(0)
+    ranks.rest()
+    if ranks.number:
+        return None
     result: dict[str, Any] = {
         "folder": str(settings.out),
         "paths": settings.paths,

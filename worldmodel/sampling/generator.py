@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import episode_key
+from vecenv.learn.shards import ranks
 from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
@@ -21,7 +22,7 @@ from vecenv.market.synthetic import business_days, check_paths
 from vecenv.system.settings import Count, Positive, Settings, Within
 from vecenv.worldmodel.network.checkpoint import JUDGED, NAMED, SHIPPED, Checkpoint, load_network
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
-from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
+from vecenv.worldmodel.sampling.neural import NeuralMarket, own_paths, rollout_network
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
 DEFAULT_MARKET = "us"
@@ -100,15 +101,23 @@ class PathOptions(Settings):
 def draw_paths(model: Path, options: PathOptions) -> Bars:
     """Draw paths from a checkpoint of a neural market, with invented dates.
 
+    Of several ranks, which all make the call, each draws a part.
+
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a symbol is unknown, there are too many paths, or the history is too short.
     """
+    bars, all_paths = draw_own_paths(model, options), options.num_paths
+    return bars if len(bars.ohlcv) == all_paths else replace(bars, ohlcv=ranks().joined(bars.ohlcv))
+
+
+def draw_own_paths(model: Path, options: PathOptions) -> Bars:
+    """Draw those of the paths that are this rank's, by `own_paths`; errors as of `draw_paths`."""
     saved = load_network(model, options.device)
     name, chosen = _market_and_symbols(saved, model, options.market, options.symbols)
-    num_paths, num_days, seed = options.num_paths, options.num_days, options.seed
+    own, num_days, seed = own_paths(options.num_paths), options.num_days, options.seed
     candidates = 1 if options.regime is None else CANDIDATES
-    check_paths(num_paths, candidates * num_days * len(chosen), options.device)
+    check_paths(len(own), candidates * num_days * len(chosen), options.device)
     drawing = _model(saved, name, options)
     matrices = None
     if options.history is None:
@@ -116,14 +125,15 @@ def draw_paths(model: Path, options: PathOptions) -> Bars:
     else:
         past = _history(options, options.history, chosen)
     starts = drawing.starts(past, matrices)
-    drawn = drawing.draw_after(starts, num_paths * candidates, num_days - WARM_UP, seed)
-    paths = torch.arange(len(drawn), device=drawn.device)
-    own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
-    ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)
+    first = own.start * candidates
+    drawn = drawing.draw_after(starts, len(own) * candidates, num_days - WARM_UP, seed, first=first)
+    paths = first + torch.arange(len(drawn), device=drawn.device)
+    before = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
+    ohlcv = torch.cat([past.ohlcv.to(drawn.device)[before], drawn], dim=1)
     if options.regime is not None:
         returns = ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
-        typical = REGIMES[options.regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
-        ohlcv = ohlcv[torch.arange(num_paths, device=drawn.device) * candidates + typical.argmax(1)]
+        typical = REGIMES[options.regime](returns.mean(1), returns.std(1)).unflatten(0, (len(own), candidates))
+        ohlcv = ohlcv[torch.arange(len(own), device=drawn.device) * candidates + typical.argmax(1)]
     source = f"neural market of {name} stocks, seed {seed}"
     currency = past.currency or _currency(saved, model, name)
     return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP, currency=currency)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.checks import warn_of_slow_bfloat16
+from vecenv.learn.shards import ranks
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_after, matrices_over
@@ -111,10 +112,20 @@ class NeuralMarket(MarketModel):
             yield self.draw_after(self._starts(observed.until(day)), num_paths, num_days, seed)
 
     def draw_after(
-        self, starts: Starts, num_paths: int, num_days: int, seed: int = 0, antithetic: bool = False
+        self, starts: Starts, num_paths: int, num_days: int, seed: int = 0, antithetic: bool = False, first: int = 0
     ) -> Tensor:
-        """Draw the days after given start states, or their antithetic ones. Shape: (P, num_days, K, 5), float64."""
-        return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature, antithetic)
+        """Draw the days after given start states, or their antithetic ones, on paths from number ``first`` on.
+
+        Shape: (P, num_days, K, 5), float64.
+        """
+        drawn = (num_paths, num_days, seed, self.temperature, antithetic, first)
+        return roll_out(self.network, starts, self.market, *drawn)
+
+    def draw_together(self, starts: Starts, num_paths: int, num_days: int, seed: int) -> Tensor:
+        """Draw as `draw_after`; of several ranks, which all make the call, each draws a part."""
+        own = own_paths(num_paths)
+        drawn = self.draw_after(starts, len(own), num_days, seed, first=own.start)
+        return drawn if len(own) == num_paths else ranks().joined(drawn)
 
     def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
         """Compute the start states of histories, whose receptive field the trunk reads once for all paths.
@@ -149,6 +160,14 @@ class NeuralMarket(MarketModel):
     def _prefill(self, inputs: Tensor) -> tuple[Tensor, TrunkCache]:
         read: tuple[Tensor, TrunkCache] = self.network.trunk.prefill(inputs)
         return read
+
+
+def own_paths(num_paths: int) -> range:
+    """Return the numbers of the paths that this rank is to draw: all if it is the only one, or there are too few."""
+    own = ranks()
+    if own.count > num_paths:
+        return range(num_paths)
+    return range(num_paths * own.number // own.count, num_paths * (own.number + 1) // own.count)
 
 
 def rollout_network(network: MarketNetwork, bf16: bool, device: torch.device | str) -> MarketNetwork:

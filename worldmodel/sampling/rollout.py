@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.checks import check_memory
+from vecenv.learn.shards import ranks
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
 from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, Starts, blocks_of
@@ -81,6 +82,7 @@ def roll_out(
     seed: int,
     temperature: float = 1.0,
     antithetic: bool = False,
+    first: int = 0,
 ) -> Tensor:
     """Generate the days after start states.
 
@@ -94,6 +96,7 @@ def roll_out(
         temperature: factor on returns, about their mean, and on gaps and wicks; 1 draws from the model.
         antithetic: draw the antithetic paths of a seed: the same starts and random numbers, with the noise of returns
             reflected. The mean over both has less variance (Hammersley and Morton 1956).
+        first: number of the first of the paths, which are the same whatever others are drawn.
 
     Returns:
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
@@ -110,8 +113,10 @@ def roll_out(
     needed = 2 * 8 * 5 * num_paths * num_days * symbols
     check_memory(needed, device, f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols")
     draws = []
-    for block in blocks_of(device, symbols, num_paths):
-        wanted = min(block.paths, num_paths - block.first)
+    for block in blocks_of(device, symbols, first + num_paths):
+        wanted = slice(max(0, first - block.first), min(block.paths, first + num_paths - block.first))
+        if wanted.start >= wanted.stop:
+            continue
         begin = partial(BlockPaths, network, starts, market, block, seed, temperature, antithetic)
         draw = _repeated if device.type == "cuda" and num_days >= FEWEST_REPEATED else _drawn
         draws.append(draw(begin, network.trunk, starts.cache, block, wanted, num_days))
@@ -124,9 +129,10 @@ def roll_out(
 class _Chunks:
     """Caches of a block's chunks with requested paths."""
 
-    def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: int, size: int) -> None:
+    def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: range, size: int) -> None:
         self.trunk = trunk
-        self.parts = [slice(first, first + size) for first in range(0, wanted, size)]
+        begin = wanted.start // size * size
+        self.parts = [slice(first, first + size) for first in range(begin, wanted.stop, size)]
         self.caches = [cache.chosen(rows[part]) for part in self.parts]
 
     def readings(self, inputs: Tensor, known: Tensor) -> list[Callable[[], None]]:
@@ -141,27 +147,30 @@ class _Chunks:
 
 
 def _repeated(
-    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: slice, num_days: int
 ) -> Steps:
     """Draw the paths of a block as `_drawn`, on a GPU; yields nothing if days are replayed."""
     paths = begin()
     ready = cache.chosen(paths.rows).repeatable()
     if ready is None:
         return (yield from _drawn(lambda: paths, trunk, cache, block, wanted, num_days))
-    return captured(RepeatedDay(paths, trunk, ready, num_days), num_days)[:wanted]
+    return captured(RepeatedDay(paths, trunk, ready, num_days), num_days)[wanted]
 
 
 def _drawn(
-    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: slice, num_days: int
 ) -> Steps:
-    """Draw a block, yield the trunk's tasks of each day, and return the first paths, (wanted, num_days, K, 5)."""
+    """Draw a block, yield the trunk's tasks of each day, and return the wanted paths, (wanted, num_days, K, 5)."""
     paths = begin()
     symbols = paths.shape[1]
-    chunks = _Chunks(trunk, cache, paths.rows, wanted * symbols, block.chunk * symbols)
+    rows = range(wanted.start * symbols, wanted.stop * symbols)
+    chunks = _Chunks(trunk, cache, paths.rows, rows, block.chunk * symbols)
     bars = []
     for day in range(num_days):
+        # A step of a rank, whose time begins anew.
+        ranks().watch()
         move, bar = paths.draw(day)
-        bars.append(bar[:wanted])
+        bars.append(bar[wanted])
         if day + 1 < num_days:
             yield chunks.readings(paths.observe(move), paths.known)
     return torch.stack(bars, dim=1)

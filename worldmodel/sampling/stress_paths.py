@@ -94,7 +94,7 @@ class MarketPaths:
         self._features, self._last = observed.features[:, -market.reach :], ohlcv[:, -1, :, CLOSE]
 
     def begin(self, num_paths: int, seed: int) -> Trajectories:
-        drawn = self._market.draw_after(self._starts, num_paths, self._num_days, seed)
+        drawn = self._market.draw_together(self._starts, num_paths, self._num_days, seed)
         origins = _chosen(seed, num_paths, len(self._features), drawn.device)
         return self._trajectories(drawn, origins, torch.arange(num_paths, device=drawn.device))
 
@@ -111,7 +111,7 @@ class MarketPaths:
                 parents.append(chosen)
                 starts = self._stopped_starts(stopped.only(part), last[part])
                 longest = max(1, self._num_days - 1 - int(last[part].min()))
-                later = self._market.draw_after(starts, count, longest, own)
+                later = self._market.draw_together(starts, count, longest, own)
                 days.append(_joined(stopped.days[chosen], last[chosen], later))
         of_all = torch.cat(parents)
         return self._trajectories(torch.cat(days), stopped.origins[of_all], of_all)

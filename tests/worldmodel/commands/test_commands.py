@@ -5,6 +5,8 @@ import json
 import math
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.worldmodel.neural_market import KNOWN, TEST, TINY, save_judged_model,
 from vecenv.market.load import MarketOptions, known_days, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.validation import MarketDataError
 from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.commands import fit as fit_command
@@ -45,6 +48,19 @@ RECORD = {"sources": {"m": {"sha256": "0"}}, "settings": {"steps": 4}, "embargo"
 def history(tmp_path_factory) -> Path:
     bars = replace(synthetic_bars(1, 340, (*KNOWN, "DD", "EE"), seed=0), currency="EUR")
     return write_market(tmp_path_factory.mktemp("market") / "mine.parquet", bars)
+
+
+FULL_DISK = """
+import errno, os
+from vecenv.worldmodel.commands import generate
+
+def full(table, path):
+    if os.environ.get("RANK") == "1":
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(table, path)
+
+generate.write_parquet, write = full, generate.write_parquet
+"""
 
 
 def run(command: str, *words: object) -> int:
@@ -303,6 +319,33 @@ def test_generated_paths_are_markets_that_go_on_from_the_history(started_model, 
     assert known_days(tmp_path / "paths") == load_network(started_model).known_days()
     assert run(*common, "--out", tmp_path / "x.parquet", *nothing) == 2 and not (tmp_path / "x.parquet").exists()
     assert "out is a folder, for a Parquet file of each path" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("after", [True, False])
+def test_processes_write_the_files_of_one(started_model, history, tmp_path, after):
+    """A rank that cannot write leaves a folder that is not read."""
+    words = ["--model", started_model, "--days", 3, "--keep", 30, "--market", "one", "--symbols", *KNOWN]
+    words += ["--paths", 7, "--history", history] if after else ["--paths", 20, "--drawdown", "6%", "--days", 15]
+
+    def by_two(out: str, *more: object) -> subprocess.CompletedProcess:
+        given = ["worldmodel", "generate", *words, "--out", tmp_path / out, "--processes", 2, *more]
+        command = [sys.executable, "-m", "vecenv", *map(str, given)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("generate", *words, "--out", tmp_path / "one") == 0
+    done = by_two("two")
+    assert done.returncode == 0, done.stderr
+    one, two = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert one == two and len(one) == (8 if after else 22)
+    fault = tmp_path / "fault.py"
+    fault.write_text(FULL_DISK)
+    done = by_two("full", "--import", fault)
+    assert done.returncode == BAD_INPUT
+    told = done.stderr.strip().splitlines()[-1]
+    assert re.fullmatch(r"vecenv worldmodel: error: rank 1 \(process \d+\) failed: .*No space left on device", told)
+    with pytest.raises(MarketDataError, match="not written to its end"):
+        load_market(tmp_path / "full", MarketOptions())
 
 
 @pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")

@@ -20,6 +20,7 @@ from tests.worldmodel.neural_market import (
 )
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
+from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.correlation import matrices_over
 from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
@@ -27,6 +28,7 @@ from vecenv.worldmodel.sampling import generator, stationary
 from vecenv.worldmodel.sampling import stress_paths as module
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.rollout import one_thread
 from vecenv.worldmodel.sampling.splitting import Level, Split, TargetNotReached, Trajectories, relative_error, split
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.stress_paths import MarketPaths, market_drawdowns, share_of, stress_paths, told_share
@@ -340,6 +342,25 @@ def test_regimes_are_the_most_typical_of_several_draws(started_model):
         chosen = score(candidates.mean(2), candidates.std(2)).argmax(1)
         found = returns_of(replace(options, num_paths=2, regime=regime))
         assert torch.equal(found, candidates[torch.arange(2), chosen])
+
+
+def test_ranks_draw_the_market_of_one(started_model, file):
+    for options in (PathOptions(5, WARM_UP + 3, regime="crisis"), PathOptions(5, WARM_UP + 3, KNOWN, history=file)):
+        one = draw_paths(started_model, options)
+        with one_thread():
+            for bars in on_ranks(2, lambda _, options=options: draw_paths(started_model, options)):
+                assert torch.equal(bars.ohlcv, one.ohlcv)
+
+
+def test_ranks_split_the_paths_of_a_drawdown_as_one_does(past):
+    def drawn(_):
+        return stress_paths(MARKET, past, None, 0.1, 24, DAYS, 3)
+
+    one = drawn(0)
+    with one_thread():
+        for found in on_ranks(2, drawn):
+            assert found.probability == one.probability
+            assert all(torch.equal(mine, its) for mine, its in zip(found.paths, one.paths, strict=True))
 
 
 def test_one_switch_in_make(started_model):

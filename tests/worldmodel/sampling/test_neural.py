@@ -12,6 +12,7 @@ from vecenv.core.random import box_muller, episode_key, open_uniform, random_bit
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.streams import NeuralStream
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network import return_chain
@@ -22,7 +23,7 @@ from vecenv.worldmodel.network.return_chain import ReturnDraws
 from vecenv.worldmodel.sampling import block_paths, neural
 from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, DayDraws, Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.sampling.rollout import RepeatedDay, in_threads, run_all
+from vecenv.worldmodel.sampling.rollout import RepeatedDay, in_threads, one_thread, run_all
 
 NAN = float("nan")
 PATHS, DAYS, SEED = 8, 12, 3
@@ -149,6 +150,18 @@ def test_a_path_depends_on_its_number_and_the_seed_alone(symbols):
     assert len(many[:, 0, 0, CLOSE].unique()) == len(many)
     for seed in (4, 3 + (1 << 40)):
         assert not bool((MARKET.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
+
+
+def test_ranks_draw_together_what_one_draws():
+    starts = MARKET.starts(history_of(3))
+    whole = MARKET.draw_after(starts, 70, 3, SEED)
+    with one_thread():
+        # Alone each draws its own; fewer paths than ranks all of them.
+        for paths in (70, 2):
+            for drawn in on_ranks(3, lambda _, paths=paths: MARKET.draw_together(starts, paths, 3, SEED)):
+                assert torch.equal(drawn, whole[:paths])
+        shares = on_ranks(3, lambda _: neural.own_paths(70))
+    assert [*shares[0], *shares[1], *shares[2]] == list(range(70)) and len(shares[1]) == 23
 
 
 def test_days_drawn_after_several_days_are_those_after_each():
