@@ -73,7 +73,7 @@ def imitate(
             loaded, tokenizer = tiny_model(texts, tiny, seed, device)
     else:
         with working(console, f"Loading {model} …"):
-            loaded, tokenizer = load_model(model_place(model), device, lora_rank)
+            loaded, tokenizer = load_model(model_place(model), device, lora_rank, seed)
     longest = longest_context(loaded)
     if longest is not None and language.context_tokens > longest:
         raise ValueError(f"context_tokens {language.context_tokens} are more than the model's {longest}")

@@ -70,7 +70,7 @@ def language_learner(
     others = None
     if isinstance(env, VecEnv) and config.groups is not None and config.groups * group_size < env.num_envs:
         others = _others(env, config)
-    loaded, tokenizer = load_model(model_place(model), device, config.lora_rank)
+    loaded, tokenizer = load_model(model_place(model), device, config.lora_rank, config.seed)
     chat = chat_format(loaded, tokenizer, config.thinking)
     return LanguageGRPO(env, loaded, chat, config, group_size, others, seed)
 

@@ -42,7 +42,7 @@ def test_a_language_model_learns_by_a_conversation():
 
     one = learner()
     before = [parameter.detach().clone() for parameter in one.parameters]
-    episodes = one.collect()
+    (episodes,) = one.collect()
     numbers = one.env.scenario.numbers
     assert numbers[:4] == [numbers[0]] * 4 and episodes.mask.shape == (6, 8) and episodes.exposure is None
     assert torch.allclose(episodes.reward.sum(0), sum(episodes.parts.values()))
@@ -62,7 +62,7 @@ def test_a_language_model_learns_by_a_conversation():
     other = learner(Task(name="failing", version="1", interaction=Failing))
     failing = other.env.scenario
     failing.lost, failing.dropped = (0,), (5,)
-    episodes = other.collect()
+    (episodes,) = other.collect()
     alone = [one for row, one in enumerate(episodes.said) if row not in (0, 5)]
     assert episodes.failed.tolist() == [row in (0, 5) for row in range(8)] and all(alone) and not episodes.said[0]
     assert not episodes.mask[:, [0, 5]].any() and episodes.mask[0].sum() == 6
@@ -113,7 +113,7 @@ def test_a_world_settles_each_rollout_and_its_weights_move_and_go_on():
         return LanguageGRPO(make_interaction(task, 4), model, chat_format(model, tokenizer), config, 2)
 
     one = learner()
-    episodes = one.collect()
+    (episodes,) = one.collect()
     tries = episodes.mask.sum(0)
     assert torch.equal(episodes.parts["grade"], (tries == tries.min()).double())
     assert (episodes.parts["steps"] >= 0.25).all()

@@ -48,7 +48,7 @@ def test_gradients_are_those_of_all_episodes_at_once(variant, config, monkeypatc
     one = learner(replace(config, variant=variant, kl_coef=0.05, temperature=0.8))
     with torch.no_grad():
         # Away from the policy that draws, so that ratios are no ones.
-        episodes = one.collect()
+        (episodes,) = one.collect()
         for parameter in one.parameters:
             parameter.add_(0.04 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
     # A group that counts for nothing, as one without spread that could not be filled.
@@ -73,14 +73,14 @@ def test_gradients_are_those_of_all_episodes_at_once(variant, config, monkeypatc
         one.config = replace(one.config, tokens_at_once=at_once)
         one.optimiser.zero_grad()
         sums = one._gradients(episodes, minibatch, credit, reference)
-        assert torch.allclose(sums, torch.stack(losses).detach(), rtol=1e-3, atol=1e-6)
+        assert torch.allclose(sums[:4], torch.stack(losses).detach(), rtol=1e-3, atol=1e-6)
         for own, wanted in zip(one.parameters, expected, strict=True):
             assert torch.allclose(own.grad, wanted, rtol=1e-3, atol=2e-4 * float(wanted.abs().max()) + 1e-7)
     # Steps take shuffled minibatches, clip their gradients, and do not let weights decay.
     steps, generator = [], torch.Generator().manual_seed(update_seed(0, 0))
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda _, most: steps.append(most))
-    monkeypatch.setattr(one, "_gradients", lambda *given: steps.append(given[1]) or torch.zeros(4))
-    one._learn(episodes)
+    monkeypatch.setattr(one, "_gradients", lambda *given: steps.append(given[1]) or torch.zeros(6))
+    one._learn([episodes])
     first, second = torch.randperm(ROWS, generator=generator).view(2, -1).tolist()
     assert steps == [first, 1.0, second, 1.0] and one.optimiser.defaults["weight_decay"] == 0.0
 
@@ -102,15 +102,15 @@ def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
         [Segment([9, 9, end, 9, end], [1, 2, 4], [0, 0, 1], [0, 0, 1], [0.0] * 3)],
         [Segment([9, 9], [1], [0], [0], [0.0])],
     ]
-    one.agent.calls.update(days=8, invalid=2, calls=4, faults=1)
-    told = one._answers(type("Episodes", (), {"said": said}))
+    one.agents[0].calls.update(days=8, invalid=2, calls=4, faults=1)
+    told = one._answers([type("Episodes", (), {"said": said})])
     expected = {"answer_tokens": 4 / 3, "cut_off": 1 / 3, "invalid_answers": 0.25}
     assert told == expected | {"tool_calls": 0.5, "tool_faults": 0.25}
 
 
 def test_episodes_that_take_the_place_of_others_bring_what_was_said():
     one = learner()
-    first, second = one.collect(), one.collect()
+    (first,), (second,) = one.collect(), one.collect()
     kept, reward = [list(said) for said in first.said], first.reward.clone()
     first.put(torch.tensor([1, 5]), second, torch.tensor([0, 3]))
     others = {1: 0, 5: 3}
@@ -159,7 +159,7 @@ def test_language_agents_among_rows_of_a_policy():
     few = replace(CONFIG, groups=1, minibatches=1)
     alone = learner(replace(CONFIG, minibatches=1), rows=GROUP)
     among = learner(few, rows=64, others=signal_env(1).scenario.task.agents["random"]())
-    own, mixed = alone.collect(), among.collect()
+    (own,), (mixed,) = alone.collect(), among.collect()
     assert mixed.said == own.said and torch.equal(mixed.reward, own.reward)
     state = among.env.state
     assert bool(among.env.rows.done.all()) and len(state.portfolio_value[GROUP:].unique()) > 20
@@ -226,13 +226,13 @@ def test_accounts_likelihoods_and_an_update(device):
     for each in (env, other):
         each.reset_groups(ROWS // GROUP, GROUP, 3)
     while not bool(env.rows.done.all()):
-        orders = one.agent.act(env)
-        rewards = env.advance(orders), other.advance(TextDoor(other).parse(one.agent.said, range(ROWS))[0])
+        orders = one.agents[0].act(env)
+        rewards = env.advance(orders), other.advance(TextDoor(other).parse(one.agents[0].said, range(ROWS))[0])
         assert torch.allclose(rewards[0].cpu(), rewards[1], atol=1e-6)
         assert TextDoor(env).render(range(ROWS)) == TextDoor(other).render(range(ROWS))
     assert torch.equal(env.state.cash.cpu(), other.state.cash)
     with torch.no_grad():
-        for said in one.collect().said:
+        for said in one.collect()[0].said:
             told = torch.tensor([value for part in said for value in part.log_prob])
             found = torch.cat([segment_log_probs(one.model, [part], 0, 1.0) for part in said]).float().cpu()
             # A GPU multiplies in bfloat16, which has eight bits.

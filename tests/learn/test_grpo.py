@@ -263,18 +263,18 @@ def test_groups_without_spread_are_filled_from_further_rollouts_or_left_out() ->
     """Members that all hold cash earn the same; dapo draws others."""
     episodes, others = accounts([[1.0, 1.0, 0.0, 2.0], [0.0] * 4, [0.0] * 4]), accounts([[3.0, 5.0, 7.0, 7.0]] * 3)
     calls = []
-    again = lambda: calls.append(1) or others  # noqa: E731
-    with_spread, refills = refilled(episodes, again, GRPOConfig(variant="dapo").most_refills, 2, Shards())
+    again = lambda: calls.append(1) or [others]  # noqa: E731
+    with_spread, refills = refilled([episodes], again, GRPOConfig(variant="dapo").most_refills, 2, Shards())
     assert with_spread.tolist() == [False, True] and refills == len(calls) == 1
     assert episodes.reward[0].tolist() == [3.0, 5.0, 0.0, 2.0] and bool(episodes.mask[0].all())
     alike, same = accounts([[1.0, 1.0, 0.0, 2.0], [0.0] * 4, [0.0] * 4]), accounts([[1.0] * 4] * 3)
-    _, refills = refilled(alike, lambda: same, GRPOConfig(variant="dapo", refills=3).most_refills, 2, Shards())
+    _, refills = refilled([alike], lambda: [same], GRPOConfig(variant="dapo", refills=3).most_refills, 2, Shards())
     assert refills == 3 and alike.mask[0].tolist() == [False, False, True, True]
     # What is left out counts for nothing.
     alike.invalid.copy_(torch.tensor([9, 9, 1, 0]))
     told = audit(alike, torch.tensor([False, True]))
     assert told["length"] == 2.5 and told["invalid"] == pytest.approx(1 / 5)
-    assert refilled(alike, again, GRPOConfig().most_refills, 2, Shards())[1] == 0 and len(calls) == 1
+    assert refilled([alike], again, GRPOConfig().most_refills, 2, Shards())[1] == 0 and len(calls) == 1
     learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
     learner.collect()
     first = group_episodes(learner.collector, learner.config.reward).owned()

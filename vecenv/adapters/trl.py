@@ -93,7 +93,7 @@ class EpisodeRollouts:
         was_training = model.training
         model.eval()
         try:
-            accounts = groups.play(agent, starts, seed, self.reward)
+            (accounts,) = groups.play([agent], starts, seed, self.reward)
         finally:
             model.train(was_training)
         told: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}

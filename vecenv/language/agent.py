@@ -46,6 +46,7 @@ class LanguageAgent:
     the day's last turn is an invalid answer.
 
     Attributes:
+        on_turn: called before each turn, which takes a while.
         conversations: one per row.
         said: last answer of each row, empty where an episode is over.
         calls: counts since the conversations began: ``days`` answered, ``invalid`` answers among them, tool ``calls``,
@@ -57,6 +58,7 @@ class LanguageAgent:
     ) -> None:
         self.model, self.chat, self.config = model, chat, config
         self.ids = None if ids is None else list(ids)
+        self.on_turn: Callable[[], None] | None = None
         self.conversations: list[Conversation] = []
         self.said: list[str] = []
         self.calls = Counter[str]()
@@ -126,15 +128,16 @@ class LanguageAgent:
             self.conversations[place : place + 1] = [Conversation(self.chat, self.config, system)]
 
     def talk(self, dialogue: Dialogue, episodes: Sequence[Episode], env_ids: Tensor | None = None) -> list[list[Turn]]:
-        """Play an episode in each of the first rows of a world, and return what the answers in each row came to.
+        """Play an episode in each of the own rows of a world, by default the first ones.
 
-        Tool calls are none of the turns; a row whose world failed at its beginning has none. ``env_ids`` are the rows'
-        identities in the draws of tokens, by default their numbers. Shape: (N,).
+        Return what the answers in each row came to. Tool calls are none of the turns; a row whose world failed at its
+        beginning has none. ``env_ids`` are the rows' identities in the draws of tokens, by default their numbers.
+        Shape: (N,).
         """
-        rows, device = range(len(episodes)), self.model.device
-        env_ids = torch.arange(len(rows), device=device) if env_ids is None else env_ids
+        rows, device = self.ids or list(range(len(episodes))), self.model.device
+        env_ids = torch.tensor(rows, device=device) if env_ids is None else env_ids
         begun = dialogue.begin(rows, episodes)
-        self.begin(rows, dialogue.instructions(rows), len(rows))
+        self.begin(range(len(rows)), dialogue.instructions(rows), len(rows))
         seed = torch.tensor(episodes[0].seed, device=device)
         progress = Progress(
             episode_key(seed, env_ids, torch.zeros_like(env_ids)), [0] * len(rows), [turn.done for turn in begun]
@@ -142,15 +145,15 @@ class LanguageAgent:
         played: list[list[Turn]] = [[] for _ in rows]
 
         def hear(places: Sequence[int], said: Sequence[str]) -> dict[int, Turn]:
-            turns = dict(zip(places, dialogue.answer(places, said), strict=True))
-            for row, turn in turns.items():
+            turns = dict(zip(places, dialogue.answer([rows[place] for place in places], said), strict=True))
+            for place, turn in turns.items():
                 if turn.outcomes is not None:
-                    played[row].append(turn)
+                    played[place].append(turn)
                     self.calls["invalid"] += not turn.valid
-                progress.days[row], progress.over[row] = dialogue.moves[row], turn.done
-            return {row: turn for row, turn in turns.items() if not turn.done}
+                progress.days[place], progress.over[place] = dialogue.moves[rows[place]], turn.done
+            return {place: turn for place, turn in turns.items() if not turn.done}
 
-        self.converse({row: turn for row, turn in enumerate(begun) if not turn.done}, hear, progress)
+        self.converse({place: turn for place, turn in enumerate(begun) if not turn.done}, hear, progress)
         return played
 
     def converse(
@@ -165,6 +168,8 @@ class LanguageAgent:
         """
         called = [0] * len(progress.days)
         while turns:
+            if self.on_turn is not None:
+                self.on_turn()
             places = list(turns)
             self.calls["days"] += sum(not called[place] for place in places)
             texts = [self._question(place, turns[place]) for place in places]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from vecenv.learn.grpo import GroupConfig
 from vecenv.learn.runs import Frames
@@ -58,8 +58,6 @@ class AnswerConfig(Settings):
 class LanguageConfig(AnswerConfig, GroupConfig):
     """Settings of GRPO for language models."""
 
-    unused: ClassVar[dict[str, str]] = {"shards": "the training of a policy"}
-
     total_frames: Frames = 50_000
     """Environment steps of all language agents together; rounded up to whole rollouts."""
     epochs: Count = 1
@@ -83,5 +81,7 @@ class LanguageConfig(AnswerConfig, GroupConfig):
         super().__post_init__()
         if self.temperature == 0:
             raise ValueError("temperature must be positive, got 0")
+        if self.groups is not None and self.shards > 1:
+            raise ValueError(f"groups needs shards 1, got {self.shards}: in several shards the model plays all groups")
         if self.renew_reference and self.lora_rank:
             raise ValueError("renew_reference needs lora_rank 0: with adapters the reference is the model without them")

@@ -7,6 +7,7 @@ sequence, even if they were sampled in several contexts.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
 from vecenv.language.conversation import Segment
-from vecenv.language.groups import ConversationGroups, TensorGroups
+from vecenv.language.groups import ConversationGroups, TensorGroups, parts_of
 from vecenv.language.log_probs import (
     TokenTable,
     counted_tokens,
@@ -32,7 +33,8 @@ from vecenv.language.log_probs import (
     segment_log_probs,
 )
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
-from vecenv.learn.checkpoints import check_optimiser, check_same_form
+from vecenv.language.shard_gradients import add_gradients
+from vecenv.learn.checkpoints import check_optimiser, check_same_form, digest_of
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import (
     EpisodeAccounts,
@@ -40,10 +42,12 @@ from vecenv.learn.group_episodes import (
     check_groups,
     check_same_rules,
     check_whole_worlds,
+    of_all_shards,
     refilled,
     rollout_seed,
 )
 from vecenv.learn.grpo import group_losses, step_credit
+from vecenv.learn.learner import check_minibatches
 from vecenv.learn.runs import (
     ORIGIN,
     Metrics,
@@ -54,10 +58,15 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
-from vecenv.learn.shards import Shards
+from vecenv.learn.shards import Shards, check_shards
 from vecenv.text.interaction import Interaction
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
+
+SAMPLER_METRICS = ("sampler_gap", "sampler_beyond")
+
+SAMPLER_BOUND = 1e-3
+"""Nats that the trainer's log-probability of a sampled token may be off from the sampler's, under equal weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +83,17 @@ class LanguageGRPO:
     actions are order lists or a world without tensors, restart at every rollout. Of an environment the model plays the
     first ``rows``, the agent ``others`` the groups after them. Of a world ``seed`` names the first episodes.
 
+    Of several shards each has whole groups: it generates and learns in batches of its own rows, and all weights follow
+    the sum of the gradients of all. Of several ranks ``env`` has the own rows, with ``env_ids`` that say which.
+
+    Attributes:
+        rows: number of the own rows that the model plays.
+        agents: of each own shard.
+
     Raises:
         ValueError: rows are not whole groups, rules differ by episode, the task has no text or no maximum episode
-            length, the context is longer than the model's, or groups have no agent.
+            length, the context is longer than the model's, groups have no agent, ranks have other weights, or a world
+            of several shards keeps something between rollouts.
     """
 
     def __init__(
@@ -90,23 +107,29 @@ class LanguageGRPO:
         seed: int = 0,
     ) -> None:
         self.model, self.chat, self.config, self.group_size = model, chat, config, group_size
+        self.shards = shards = Shards(config.shards)
+        count = shards.ranks.count
         self.groups: TensorGroups | ConversationGroups
         if isinstance(env, VecEnv):
             self.days = _checked_days(env)
             self.rows = env.num_envs if config.groups is None else config.groups * group_size
             self.env, self.groups = env, TensorGroups(env, self.rows, others)
-            check_groups(env.num_envs, group_size, config)
-            check_groups(self.rows, group_size, config)
+            check_groups(env.num_envs * count, group_size, config)
+            check_groups(self.rows * count, group_size, config)
             check_whole_worlds(env, group_size)
         else:
             self.rows = env.num_rows
             if config.groups is not None:
                 raise ValueError("the model plays all groups of a conversation: leave out groups")
-            self.groups = ConversationGroups(env, config, model.device, seed)
+            if shards.count > 1:
+                _check_keeps_nothing(env)
+            self.groups = ConversationGroups(env, config, model.device, seed, shards.first_row(self.rows))
             # It has what checkpoints and runs need of an environment.
             self.env = cast("VecEnv", self.groups)
             self.days = self.groups.longest
-            check_groups(self.rows, group_size, config)
+            check_groups(self.rows * count, group_size, config)
+        check_shards(shards.count, count, self.rows * count // group_size, "groups")
+        check_minibatches(self.rows * count, config.minibatches, shards.count)
         rows = self.env.num_envs
         if self.rows > rows:
             raise ValueError(f"the model cannot play {config.groups} of {rows // group_size} groups")
@@ -115,24 +138,33 @@ class LanguageGRPO:
         longest = longest_context(model)
         if longest is not None and config.context_tokens > longest:
             raise ValueError(f"context_tokens {config.context_tokens} are more than the model's {longest}")
-        self.agent = LanguageAgent(model, chat, config.in_training, range(self.rows))
+        self.agents = [
+            LanguageAgent(model, chat, config.in_training, part) for part in parts_of(range(self.rows), shards.own)
+        ]
+        for agent in self.agents:
+            agent.on_turn = shards.ranks.watch
+        if count > 1:
+            shards.ranks.same({"model": digest_of(dict(model.named_parameters()))})
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, config.learning_rate, weight_decay=0.0)
         self.reference = frozen_copy(model) if config.kl_coef and not config.lora_rank else None
-        self.batch_size = self.days * self.rows
+        self.batch_size = self.days * self.rows * count
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
         self.first_seed, self.rollouts = int(self.env.seed_tensor), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state, on the CPU: a GPU need not hold model and optimiser twice."""
+        """Return copies of the state, on the CPU: a GPU need not hold model and optimiser twice.
+
+        Of several ranks all call it, and the first has the whole.
+        """
         weights = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
         state = {
             **origin(self.config, self.env),
             "update": self.update_number,
             "model": copied(weights),
             "optimiser": copied(self.optimiser.state_dict()),
-            "environment": self.env.state_dict(),
+            "environment": self.shards.whole(self.env.state_dict()),
             "group_size": self.group_size,
             "first_seed": self.first_seed,
             "rollouts": self.rollouts,
@@ -145,6 +177,8 @@ class LanguageGRPO:
         if state.get("group_size") != self.group_size:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         check_resumable(state, self.config, self.env)
+        if "environment" in state:
+            state = {**state, "environment": self.shards.own_part(state["environment"])}
         own = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
         if not isinstance(state.get("model"), Mapping) or state["model"].keys() != own.keys():
             raise ValueError("the checkpoint is of another model")
@@ -164,60 +198,92 @@ class LanguageGRPO:
                 tensor.copy_(state["model"][name])
             for name, tensor in self.reference.named_parameters() if self.reference is not None else ():
                 tensor.copy_(state["reference"][name])
-        self.optimiser.load_state_dict(state["optimiser"])
+        # It would go on in the memory of the state that it is given.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
 
     def update(self) -> Metrics:
         started = time.perf_counter()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
-        told = self.groups.outcomes()
-        with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size, Shards())
+        told = self.groups.outcomes(self.shards)
+        with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size, self.shards)
         collected = time.perf_counter() - started
         metrics = self._learn(episodes)
         self.update_number += 1
         seconds = time.perf_counter() - started
         progress = progress_metrics(self, self.batch_size, seconds, rate) | {"rollout_share": collected / seconds}
-        return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
+        spread = self.shards.joined([with_spread.to(torch.int8)]).bool()
+        audited = audit(of_all_shards(episodes, self.shards), spread)
+        return progress | told | metrics | audited | self._answers(episodes) | {"refills": refills}
 
-    def collect(self) -> LanguageEpisodes:
+    def collect(self) -> list[LanguageEpisodes]:
+        """Play an episode in every row, and return those of each own shard."""
         env, seed = self.env, rollout_seed(self.first_seed, self.rollouts)
-        # Members of a group, and agents of a world, share the start.
-        starts = torch.arange(env.num_envs, device=env.device) // self.group_size
+        rows = torch.arange(env.num_envs, device=env.device) + self.shards.first_row(env.num_envs)
         self.rollouts += 1
-        accounts = self.groups.play(self.agent, starts, seed, self.config.reward)
-        return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
+        # Members of a group, and agents of a world, share the start.
+        played = self.groups.play(self.agents, rows // self.group_size, seed, self.config.reward)
+        if self.shards.count > 1 or self.config.most_refills is not None:
+            # Those that are joined, or take the place of others, are of one form.
+            played = [accounts.lengthened(self.days) for accounts in played]
+        return [
+            LanguageEpisodes(**vars(accounts), said=[one.segments for one in agent.conversations])
+            for accounts, agent in zip(played, self.agents, strict=True)
+        ]
 
-    def _learn(self, episodes: LanguageEpisodes) -> Metrics:
-        """Train on episodes and return the mean losses, and ``credited``, the share of steps with an advantage."""
-        config = self.config
-        credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
+    def _learn(self, own: list[LanguageEpisodes]) -> Metrics:
+        """Train on the episodes of each own shard and return the mean losses.
+
+        ``credited`` is the share of steps with an advantage; the `SAMPLER_METRICS` are of the first minibatch, whose
+        weights are those that sampled: the mean distance of the trainer's log-probabilities from the sampler's, and the
+        share of tokens for which it is above `SAMPLER_BOUND`.
+        """
+        config, shards = self.config, self.shards
+        credits = [step_credit(part, config, self.group_size, self.update_number / self.num_updates) for part in own]
         if self.reference is not None and config.renews_reference(self.update_number):
             self.reference.load_state_dict(self.model.state_dict())
-        reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
-        credited = float((credit.where(episodes.mask, 0.0) != 0).double().sum() / episodes.mask.sum().clamp(min=1))
-        generator = torch.Generator().manual_seed(update_seed(config.seed, self.update_number))
+        references = [self._reference_log_probs(part.said) if config.kl_coef else None for part in own]
+        counts = [
+            [(credit.where(part.mask, 0.0) != 0).double().sum(), part.mask.sum()]
+            for credit, part in zip(credits, own, strict=True)
+        ]
+        credited, counted = shards.total(counts)
+        generators = [
+            torch.Generator().manual_seed(update_seed(config.seed, self.update_number, shards.first + place))
+            for place in range(shards.own)
+        ]
         steps = []
         for _ in range(config.epochs):
-            order = torch.randperm(self.rows, generator=generator).view(config.minibatches, -1)
-            for minibatch in order.tolist():
-                sums = self._gradients(episodes, minibatch, credit, reference)
-                checked_losses(self, sums.tolist())
+            orders = [
+                torch.randperm(len(part.said), generator=generator).view(config.minibatches, -1).tolist()
+                for part, generator in zip(own, generators, strict=True)
+            ]
+            for minibatches in zip(*orders, strict=True):
+                batches = zip(own, minibatches, credits, references, strict=True)
+                made = add_gradients(self.parameters, shards, (self._gradients(*batch) for batch in batches))
+                steps.append(shards.mean(made))
+                checked_losses(self, steps[-1].tolist())
                 torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
                 self.optimiser.step()
                 self.optimiser.zero_grad()
-                steps.append(sums)
-        losses = dict(zip(LOSS_METRICS, torch.stack(steps).mean(0).tolist(), strict=True))
-        return losses | {"credited": credited}
+        known = len(LOSS_METRICS)
+        losses = dict(zip(LOSS_METRICS, torch.stack(steps).mean(0)[:known].tolist(), strict=True))
+        sampled = dict(zip(SAMPLER_METRICS, steps[0][known:].tolist(), strict=True))
+        return losses | sampled | {"credited": float(credited / counted.clamp(min=1))}
 
     def _gradients(
         self, episodes: LanguageEpisodes, minibatch: list[int], credit: Tensor, reference: list[Tensor] | None
     ) -> Tensor:
-        """Add up the gradients of a minibatch and return its loss metrics. Shape: (4,)."""
+        """Add up the gradients of a shard's minibatch, by the number of shards, and return its metrics.
+
+        They are the `LOSS_METRICS` and the `SAMPLER_METRICS`. Shape: (6,).
+        """
         config, rules = self.config, self.config.rules.objective
         whole = sum(counted_tokens(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
-        sums = torch.zeros(len(LOSS_METRICS), device=self.env.device)
+        sums = torch.zeros(len(LOSS_METRICS) + len(SAMPLER_METRICS), device=self.env.device)
         asked = [row for row in minibatch if episodes.said[row]]
         for part in packed([padded_tokens(episodes.said[row]) for row in asked], config.tokens_at_once):
+            self.shards.ranks.watch()
             rows = [asked[place] for place in part]
             said = [episodes.said[row] for row in rows]
             log_prob = segment_log_probs(self.model, flattened(said), self.chat.pad, config.temperature)
@@ -226,21 +292,24 @@ class LanguageGRPO:
                 table.spread(torch.cat([tensor[days, row] for row, days in zip(rows, table.days, strict=True)]))
                 for tensor in (credit, episodes.mask)
             )
+            now, then = table.spread(log_prob), table.spread(torch.tensor(table.log_prob, device=self.env.device))
             losses = group_losses(
-                table.spread(log_prob),
-                table.spread(torch.tensor(table.log_prob, device=self.env.device)),
+                now,
+                then,
                 advantage,
                 mask,
                 rules,
-                self.days * self.agent.turns * config.answer_tokens,
+                self.days * self.agents[0].turns * config.answer_tokens,
                 None if reference is None else table.spread(torch.cat([reference[row] for row in rows])),
             )
             # Weight of the part's mean in that of the minibatch.
             tokens = int(mask.sum()) / max(whole, 1)
             weight = tokens if rules.aggregation == "token_mean" else len(rows) / len(minibatch)
-            ((losses.policy + config.kl_coef * losses.reference_kl) * weight).backward()
-            weights = torch.tensor([weight, weight, tokens, tokens], device=sums.device)
-            sums += torch.stack(losses).detach() * weights
+            ((losses.policy + config.kl_coef * losses.reference_kl) * (weight / self.shards.count)).backward()
+            weights = torch.tensor([weight, weight, tokens, tokens, tokens, tokens], device=sums.device)
+            gap = (now - then).detach().abs()[mask]
+            distances = [gap.mean(), (gap > SAMPLER_BOUND).float().mean()] if len(gap) else [sums.new_zeros(())] * 2
+            sums += torch.stack([*losses, *distances]).detach() * weights
         return sums
 
     @torch.no_grad()
@@ -249,6 +318,7 @@ class LanguageGRPO:
         config, found = self.config, [torch.empty(0)] * len(said)
         asked = [row for row, segments in enumerate(said) if segments]
         for part in packed([padded_tokens(said[row]) for row in asked], config.tokens_at_once):
+            self.shards.ranks.watch()
             rows = [asked[place] for place in part]
             segments = flattened([said[row] for row in rows])
             if self.reference is None:
@@ -261,21 +331,31 @@ class LanguageGRPO:
                 found[row] = values
         return found
 
-    def _answers(self, episodes: LanguageEpisodes) -> Metrics:
+    def _answers(self, own: list[LanguageEpisodes]) -> Metrics:
+        # Calls are of the last rollout, whose episodes may all be masked out, and whatever the task tells of them.
+        names = ("days", "invalid", "calls", "faults")
+        each = [
+            [*self._lengths(part), *(agent.calls[name] for name in names)]
+            for part, agent in zip(own, self.agents, strict=True)
+        ]
+        (counts,) = self.shards.total([[torch.tensor(numbers, dtype=torch.float64)] for numbers in each])
+        answers, tokens, cut_off, days, invalid, calls, faults = counts.tolist()
+        told = {"answer_tokens": tokens / max(answers, 1), "cut_off": cut_off / max(answers, 1)}
+        told["invalid_answers"] = invalid / max(days, 1)
+        if self.config.tools:
+            told["tool_calls"] = calls / max(days, 1)
+            told["tool_faults"] = faults / max(calls, 1)
+        return told
+
+    def _lengths(self, episodes: LanguageEpisodes) -> tuple[int, int, int]:
+        """Return the number of answers, of their tokens, and of answers that were cut off."""
         lengths, cut_off = [], 0
         for segment in flattened(episodes.said):
             for turn in dict.fromkeys(segment.turn):
                 places = [place for place, own in zip(segment.drawn, segment.turn, strict=True) if own == turn]
                 lengths.append(len(places))
                 cut_off += segment.tokens[places[-1]] not in self.chat.stop
-        answers, calls = max(len(lengths), 1), self.agent.calls
-        told = {"answer_tokens": sum(lengths) / answers, "cut_off": cut_off / answers}
-        # Of the last rollout, whose episodes may all be masked out, and whatever the task tells of them.
-        told["invalid_answers"] = calls["invalid"] / max(calls["days"], 1)
-        if self.config.tools:
-            told["tool_calls"] = calls["calls"] / max(calls["days"], 1)
-            told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
-        return told
+        return len(lengths), sum(lengths), cut_off
 
 
 def _checked_days(env: VecEnv) -> int:
@@ -286,6 +366,16 @@ def _checked_days(env: VecEnv) -> int:
     if schedule_of(scenario, env.num_envs) is not None:
         raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
     return check_same_rules(env)
+
+
+def _check_keeps_nothing(world: Interaction) -> None:
+    """Raise ValueError if a world is told of all episodes of a rollout, or goes on from one to the next."""
+    for name in ("settled", "measures", "state_dict"):
+        if getattr(type(world), name) is not getattr(Interaction, name):
+            raise ValueError(
+                f"{type(world).__name__} counts the episodes of a rollout together ({name}), which several shards do "
+                "not: leave out shards and processes"
+            )
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401

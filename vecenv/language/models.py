@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import io
+import math
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from vecenv.system.secrets import without_secrets
 
 
 def load_model(
-    place: str, device: torch.device | str = "cpu", lora_rank: int = 0
+    place: str, device: torch.device | str = "cpu", lora_rank: int = 0, seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return a causal language model in evaluation mode, and its tokenizer.
 
@@ -33,6 +34,7 @@ def load_model(
         place: folder, or name on the hub.
         device: device of the model.
         lora_rank: rank of the trained adapters; 0 for none.
+        seed: of the adapters.
 
     Raises:
         ValueError: there is no such model, it is no causal language model, or it is on a hub that cannot be reached.
@@ -53,7 +55,7 @@ def load_model(
         told = f"{place}: no causal language model with a tokenizer could be loaded: {reason}"
         raise ValueError(without_secrets(told)) from error
     model.to(device).eval()  # type: ignore[arg-type]  # typed as another method
-    return (with_adapters(model, lora_rank) if lora_rank else model), tokenizer
+    return (with_adapters(model, lora_rank, seed) if lora_rank else model), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -77,8 +79,8 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return model.eval(), tokenizer
 
 
-def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
-    """Return the model with low-rank adapters on all its linear layers; only they are trained.
+def with_adapters(model: PreTrainedModel, rank: int, seed: int = 0) -> PreTrainedModel:
+    """Return the model with low-rank adapters on all its linear layers, drawn by a seed; only they are trained.
 
     Hu et al., "LoRA", arXiv 2106.09685, 2021, with alpha twice the rank and without dropout.
     """
@@ -92,6 +94,13 @@ def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapted = get_peft_model(model, settings)
+    # By peft's rule, but not of the generator of the process, where each rank is elsewhere.
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in adapted.named_parameters():
+        if "lora_A" in name:
+            drawn = torch.empty(tensor.shape)
+            torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
+            tensor.data.copy_(drawn)
     return adapted.eval()  # type: ignore[return-value]  # it wraps the model
 
 

@@ -197,13 +197,19 @@ def _distinct(env: VecEnv, rows: Rows, shards: Shards) -> dict[str, float]:
     return {name: len(numbers) for name, numbers in seen.items()}
 
 
-def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
+def outcomes(env: VecEnv, ended: Rows, ids: Tensor, shards: Shards | None = None) -> dict[str, float]:
     """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
+
+    Those of the rows of all shards together, if there are any.
 
     The bounds of their 95% intervals, of names with ``_low`` and ``_high``, are NaN of fewer than three blocks of time.
     ``ids`` are the indices of the ended rows in the environment. Shape: (E,).
     """
-    return _told(env, _columns(env, ended, ids))
+    columns = _columns(env, ended, ids)
+    if shards is not None and shards.count > 1:
+        # In one layout, by which the order of sums goes.
+        columns = shards.joined([columns.T]).T.contiguous()
+    return _told(env, columns)
 
 
 def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:

@@ -74,6 +74,17 @@ class EpisodeAccounts:
 
         return type(self)(**{name: part(value) for name, value in vars(self).items()})
 
+    def lengthened(self, steps: int) -> Self:
+        """Return the episodes in so many steps, of which further ones belong to none."""
+        further = steps - len(self.mask)
+        if not further:
+            return self
+        by_step = {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and value.ndim > 1}
+        longer: dict[str, Any] = {
+            name: torch.cat([value, value.new_zeros(further, *value.shape[1:])]) for name, value in by_step.items()
+        }
+        return replace(self, **longer)
+
     def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
         """Replace the episodes of ``rows`` by those of rows ``others`` of ``other``. Shape of both: (M,)."""
         for name, own in vars(self).items():
@@ -148,18 +159,28 @@ def rollout_seed(first_seed: int, rollouts: int) -> int:
 
 @torch.no_grad()
 def played_accounts(
-    env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, ids: Sequence[int]
-) -> EpisodeAccounts:
-    """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of some rows."""
-    donated = env.traits.donated
+    env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, parts: Sequence[Sequence[int]]
+) -> list[EpisodeAccounts]:
+    """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of each of some parts of the rows.
+
+    Those of a part do not depend on the others, and have as many steps as its longest episode.
+    """
+    donated, ids = env.traits.donated, [row for part in parts for row in part]
     rows, rewards = [hollow(env.rows_of(ids)[0], donated)], []
     while not bool(rows[-1].done.all()):
-        rewards.append(env.advance(act())[list(ids)])
+        rewards.append(env.advance(act())[ids])
         rows.append(hollow(env.rows_of(ids)[0], donated))
     # torch.stack accepts tensorclasses.
     whole: Any = torch.stack(rows)  # type: ignore[arg-type]
-    number = torch.tensor(list(ids), device=env.device)
-    return episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), worth, number)
+    reward, found, first = torch.stack(rewards), list[EpisodeAccounts](), 0
+    for part in parts:
+        own = slice(first, first + len(part))
+        steps = 1 + int((~whole.done[1:, own].all(1)).sum())
+        before, after = whole[:steps, own], whole[1 : steps + 1, own]
+        numbers = torch.tensor(list(part), device=env.device)
+        found.append(episode_accounts(env, before, after, reward[:steps, own], worth, numbers))
+        first = own.stop
+    return found
 
 
 def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tuple[dict[str, Tensor], Tensor]:
@@ -226,26 +247,31 @@ def of_shards(episodes: Episodes, shards: Shards) -> list[Episodes]:
     return [episodes] if len(rows) == 1 else [episodes.of_rows(part) for part in rows]
 
 
-def of_all_shards(episodes: EpisodeAccounts, shards: Shards) -> EpisodeAccounts:
-    """Return accounts of the episodes of all shards for `audit`; their rewards are those of whole episodes."""
-    if shards.count == 1:
-        return episodes
+def of_all_shards(own: Sequence[EpisodeAccounts], shards: Shards) -> EpisodeAccounts:
+    """Return accounts of the episodes of all shards for `audit`; their rewards are those of whole episodes.
 
-    def joined(values: Tensor | None) -> Any:  # noqa: ANN401
+    ``own`` are those of each own shard, in as many steps as those of all others.
+    """
+    if shards.count == 1:
+        return own[0]
+
+    def joined(parts: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
         # Rows first, and no booleans, which not all ranks can send.
-        if values is None:
+        known = [part for part in parts if part is not None]
+        if not known:
             return None
-        whole = shards.joined([values.movedim(-1, 0).to(torch.int8 if values.dtype == torch.bool else values.dtype)])
-        return whole.to(values.dtype).movedim(0, -1)
+        kind = known[0].dtype
+        sent = torch.int8 if kind == torch.bool else kind
+        return shards.joined([part.movedim(-1, 0).to(sent) for part in known]).to(kind).movedim(0, -1)
 
     return EpisodeAccounts(
-        mask=joined(episodes.mask),
-        reward=joined(episodes.reward.sum(0, keepdim=True)),
-        parts={name: joined(part) for name, part in episodes.parts.items()},
+        mask=joined([part.mask for part in own]),
+        reward=joined([part.reward.sum(0, keepdim=True) for part in own]),
+        parts={name: joined([part.parts[name] for part in own]) for name in own[0].parts},
         exposure=None,
-        flow=joined(episodes.flow),
-        invalid=joined(episodes.invalid),
-        failed=joined(episodes.failed),
+        flow=joined([part.flow for part in own]),
+        invalid=joined([part.invalid for part in own]),
+        failed=joined([part.failed for part in own]),
     )
 
 
@@ -314,21 +340,26 @@ def not_failed(episodes: EpisodeAccounts, group_size: int) -> Tensor | None:
 
 
 def refilled(
-    episodes: Episodes, again: Callable[[], Episodes], most: int | None, group_size: int, shards: Shards
+    own: Sequence[Episodes],
+    again: Callable[[], Sequence[Episodes]],
+    most: int | None,
+    group_size: int,
+    shards: Shards,
 ) -> tuple[Tensor, int]:
     """Replace zero-variance groups by groups of further rollouts in place, of which there are at most so many.
 
-    A shard's groups are replaced by its own; all play on while one of them, of any rank, has such a group. Steps of
-    zero-variance groups that remain are masked out; with None for ``most`` all groups stay as they are. Return which
-    groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further rollouts.
+    A rollout has the episodes of each own shard. A shard's groups are replaced by its own; all play on while one of
+    them, of any rank, has such a group. Steps of zero-variance groups that remain are masked out; with None for
+    ``most`` all groups stay as they are. Return which groups of the first rollout have non-zero variance, shape
+    (num_groups,), and the number of further rollouts.
     """
-    with_spread = has_spread(group_returns(episodes, group_size))
+    spreads = [has_spread(group_returns(part, group_size)) for part in own]
+    with_spread, refills = torch.cat(spreads), 0
     if most is None:
         return with_spread, 0
-    own, refills = of_shards(episodes, shards), 0
-    empty = [(~part).nonzero().squeeze(-1) for part in with_spread.chunk(shards.own)]
+    empty = [(~part).nonzero().squeeze(-1) for part in spreads]
     while refills < most and float(shards.mean([torch.tensor(float(len(groups))) for groups in empty])):
-        others = of_shards(again(), shards)
+        others = again()
         refills += 1
         for place, (part, other) in enumerate(zip(own, others, strict=True)):
             found = has_spread(group_returns(other, group_size)).nonzero().squeeze(-1)[: len(empty[place])]

@@ -360,18 +360,19 @@ class GRPO(Learner[GRPOConfig]):
             batch.append(self._reference_log_prob(episodes))
         metrics = self.minimise(batch)
         spread = self.shards.joined([with_spread.to(torch.int8)]).bool()
-        return metrics | audit(of_all_shards(episodes, self.shards), spread) | {"refills": refills}
+        return metrics | audit(of_all_shards(parts, self.shards), spread) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
         """Return the update's episodes, which groups of the first rollout have variance, and the number of refills."""
         episodes = group_episodes(self.collector, self.config.reward)
         if self.config.most_refills is not None:
             episodes = episodes.owned()
-        return episodes, *refilled(episodes, self._again, self.config.most_refills, self.group_size, self.shards)
+        own, most = of_shards(episodes, self.shards), self.config.most_refills
+        return episodes, *refilled(own, self._again, most, self.group_size, self.shards)
 
-    def _again(self) -> GroupEpisodes:
+    def _again(self) -> list[GroupEpisodes]:
         self.collect()
-        return group_episodes(self.collector, self.config.reward)
+        return of_shards(group_episodes(self.collector, self.config.reward), self.shards)
 
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
         """Return the log-probabilities of the actions under the reference policy. Shape: (T, N)."""

@@ -69,8 +69,8 @@ Metrics = dict[str, float]
 ORIGIN = ("version", "config", "scenario")
 """Names in a checkpoint of what `check_resumable` compares."""
 
-OF_MODEL = ("actor", "critic", "moments", "optimiser")
-"""Names in a checkpoint of what a policy has learned, which all ranks have."""
+OF_MODEL = ("actor", "critic", "moments", "model", "optimiser")
+"""Names in a checkpoint of what a policy, or a language model, has learned, which all ranks have."""
 
 MAY_CHANGE = ("total_frames", "checkpoint_every", "tensorboard")
 """Settings of a learner that a resumed run may have otherwise; all others decide what it learns."""

@@ -149,7 +149,7 @@ def test_settings_without_effect_under_others_are_refused_and_reset():
     assert replace(news, scorer="m").inapplicable() == {}
     assert AnswerConfig().inapplicable() == dict.fromkeys(("tool_form", "turns"), "tools")
     alone = LanguageConfig(tools=("all",), groups=1, variant="gigpo")
-    assert alone.inapplicable().keys() == {"refills", "positive_share", "renew_reference", "shards"}
+    assert alone.inapplicable().keys() == {"refills", "positive_share", "renew_reference"}
     assert LanguageConfig().inapplicable()["others"] == "a number of groups that the model plays"
     # A name is found however it is written.
     words = ["--a.long-name", "-0.1", "--no-flag", "--a.no_other=3", "b", "--b", "x"]

@@ -1,0 +1,130 @@
+"""Language models that learn by shards: the same bits on any number of ranks, which go on from what others saved."""
+
+import copy
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from tests.guess_number import GUESS_NUMBER, GuessNumber
+from tests.language.test_conversation_grpo import SAID
+from tests.language.test_language_grpo import CONFIG
+from tests.language.tiny import SMALL, signal_env, small_chat, talking_model
+from vecenv import make_interaction
+from vecenv.language.grpo import LanguageGRPO
+from vecenv.language.models import chat_format, with_adapters
+from vecenv.language.supervised import SupervisedConfig
+from vecenv.language.supervised_training import fine_tune, segments_of
+from vecenv.language.tiny_model import tiny_model
+from vecenv.learn.checkpoints import state_digest
+from vecenv.learn.group_episodes import EpisodeReward
+from vecenv.learn.shards import ranks
+from vecenv.registry import Task
+from vecenv.testing.ranks import on_ranks
+
+SHARDS, GROUP, ROWS, DAYS, UPDATES = 4, 2, 8, 2, 2
+SHARED = replace(CONFIG, shards=SHARDS, total_frames=2 * UPDATES * DAYS * ROWS, kl_coef=0.05, temperature=0.7)
+# So little that it is 0: all that answer validly earn the same, and groups of them are replaced.
+VALID = EpisodeReward(grade=0.0, steps=5e-324, invalid=1.0)
+REFILLED = {"variant": "dapo", "refills": 2}
+GROWING = replace(SHARED, **REFILLED, history_days=None, renew_reference=1, tokens_at_once=1_000, reward=VALID)
+ADAPTED = replace(SHARED, lora_rank=2, epochs=2)
+WORTH = EpisodeReward(grade=1.0, steps=0.5, invalid=0.1)
+TALKING = replace(SHARED, **REFILLED, tools=("all",), reward=WORTH)
+OF_TIME = ("samples_per_second", "rollout_share")
+CALL = '{"name": "is_odd", "arguments": {}}'
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def market(config, seed=3):
+    rows = ROWS // ranks().count
+    env = signal_env(rows, env_ids=torch.arange(rows) + rows * ranks().number, days=DAYS)
+    model, _ = talking_model()
+    model = with_adapters(model, config.lora_rank, seed) if config.lora_rank else model
+    return LanguageGRPO(env, model, small_chat(), config, GROUP)
+
+
+@cache
+def guesser():
+    model, tokenizer = tiny_model(["Guess a number from 1 to 20. Higher. Lower.", CALL], SMALL, 0)
+    chat, roles = chat_format(model, tokenizer), ("user", "assistant")
+    told = [
+        [{"role": role, "content": text} for role, text in zip(roles, ("Guess a number.", said), strict=True)]
+        for said in [*SAID, *[CALL] * 10]
+    ]
+    config = replace(TALKING, answer_tokens=40)
+    training = SupervisedConfig(epochs=30, batch_size=10, learning_rate=1e-2, test_fraction=0.0)
+    fine_tune(model, segments_of(told, chat, config), chat.pad, training)
+    return model, chat
+
+
+def guesses(config, task=GUESS_NUMBER):
+    model, chat = copy.deepcopy(guesser())
+    config = replace(config, answer_tokens=len(chat.answers([CALL])[0]))
+    return LanguageGRPO(make_interaction(task, ROWS // ranks().count), model, chat, config, GROUP, seed=5)
+
+
+def learned(count, make, config, begun=None):
+    """Return the hash and the metrics of what ranks have learned, and the state after the first update."""
+
+    def trained(rank):
+        learner, kept = make(config), begun
+        if begun is not None:
+            learner.load_state_dict(begun)
+        while learner.update_number < UPDATES:
+            metrics = learner.update()
+            kept = kept or learner.state_dict()
+        told = {name: value for name, value in metrics.items() if name not in OF_TIME}
+        return {"state": state_digest(learner.state_dict()), "metrics": state_digest(told)}, told, kept
+
+    found = on_ranks(count, trained)
+    assert all(str(metrics) == str(found[0][1]) for _, metrics, _ in found)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "config"),
+    [
+        pytest.param(market, GROWING, marks=pytest.mark.assembly, id="full"),
+        pytest.param(market, ADAPTED, marks=pytest.mark.nightly, id="adapted"),
+        pytest.param(guesses, TALKING, marks=pytest.mark.assembly, id="talking"),
+    ],
+)
+def test_any_number_of_ranks_learns_the_same_and_goes_on_from_others(make, config):
+    make(config)
+    whole, metrics, _ = learned(1, make, config)
+    two, _, half = learned(2, make, config)
+    assert two == whole == learned(4, make, config, half)[0] == learned(1, make, config, half)[0]
+    assert metrics["policy_loss"] != 0 and metrics["reference_kl"] > 0
+    assert metrics["refills"] > 0 or config.most_refills is None
+    assert 0 < metrics["sampler_gap"] < 1e-5 and metrics["sampler_beyond"] == 0
+
+
+class Settling(GuessNumber):
+    """A world that is told of all episodes of a rollout."""
+
+    def settled(self, ids, turns):
+        return turns
+
+
+def test_what_shards_cannot_share_is_refused():
+    with pytest.raises(ValueError, match=r"^Settling counts the episodes of a rollout together \(settled\), which "):
+        guesses(TALKING, Task(name="settling", version="1", interaction=Settling))
+    with pytest.raises(ValueError, match=r"^4 groups cannot be split into 3 equal shards"):
+        guesses(replace(TALKING, shards=3, minibatches=1))
+    with pytest.raises(ValueError, match=r"^groups needs shards 1, got 4: "):
+        replace(SHARED, groups=2)
+
+    def other_weights(rank):
+        return market(ADAPTED, seed=rank)
+
+    with pytest.raises(ValueError, match=r"^rank 1 has another model than rank 0: "):
+        on_ranks(2, other_weights)
