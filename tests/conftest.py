@@ -1,4 +1,4 @@
-"""One thread for each worker, no pools of compilers, and examples that are the same in every run."""
+"""One thread for each worker, no pools of compilers, the longest tests first, and the same examples in every run."""
 
 import os
 
@@ -14,3 +14,10 @@ from hypothesis import HealthCheck, settings
 # Else an example may take 0.2 s, which on a busy machine any does at times, and examples are drawn anew in each run.
 settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
+
+FIRST = ("tests/distributed/", "tests/device/", "tests/test_pages.py::test_commands_of_a_page")
+"""The longest tests, which no worker shall begin last; those that count processes are stolen by no other worker."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))

@@ -42,11 +42,11 @@ def one_thread():
 def nothing_is_left():
     before = shared_memory()
     yield
-    deadline = time.monotonic() + 20
-    while (left := children()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    # Another worker of pytest's may share memory for a moment too.
+    while (left := [*children(), *(shared_memory() - before)]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left, left
-    assert shared_memory() <= before
 
 
 def children() -> list[str]:
