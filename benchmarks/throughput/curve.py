@@ -8,6 +8,7 @@ median of the repeats.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from vecenv.benchmarks.harness import Point, Workload, run
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
 from vecenv.benchmarks.throughput.language import text_points
+from vecenv.benchmarks.throughput.processes import Size, curve
 from vecenv.benchmarks.workloads import (
     buffer_bytes,
     fill_given_actions,
@@ -36,7 +38,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.settings import Count, CountFromZero, Positive, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import NoMarket, market_for
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -61,6 +63,11 @@ class BenchConfig(Settings):
 
     task: str = STOCK_TRADING
     """Installed task."""
+    processes: tuple[Count, ...] = ()
+    """Measure, instead of the curve, sampling and PPO training by so many processes of this machine, such as 1 2, with
+    the last of num_envs for all together."""
+    shards: Annotated[Count, When("processes")] = 8
+    """Equal parts of the rows, which the processes share."""
     num_envs: tuple[Count, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
     columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
@@ -123,6 +130,8 @@ def main(config: BenchConfig) -> dict[str, Any]:
         config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
         config = replace(config, start="2020-01-01", end="2021-12-31")
     device = device_named(config.device)
+    if config.processes:
+        return _by_processes(config, device)
     torch.set_num_threads(config.threads)
     tape = tape_of_task(config)
     texts: Sequence[Point] = ()
@@ -152,6 +161,19 @@ def main(config: BenchConfig) -> dict[str, Any]:
         text=run(texts, device, config.repeats),
     )
     _write(config, result)
+    return result
+
+
+def _by_processes(config: BenchConfig, device: torch.device) -> dict[str, Any]:
+    size = Size(
+        config.task, config.num_envs[-1], config.num_steps, config.shards, config.device,
+        compile=config.modes[-1] != "eager", market=config.market, num_days=config.num_days,
+    )  # fmt: skip
+    result = result_of(
+        config, device, benchmark="processes", figures=curve(size, config.processes, config.repeats),
+        processor_cores=os.cpu_count(), load_average=os.getloadavg(),
+    )  # fmt: skip
+    write_result(config.output, f"processes-{machine.file_stem(result['device'])}", result)
     return result
 
 

@@ -1,8 +1,11 @@
 """Ranks in processes of their own, over gloo: what they learn, and what is told, and left, when one fails."""
 
+import contextlib
 import json
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -100,8 +103,7 @@ def test_a_run_whose_rank_is_killed_goes_on_with_any_number_to_the_same_bits(tmp
     assert load_checkpoint(Path("killed/checkpoint.pt"), torch.device("cpu"))["update"] == 3
     assert main(["train", "--resume", "killed", "--processes", "1", "--json", "resumed.json"]) == 0
     assert main([*RUN, "--folder", "whole", "--processes", "1", "--json", "whole.json"]) == 0
-    states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("killed", "whole")]
-    assert state_digest(states[0]) == state_digest(states[1])
+    assert learned_in(Path("killed")) == learned_in(Path("whole"))
     resumed, whole = (json.loads(Path(f"{run}.json").read_text()) for run in ("resumed", "whole"))
     assert resumed["evaluation"] == whole["evaluation"]
     assert main(["train", "--resume", "killed", "--processes", "3"]) == 2
@@ -131,19 +133,56 @@ def test_a_rank_that_fails_ends_all_and_is_named(fault, reason, tmp_path):
     assert re.fullmatch(rf"vecenv train: error: rank \d \(process \d+\) {reason}", told[-1])
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("agents", [1, 2])
-def test_agents_of_torchrun_start_ranks_again_that_go_on_to_the_same_bits(agents, tmp_path, one_thread, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def by_torchrun(agents: int, folder: Path, *words: str, **environment: str) -> list[subprocess.Popen]:
+    """Start a run of two ranks by agents that start them again after a failure."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(2 // agents), "--max-restarts", "3"]
     start += ["--nnodes", str(agents), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{training.free_port()}"]
-    words = ["-m", "vecenv", *RUN, "--folder", "again", "--import", str(HERE / "faults.py")]
-    known = os.environ | {"FAULT": "kill 1 3"}
-    started = [subprocess.Popen([*start, *words], env=known) for _ in range(agents)]
+    command = [*start, "-m", "vecenv", *RUN, "--folder", str(folder), *words]
+    return [subprocess.Popen(command, env=os.environ | environment) for _ in range(agents)]
+
+
+def learned_in(folder: Path) -> str:
+    return state_digest(load_checkpoint(folder / "checkpoint.pt", torch.device("cpu")))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    """Return the hash of what a run learns that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert main([*RUN, "--folder", str(folder), "--processes", "1"]) == 0
+    return learned_in(folder)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("agents", [1, 2])
+def test_agents_of_torchrun_start_ranks_again_that_go_on_to_the_same_bits(agents, tmp_path, undisturbed):
+    started = by_torchrun(agents, tmp_path / "run", "--import", str(HERE / "faults.py"), FAULT="kill 1 3")
     assert [agent.wait(600) for agent in started] == [0] * agents
-    assert main([*RUN, "--folder", "whole", "--processes", "1"]) == 0
-    states = [load_checkpoint(Path(run, "checkpoint.pt"), torch.device("cpu")) for run in ("again", "whole")]
-    assert state_digest(states[0]) == state_digest(states[1])
+    assert learned_in(tmp_path / "run") == undisturbed
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rank_that_is_killed_at_any_moment_changes_no_bit(seed, tmp_path, undisturbed):
+    chance, folder = random.Random(seed), tmp_path / "run"
+    started = by_torchrun(1 + seed % 2, folder)
+    update, log = chance.randrange(5), folder / "metrics.csv"
+    deadline = time.monotonic() + 300
+    while len(ranks := [rank for agent in started for rank in children_of(agent.pid)]) < 2 or (
+        update and not (log.is_file() and len(log.read_text().splitlines()) > update)
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(chance.uniform(0, 3))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice(ranks), signal.SIGKILL)
+    assert [agent.wait(600) for agent in started] == [0] * len(started)
+    assert learned_in(folder) == undisturbed
+
+
+def children_of(process: int) -> list[int]:
+    told = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False).stdout
+    return [int(line) for line in told.split()]
 
 
 def test_ranks_that_are_started_again_go_on_with_what_their_own_agent_began(tmp_path, monkeypatch):

@@ -26,8 +26,8 @@ DIED = {
 """What it means that a rank has died of a signal."""
 
 
-def launched(processes: int, words: Sequence[str]) -> None:
-    """Run ``vecenv WORDS`` as so many ranks on this machine, and return when all have ended well.
+def launched(processes: int, words: Sequence[str], module: str = "vecenv") -> None:
+    """Run ``python -m MODULE WORDS`` as so many ranks on this machine, and return when all have ended well.
 
     The ranks write to the terminal of this process. When one fails, the others are ended.
 
@@ -55,7 +55,7 @@ def launched(processes: int, words: Sequence[str]) -> None:
         )
         os.environ[LAUNCHED] = "1"
         try:
-            elastic_launch(config, sys.executable)("-m", "vecenv", *words)
+            elastic_launch(config, sys.executable)("-m", module, *words)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             raise ChildProcessError(f"rank {rank} (process {failure.pid}) {_why(failure)}") from None

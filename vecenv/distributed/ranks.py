@@ -187,7 +187,9 @@ def rank_device(asked: torch.device) -> torch.device:
 
 
 @contextlib.contextmanager
-def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]:
+def joined(
+    device: torch.device, stall_seconds: float, kind: type[ProcessRanks] = ProcessRanks
+) -> Iterator[ProcessRanks]:
     """Make this process one of the ranks that torchrun has started, while the context runs.
 
     On a CPU each has one thread: the sums of several threads depend on their number.
@@ -195,6 +197,7 @@ def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]
     Args:
         device: of this rank.
         stall_seconds: as of `ProcessRanks`.
+        kind: of ranks.
 
     Raises:
         ValueError: the ranks cannot meet.
@@ -218,7 +221,7 @@ def joined(device: torch.device, stall_seconds: float) -> Iterator[ProcessRanks]
     except (RuntimeError, ValueError, TimeoutError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {_reason(error)}") from error
-    own = ProcessRanks(device, stall_seconds)
+    own = kind(device, stall_seconds)
     try:
         with as_rank(own):
             yield own
