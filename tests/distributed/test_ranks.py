@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -133,12 +134,20 @@ def test_a_rank_that_fails_ends_all_and_is_named(fault, reason, tmp_path):
     assert re.fullmatch(rf"vecenv train: error: rank \d \(process \d+\) {reason}", told[-1])
 
 
-def by_torchrun(agents: int, folder: Path, *words: str, **environment: str) -> list[subprocess.Popen]:
-    """Start a run of two ranks by agents that start them again after a failure."""
+@contextlib.contextmanager
+def by_torchrun(agents: int, folder: Path, *words: str, **environment: str) -> Iterator[list[subprocess.Popen]]:
+    """Start a run of two ranks by agents that start them again after a failure; all end well with the context."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(2 // agents), "--max-restarts", "3"]
     start += ["--nnodes", str(agents), "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{training.free_port()}"]
     command = [*start, "-m", "vecenv", *RUN, "--folder", str(folder), *words]
-    return [subprocess.Popen(command, env=os.environ | environment) for _ in range(agents)]
+    started = [subprocess.Popen(command, env=os.environ | environment) for _ in range(agents)]
+    try:
+        yield started
+        assert [agent.wait(600) for agent in started] == [0] * agents
+    finally:
+        for agent in started:
+            agent.terminate()
+            agent.wait()
 
 
 def learned_in(folder: Path) -> str:
@@ -156,8 +165,8 @@ def undisturbed(tmp_path_factory) -> str:
 @pytest.mark.nightly
 @pytest.mark.parametrize("agents", [1, 2])
 def test_agents_of_torchrun_start_ranks_again_that_go_on_to_the_same_bits(agents, tmp_path, undisturbed):
-    started = by_torchrun(agents, tmp_path / "run", "--import", str(HERE / "faults.py"), FAULT="kill 1 3")
-    assert [agent.wait(600) for agent in started] == [0] * agents
+    with by_torchrun(agents, tmp_path / "run", "--import", str(HERE / "faults.py"), FAULT="kill 1 3"):
+        pass
     assert learned_in(tmp_path / "run") == undisturbed
 
 
@@ -165,18 +174,17 @@ def test_agents_of_torchrun_start_ranks_again_that_go_on_to_the_same_bits(agents
 @pytest.mark.parametrize("seed", range(5))
 def test_a_rank_that_is_killed_at_any_moment_changes_no_bit(seed, tmp_path, undisturbed):
     chance, folder = random.Random(seed), tmp_path / "run"
-    started = by_torchrun(1 + seed % 2, folder)
     update, log = chance.randrange(5), folder / "metrics.csv"
-    deadline = time.monotonic() + 300
-    while len(ranks := [rank for agent in started for rank in children_of(agent.pid)]) < 2 or (
-        update and not (log.is_file() and len(log.read_text().splitlines()) > update)
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(chance.uniform(0, 3))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice(ranks), signal.SIGKILL)
-    assert [agent.wait(600) for agent in started] == [0] * len(started)
+    with by_torchrun(1 + seed % 2, folder) as agents:
+        deadline = time.monotonic() + 300
+        while len(ranks := [rank for agent in agents for rank in children_of(agent.pid)]) < 2 or (
+            update and not (log.is_file() and len(log.read_text().splitlines()) > update)
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 3))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(chance.choice(ranks), signal.SIGKILL)
     assert learned_in(folder) == undisturbed
 
 
