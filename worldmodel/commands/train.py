@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,10 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
-from vecenv.learn.checkpoints import check_optimiser, check_same_form, telling_what_is_kept
+from vecenv.distributed.command import ProcessSettings, as_started, identity
+from vecenv.distributed.ranks import world_size
+from vecenv.learn.checkpoints import check_optimiser, check_same_form, state_digest, telling_what_is_kept
+from vecenv.learn.shards import ALONE, Ranks, as_rank, check_shards
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
@@ -43,9 +48,13 @@ from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Vali
 TRAINING, VALIDATION = 0.7, 0.1
 """Default ends of training and validation as shares of the days; the last fifth is for tests."""
 
+SHARDS = 4
+"""Shards of a run that several processes may share, if no number is given. With eight the days that all read before
+theirs cost most of the time."""
+
 
 @dataclass(frozen=True)
-class TrainSettings(ModelTraining):
+class TrainSettings(ModelTraining, ProcessSettings):
     """Train a neural market on daily bars."""
 
     market: Annotated[tuple[Path, ...], Items(1)]
@@ -72,9 +81,21 @@ class TrainSettings(ModelTraining):
     label: str | None = None
     """Word about the weights in their record, such as judged or shipped."""
 
+    def num_shards(self) -> int:
+        return self.training.shards or (SHARDS if self.shared() else 1)
 
-def train(settings: TrainSettings) -> dict[str, Any]:
+    def num_ranks(self) -> int:
+        """As the base; ValueError also if the shards cannot be shared evenly by them."""
+        count = super().num_ranks()
+        check_shards(self.num_shards(), max(world_size(), count), self.training.days, "days")
+        return count
+
+
+def train(settings: TrainSettings) -> dict[str, Any] | None:
     """Train a neural market on daily bars.
+
+    Of several processes the first alone validates, writes, trains the second stage and calibrates, and returns the
+    result; the others return None.
 
     Raises:
         ValueError: the settings do not fit the files, or each other.
@@ -82,14 +103,17 @@ def train(settings: TrainSettings) -> dict[str, Any]:
     """
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)
-    with WriteLock.beside(settings.out):
-        return _run(settings, names)
+    with ExitStack() as held:
+        own = held.enter_context(as_started(settings, device_named(settings.device), settings.num_shards()))
+        if own.number == 0:
+            held.enter_context(WriteLock.beside(settings.out))
+        return _run(settings, names, own)
 
 
-def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
-    console = Console()
+def _run(settings: TrainSettings, names: tuple[str, ...], own: Ranks) -> dict[str, Any] | None:
+    console = Console(quiet=own.number > 0)
     device = device_named(settings.device)
-    training = settings.training.on(device)
+    training = replace(settings.training.on(device), shards=settings.num_shards())
     if training.bf16:
         warn_of_slow_bfloat16(device, "--bf16")
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
@@ -105,10 +129,16 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     running = running_path(settings.out)
     if settings.resume:
         _restore(state, running, record)
+    elif _started_again(own, running):
+        with suppress(ValueError):
+            # Of another run, which this one is about to replace.
+            _restore(state, running, record)
+    model = state_digest({"step": state.step, "network": state.network.state_dict()})
+    own.same(identity(settings, ("market", "resume"), data=sources, model=model))
     parameters = sum(tensor.numel() for tensor in state.network.parameters())
     days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
     console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
-    began, kept = time.monotonic(), f"step {state.step}" if settings.resume else None
+    began, kept = time.monotonic(), f"step {state.step}" if state.step else None
     stages = [TRAINING_PART, BARS_PART] if settings.bars.steps else [TRAINING_PART]
     with PartsBar(console, [*stages, *(part for name in names for part in calibration_parts(name))]) as bar:
 
@@ -124,21 +154,32 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
 
         with bar.part(TRAINING_PART):
             train_network(state, markets, training, on_step, on_validation)
-        state.network.load_state_dict(state.best)
-        bar_history = _train_bars(state.network, markets, settings.bars, training, bar) if settings.bars.steps else []
-        final = record | {
-            "history": state.history,
-            "bar_history": bar_history,
-            "training_seconds": time.monotonic() - began,
-        }
-        symbols = {name: source["symbols"] for name, source in sources.items()}
-        with telling_what_is_kept(running, kept):
-            starts, tensors = calibrate(state.network, markets, symbols, bar.part)
-            save_network(settings.out, state.network, final | {"starts": starts}, tensors)
+        own.rest()
+        if own.number:
+            return None
+        with as_rank(ALONE):
+            state.network.load_state_dict(state.best)
+            bars = settings.bars
+            bar_history = _train_bars(state.network, markets, bars, training, bar) if bars.steps else []
+            final = record | {
+                "history": state.history,
+                "bar_history": bar_history,
+                "training_seconds": time.monotonic() - began,
+            }
+            symbols = {name: source["symbols"] for name, source in sources.items()}
+            with telling_what_is_kept(running, kept):
+                starts, tensors = calibrate(state.network, markets, symbols, bar.part)
+                save_network(settings.out, state.network, final | {"starts": starts}, tensors)
     running.unlink(missing_ok=True)
     console.print(validation_table(state.history))
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return {"file": str(settings.out), "parameters": parameters, **final}
+
+
+def _started_again(own: Ranks, running: Path) -> bool:
+    """Whether torchrun has started the ranks again after a failure, and there is a state to go on from."""
+    again = own.every(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
+    return any(again) and own.told_by_first(str(running.exists())) == "True"
 
 
 def _train_bars(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.learn.shards import Shards
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
@@ -80,7 +81,7 @@ def train_bars(
     Without an improvement on these they are kept. Scores are negative log-densities of bars, in nats per stock-day by
     market. Markets are drawn in proportion to the root of their number of stock-days; `bf16` is not for validations.
     """
-    heads, weight = network.bars, market_weights(markets)
+    heads, weight, whole = network.bars, market_weights(markets), Shards()
     # Dropout is the trunk's alone, which does not learn here.
     network.eval()
     optimizer = torch.optim.AdamW(heads.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
@@ -99,9 +100,10 @@ def train_bars(
         generator = np.random.default_rng([seed, len(markets), step])
         chosen = choices[int(generator.choice(len(markets), p=weight))]
         loss = _bar_loss(network, *chosen[int(generator.integers(CHOICES))], settings.stock_days, generator)
-        descend(loss, optimizer, heads, settings.learning_rate * cosine_rate(step / settings.steps, 0.02))
+        rate = settings.learning_rate * cosine_rate(step / settings.steps, 0.02)
+        loss = descend([loss], optimizer, heads, rate, whole)
         follow(average, heads, AVERAGE_DECAY, step)
-        on_step(step + 1, float(loss.detach()))
+        on_step(step + 1, float(loss))
         if (step + 1) % settings.evaluate_every == 0 or step + 1 == settings.steps:
             current = copied(heads)
             heads.load_state_dict(average)

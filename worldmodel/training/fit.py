@@ -1,20 +1,24 @@
 """Training loop of a neural market: maximum likelihood of the next day, with early stopping.
 
 Every step draws a market, some of its symbols, a chunk of days and an order of the symbols, all from (seed, step), so
-that a resumed run repeats an uninterrupted one.
+that a resumed run repeats an uninterrupted one. Of several shards, as of `vecenv.learn.shards`, each makes the gradient
+of its own consecutive days of the chunk, for which it reads `READ_BEFORE` days more.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vecenv.learn.shards import Shards
 from vecenv.system.settings import Count, NotNegative, Positive, Seed, Settings, Share
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
@@ -49,6 +53,8 @@ class TrainingSettings(Settings):
         patience: validations without improvement before training stops.
         seed: of weights and draws.
         bf16: bfloat16 products in the trunk during training; by default on a GPU only. Validation is in float32.
+        shards: equal parts of a chunk's days, each of which one process holds; part of the result. By default 1, and 4
+            where several processes train.
     """
 
     steps: Count = 1500
@@ -63,6 +69,7 @@ class TrainingSettings(Settings):
     patience: Count = 5
     seed: Seed = 0
     bf16: bool | None = None
+    shards: Count | None = None
 
     def on(self, device: torch.device) -> TrainingSettings:
         return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
@@ -136,8 +143,16 @@ def train_network(
     """Train until the steps are done, validation stops improving, or it is stopped.
 
     Markets are drawn in proportion to the root of their number of stock-days. After a validation the state is
-    consistent and may be saved. The last update before a stop is validated too.
+    consistent and may be saved. The last update before a stop is validated too. Of several ranks, which share
+    ``settings.shards``, the first validates, and it alone calls ``on_validation``.
+
+    Raises:
+        ValueError: the ranks cannot share the shards, or a market has too few days for them.
     """
+    shards = Shards(settings.shards or 1)
+    for market in markets:
+        if market.split.train - 1 < shards.count:
+            raise ValueError(f"{market.name}: {market.split.train - 1} days to train on for {shards.count} shards")
     weight = market_weights(markets)
     subsets: dict[tuple[int, int], TrainingMarket] = {}
     while state.step < settings.steps and state.bad_validations < settings.patience and not stopped():
@@ -147,13 +162,21 @@ def train_network(
         if period not in subsets:
             subsets = {key: value for key, value in subsets.items() if key[1] == period[1]}
             subsets[period] = drawn_symbols(markets[index], np.random.default_rng([settings.seed, index, period[1]]))
-        loss = _update(state, subsets[period], settings, generator)
+        shards.ranks.watch()
+        loss = _update(state, subsets[period], settings, generator, shards)
         state.step += 1
         on_step(state, loss)
         if state.step % settings.evaluate_every == 0 or state.step == settings.steps or stopped():
-            scores = _validate_average(state, markets)
+            told = shards.ranks.done_by_first(lambda: json.dumps(_validate_average(state, markets)))
+            scores = {name: Validation(*score) for name, score in json.loads(told).items()}
             _keep_best(state, settings, scores, loss)
-            on_validation(state, scores)
+            # What is written may take long too.
+            shards.ranks.done_by_first(partial(_call, on_validation, state, scores))
+
+
+def _call(function: Callable[..., object], *given: object) -> str:
+    function(*given)
+    return ""
 
 
 def validate_network(network: MarketNetwork, market: TrainingMarket, first: int, stop: int) -> Validation:
@@ -192,32 +215,53 @@ def drawn_symbols(market: TrainingMarket, generator: np.random.Generator) -> Tra
 
 
 def _update(
-    state: TrainingState, market: TrainingMarket, settings: TrainingSettings, generator: np.random.Generator
+    state: TrainingState,
+    market: TrainingMarket,
+    settings: TrainingSettings,
+    generator: np.random.Generator,
+    shards: Shards,
 ) -> float:
-    network = state.network.train()
-    torch.manual_seed(int(generator.integers(2**62)))
+    network, dropped = state.network.train(), int(generator.integers(2**62))
     days = min(settings.days, market.split.train - 1)
     first = int(generator.integers(1, market.split.train - days + 1))
     order = torch.from_numpy(generator.permutation(market.observed.valid.shape[2]))
-    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, bool(settings.bf16))
-    total = (
-        scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
-    )
-    loss = -total / valid.sum().clamp(min=1)
+    number = market.observed.valid[0, first : first + days].sum().clamp(min=1)
+
+    def losses() -> Iterator[Tensor]:
+        for shard in range(shards.first, shards.first + shards.own):
+            begin, end = (first + days * place // shards.count for place in (shard, shard + 1))
+            torch.manual_seed(dropped + shard)
+            scores, _, _ = market.log_prob(network, begin, end, READ_BEFORE, order, bool(settings.bf16))
+            alone, shape = settings.alone_weight * scores.alone.sum(), settings.shape_weight * scores.shape.sum()
+            yield -(scores.chained.sum() + alone + shape) / number
+
     rate = settings.learning_rate * cosine_rate(state.step / settings.steps, settings.warm_up)
-    descend(loss, state.optimizer, network, rate)
+    loss = descend(losses(), state.optimizer, network, rate, shards)
     follow(state.average, network, settings.average_decay, state.step)
-    return float(loss.detach())
+    return float(loss)
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer, module: nn.Module, rate: float) -> None:
-    """Update a module's weights at a learning rate, by a gradient of norm 1 at most."""
+def descend(
+    losses: Iterable[Tensor], optimizer: torch.optim.Optimizer, module: nn.Module, rate: float, shards: Shards
+) -> Tensor:
+    """Update a module's weights at a learning rate, by a gradient of norm 1 at most; return the loss, a scalar.
+
+    Gradient and loss are the sums over all shards. ``losses`` are those of the own ones, each with a graph of its own.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    each = []
+    for loss in losses:
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        learned = [parameter for parameter in module.parameters() if parameter.grad is not None]
+        each.append([loss.detach(), *(parameter.grad for parameter in learned if parameter.grad is not None)])
+    total, *gradients = shards.total(each)
+    for parameter, gradient in zip(learned, gradients, strict=True):
+        parameter.grad = gradient
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer.step()
+    return total
 
 
 def follow(average: Mapping[str, Tensor], module: nn.Module, most: float, step: int) -> None:

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +19,14 @@ import torch
 from rich.console import Console
 
 from tests.worldmodel.neural_market import KNOWN, TEST, TINY, save_judged_model, tiny_network, write_market
+from vecenv.learn.checkpoints import state_digest
+from vecenv.learn.shards import ranks
 from vecenv.market.load import MarketOptions, known_days, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
+from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.commands import fit as fit_command
 from vecenv.worldmodel.commands import train as train_command
@@ -29,12 +34,20 @@ from vecenv.worldmodel.commands import validate as validate_command
 from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_known, tell_market, tell_result, tell_seen
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
-from vecenv.worldmodel.network.market_network import DRIFT_SIZES, NetworkSettings
+from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
 from vecenv.worldmodel.sampling import block_paths, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
+from vecenv.worldmodel.sampling.rollout import one_thread
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
-from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
+from vecenv.worldmodel.training.fit import (
+    TrainingSettings,
+    TrainingState,
+    Validation,
+    new_state,
+    state_from,
+    train_network,
+)
 from vecenv.worldmodel.validation import classifiers
 from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, criteria
 from vecenv.worldmodel.validation.figures import real_figures
@@ -63,14 +76,31 @@ generate.write_parquet, write = full, generate.write_parquet
 """
 
 
-def run(command: str, *words: object) -> int:
-    return main(["worldmodel", command, *map(str, words)])
+DEAD_RANK = """
+import os, signal
+from vecenv.worldmodel.training import fit
+
+def faulty(market, *given):
+    global calls
+    calls += 1
+    if calls == 20 and os.environ.get("RANK") == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(market, *given)
+
+calls, read = 0, fit.TrainingMarket.log_prob
+fit.TrainingMarket.log_prob = faulty
+"""
+"""At the end of ten updates, of which each process of two makes two gradients."""
 
 
-def train(file: Path, out: Path, *words: object) -> int:
+def run(command: str, *words: object, start: Callable[..., int] = main) -> int:
+    return start(["worldmodel", command, *map(str, words)])
+
+
+def train(file: Path, out: Path, *words: object, start: Callable[..., int] = main) -> int:
     small = ("--network.layers", 1, "--network.width", 16, "--network.heads", 2, "--network.hidden", 32)
     small += ("--network.window", 8, "--days", 32, "--evaluate-every", 2, "--bars.steps", 2)
-    return run("train", "--market", file, "--out", out, *small, *words)
+    return run("train", "--market", file, "--out", out, *small, *words, start=start)
 
 
 @pytest.mark.assembly
@@ -87,6 +117,29 @@ def test_training_writes_a_network_with_its_data_and_split(history, tmp_path):
     assert (source["file"], source["symbols"], source["currency"]) == ("mine.parquet", symbols, "EUR")
     assert record["starts"] == {"mine": symbols} and record["label"] == "tried" and source["sha256"]
     assert record["embargo"] == 20 and record["settings"]["steps"] == 4 and record["bars"]["steps"] == 2
+
+
+@pytest.mark.nightly
+def test_processes_that_are_started_again_train_the_weights_of_one(history, tmp_path):
+    fault = tmp_path / "fault.py"
+    fault.write_text(DEAD_RANK)
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
+    start += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "vecenv"]
+
+    def by_two(words: list[str]) -> int:
+        done = subprocess.run([*start, *words, "--import", str(fault)], capture_output=True, text=True, check=False)
+        assert "SIGKILL" in done.stderr or "-9" in done.stderr
+        return done.returncode
+
+    weights = []
+    with one_thread():
+        for name, start_of, words in (("one", main, ("--processes", 1)), ("two", by_two, ())):
+            out = tmp_path / f"{name}.safetensors"
+            assert train(history, out, "--steps", 12, *words, start=start_of) == 0
+            weights.append(load_network(out))
+    assert [saved.record["settings"]["shards"] for saved in weights] == [4, 4]
+    hashes = [state_digest({"network": saved.network.state_dict(), "starts": saved.extra}) for saved in weights]
+    assert hashes[0] == hashes[1] and weights[0].record["history"] == weights[1].record["history"]
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +182,46 @@ def test_a_run_that_goes_on_from_its_file_repeats_one_that_was_not_interrupted(m
         _restore(new_state(NetworkSettings(TINY.trunk, 8, ("m",)), TRAINING), running, RECORD)
     with pytest.raises(FileNotFoundError, match=r"none\.running\.safetensors"):
         _restore(state, running_path(tmp_path / "none.safetensors"), RECORD)
+
+
+SHARDED = replace(TRAINING, steps=10, evaluate_every=5, shards=4)
+
+
+def learned(market: TrainingMarket, network: MarketNetwork, running: Path | None, goes_on: bool) -> str:
+    """Return a hash of what ten updates come to, which go on from a file, or stop after five and write it."""
+    state, losses, stop = state_from(deepcopy(network), SHARDED), [], None if goes_on or running is None else 5
+    if goes_on:
+        _restore(state, running, RECORD)
+    parts = (lambda _, loss: losses.append(loss), lambda *_: None, lambda: state.step == stop)
+    train_network(state, [market], SHARDED, *parts)
+    if stop is not None and ranks().number == 0:
+        save_network(running, state.network, RECORD | _progress(state), _extra(state))
+    return state_digest({**_extra(state), **_progress(state), **state.network.state_dict(), "losses": losses[-5:]})
+
+
+def test_any_number_of_ranks_trains_and_goes_on_as_one(market, tmp_path):
+    """Without dropout, whose numbers threads have in common; with it tests train by processes."""
+    network = new_state(NetworkSettings(replace(TINY.trunk, dropout=0.0), TINY.head, ("m",)), SHARDED).network
+    running = tmp_path / "run.safetensors"
+    with one_thread():
+        whole = learned(market, network, None, False)
+        for count in (2, 4):
+            assert on_ranks(count, lambda _: learned(market, network, None, False)) == [whole] * count
+        assert len({*on_ranks(2, lambda _: learned(market, network, running, False)), whole}) == 2
+        for count in (1, 4):
+            assert on_ranks(count, lambda _: learned(market, network, running, True)) == [whole] * count
+        with pytest.raises(ValueError, match="4 shards cannot be shared evenly by 3 processes: take 2 or 4"):
+            on_ranks(3, lambda _: learned(market, network, None, False))
+        # No day further back than is read before a shard has a part in this network: gradients are those of one shard.
+        few = replace(SHARDED, steps=1)
+        moments = [{}, {}]
+        for shards, found in zip((1, 4), moments, strict=True):
+            state = state_from(deepcopy(network), few)
+            train_network(state, [market], replace(few, shards=shards), lambda *_: None, lambda *_: None)
+            found |= {name: tensor for name, tensor in _extra(state).items() if name.endswith(".exp_avg")}
+    torch.testing.assert_close(moments[1], moments[0], rtol=1e-3, atol=1e-6)
+    with pytest.raises(ValueError, match="m: 2 days to train on for 4 shards"):
+        learned(replace(market, split=Split(3, 110, 160)), network, None, False)
 
 
 def test_a_full_disk_ends_training_in_a_sentence_that_names_what_is_kept(history, tmp_path, monkeypatch, capsys):
