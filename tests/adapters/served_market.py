@@ -103,7 +103,7 @@ def running(app_at: Callable[[str], App], limits: Limits) -> Iterator[str]:
             yield url
         finally:
             server.should_exit = True
-            thread.join(timeout=20)
+            thread.join(timeout=100)
             assert not thread.is_alive()
 
 
@@ -135,7 +135,7 @@ def logged() -> Iterator[list[str]]:
         log.removeHandler(listening)
 
 
-def waited_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def waited_for(condition: Callable[[], bool], seconds: float = 100.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "what was waited for did not happen"
@@ -145,7 +145,7 @@ def waited_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 def said(connection: ClientConnection, message: object) -> dict:
     """Send a message, as it is if it is text or bytes, and return the answer."""
     connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
-    return json.loads(connection.recv(timeout=20))
+    return json.loads(connection.recv(timeout=100))
 
 
 def reset(connection: ClientConnection, **options: object) -> dict:

@@ -106,10 +106,10 @@ def test_names_of_episodes_and_tasks_of_the_splits(market: Served):
     assert indices == [indices[0], indices[0] + 1, indices[0] + 2]
 
     def posted(path: str, **body: object) -> requests.Response:
-        return requests.post(f"{market.url}/{TASK}/{path}", json=body, timeout=10)
+        return requests.post(f"{market.url}/{TASK}/{path}", json=body, timeout=100)
 
-    assert requests.get(f"{market.url}/list_environments", timeout=10).json() == [TASK]
-    splits = requests.get(f"{market.url}/{TASK}/splits", timeout=10).json()
+    assert requests.get(f"{market.url}/list_environments", timeout=100).json() == [TASK]
+    splits = requests.get(f"{market.url}/{TASK}/splits", timeout=100).json()
     assert splits == [{"name": name, "type": name} for name in ("train", "validation", "test")]
     assert posted("num_tasks", split="test").json() == {"num_tasks": 50}
     spec = {"id": "test-49", "split": "test", "index": 49, "task": TASK}
@@ -122,11 +122,11 @@ def test_names_of_episodes_and_tasks_of_the_splits(market: Served):
         assert wrong.status_code == 400 and "train, validation, test" in wrong.json()["data"]["message"]
     # A reset without a session leaves nothing behind.
     before = market.free()
-    told = requests.post(f"{market.url}/reset", json={"seed": 4}, timeout=10)
+    told = requests.post(f"{market.url}/reset", json={"seed": 4}, timeout=100)
     assert told.status_code == 200 and told.json()["observation"]["text"].startswith("Day 1")
-    wrong = requests.post(f"{market.url}/step", json={"action": {"text": "BUY"}}, timeout=10)
+    wrong = requests.post(f"{market.url}/step", json={"action": {"text": "BUY"}}, timeout=100)
     assert wrong.status_code == 400 and "reset comes before step" in wrong.json()["data"]["message"]
-    assert requests.get(f"{market.url}/state", timeout=10).json()["day"] == 0
+    assert requests.get(f"{market.url}/state", timeout=100).json()["day"] == 0
     assert market.free() == before
 
 
@@ -238,16 +238,16 @@ def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.M
 @pytest.mark.assembly
 def test_the_web_interface_draws_the_episode():
     with served(web=True) as market:
-        page = requests.get(f"{market.url}/web/", timeout=30)
+        page = requests.get(f"{market.url}/web/", timeout=100)
         assert page.status_code == 200 and "gradio" in page.text.lower()
-        shown = requests.get(f"{market.url}/web/config", timeout=30).text
+        shown = requests.get(f"{market.url}/web/config", timeout=100).text
         assert f'TextClient(base_url=\\"{market.url}\\")' in shown and ":8000" not in shown
-        told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
+        told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=100).json()
         assert told["observation"]["text"].startswith("Day 1 of")
-        told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
+        told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=100)
         assert told.status_code == 200 and told.json()["observation"]["acted"]
         for size, status in ((60_000, 200), (200_000, 200), (1 << 21, 413), (1, 200)):
-            told = requests.post(f"{market.url}/web/step", json={"action": {"text": "x" * size}}, timeout=30)
+            told = requests.post(f"{market.url}/web/step", json={"action": {"text": "x" * size}}, timeout=100)
             assert told.status_code == status
             valid = told.json().get("observation", {}).get("valid")
             assert valid is (False if status == 200 else None)

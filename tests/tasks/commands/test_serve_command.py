@@ -63,7 +63,7 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
             if sent == signal.SIGTERM:
                 process.send_signal(sent)
                 with pytest.raises(ConnectionClosed) as closed:
-                    session.recv(timeout=20)
+                    session.recv(timeout=100)
                 assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
             else:
                 unfinished.connect((address.hostname, address.port))
@@ -71,7 +71,7 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
                 while process.poll() is None:
                     process.send_signal(signal.SIGINT)
                     time.sleep(0.05)
-        assert process.wait(timeout=20) == (0 if sent == signal.SIGTERM else 130)
+        assert process.wait(timeout=100) == (0 if sent == signal.SIGTERM else 130)
         log.seek(0)
         assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
 
