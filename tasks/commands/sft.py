@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from vecenv.core.checks import device_named
+from vecenv.distributed.command import ProcessSettings, as_started, identity
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
+from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
 from vecenv.language.tiny_config import TinyConfig
+from vecenv.learn.runs import CHECKPOINT
+from vecenv.learn.shards import Ranks, check_shards
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import CountFromZero, Seed, Settings, When
+from vecenv.system.settings import Count, CountFromZero, Seed, When
 from vecenv.tasks.experiment.imitation import TINY, imitate
 from vecenv.tasks.experiment.options import early_options
 from vecenv.tasks.experiment.progress import wide_console
+from vecenv.tasks.experiment.settings import SHARDS
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,18 @@ class SftOptions:
 
 
 @dataclass(frozen=True)
-class SftSettings(Settings, SftOptions):
+class SftSettings(ProcessSettings, SftOptions):
     """Settings of ``vecenv sft``."""
 
     data: tuple[Path, ...] = field(kw_only=True)
     """Files of conversations, JSON Lines with messages."""
     folder: Path | None = None
-    """Folder for the model, runs/sft-TIME by default."""
+    """Folder for the model, runs/sft-TIME by default. With the checkpoint of this training it goes on from there."""
+    checkpoint_every: CountFromZero = 0
+    """Optimiser steps between checkpoints; 0 for none."""
+    shards: Count | None = None
+    """Equal parts of each batch, whose gradients are added in their order: what is learned is the same on any number of
+    processes that divides it. 1 for one process, 8 by default for several."""
     seed: Seed = 0
     """Seed of the shuffling, and of a tiny model's initial weights."""
     device: str = "auto"
@@ -56,31 +69,50 @@ class SftSettings(Settings, SftOptions):
         if self.data is not tyro.MISSING:
             super().__post_init__()
 
+    @property
+    def all_shards(self) -> int:
+        return self.shards or (SHARDS if self.shared() else 1)
+
+    def num_ranks(self) -> int:
+        count = super().num_ranks()
+        check_shards(self.all_shards, max(count, 1), self.all_shards, "shards")
+        return count
+
     @classmethod
     def defaults(cls, args: Sequence[str]) -> SftSettings:
         """Return the defaults of the command line, without data files."""
         return cls(data=tyro.MISSING, model=early_options(SftOptions, args).model)
 
 
-def main(settings: SftSettings) -> dict[str, Any]:
+def main(settings: SftSettings) -> dict[str, Any] | None:
     """Train a language model on conversations, such as those of vecenv collect: the start of GRPO."""
-    folder = settings.folder or Path("runs") / f"sft-{datetime.now():%Y%m%d-%H%M%S}"
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} exists already and is no folder")
-    with WriteLock(folder) as lock:
-        if any(path != lock.file for path in folder.iterdir()):
-            raise ValueError(f"{folder} exists already and is not empty")
-        return _run(settings, folder)
+    with as_started(settings, device_named(settings.device), settings.all_shards) as own:
+        folder = Path(own.told_by_first(str(settings.folder or f"runs/sft-{datetime.now():%Y%m%d-%H%M%S}")))
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} exists already and is no folder")
+        with WriteLock(folder) if own.number == 0 else nullcontext() as lock:
+            checkpoint = folder / CHECKPOINT
+            ours = (checkpoint, checkpoint.with_name(f"{CHECKPOINT}.partial"))
+            if lock and any(path not in (lock.file, *ours) for path in folder.iterdir()):
+                raise ValueError(f"{folder} exists already and is not empty")
+            return _run(settings, folder, own)
 
 
-def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
-    console, device = wide_console(), device_named(settings.device)
+def _run(settings: SftSettings, folder: Path, own: Ranks) -> dict[str, Any] | None:
+    console = wide_console() if own.number == 0 else Console(quiet=True)
+    conversations = read_conversations(settings.data)
+    data = hashlib.sha256(json.dumps(conversations).encode()).hexdigest()
+    without = ("folder", "data", "shards", "checkpoint_every")
+    origin = identity(settings, without, data=data, shards=settings.all_shards)
+    # Also that the others wait until the first has the folder.
+    own.same(origin)
+    kept = SupervisedCheckpoint(folder / CHECKPOINT, settings.checkpoint_every, origin)
     told = imitate(
-        read_conversations(settings.data), folder, console, settings.training, settings.language, settings.tiny,
-        settings.seed, device, settings.model, settings.lora_rank,
+        conversations, folder, console, settings.training, settings.language, settings.tiny, settings.seed,
+        device_named(settings.device), settings.model, settings.lora_rank, settings.all_shards, kept,
     )  # fmt: skip
     console.print(f"Written to {folder}", soft_wrap=True)
-    return {"folder": str(folder), **told}
+    return {"folder": str(folder), **told} if own.number == 0 else None
 
 
 def read_conversations(files: Sequence[Path]) -> list[Messages]:

@@ -28,7 +28,9 @@ def main(settings: TrainSettings) -> dict[str, Any] | None:
         with as_started(settings.players, device_named(settings.device), settings.learner.shards) as own:
             return _trained(_restarted(settings, own) if is_rank() else settings)
     if is_rank():
-        raise ValueError("several ranks train a policy without --engine ray: start this training by itself")
+        raise ValueError(
+            "several ranks train a policy without --engine ray, or a language model: start this training by itself"
+        )
     if getattr(settings.learner, "shards", 1) > 1:
         torch.set_num_threads(1)
     return _trained(settings)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
@@ -16,6 +16,7 @@ from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 from vecenv.learn.conversations import recorded_conversations
+from vecenv.learn.shards import ranks
 from vecenv.system.files import why_unwritten
 from vecenv.tasks.experiment.comparison import chosen_agents
 from vecenv.tasks.experiment.kinds import ImitatedStart
@@ -23,6 +24,9 @@ from vecenv.tasks.experiment.language_training import NEEDED, model_place
 from vecenv.tasks.experiment.progress import StepBar, working
 from vecenv.tasks.experiment.splits import FIRST
 from vecenv.text.interaction import Episode, Interaction
+
+if TYPE_CHECKING:
+    from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
 
 TINY = "tiny"
 """Name of the model that is built without downloads."""
@@ -39,8 +43,12 @@ def imitate(
     device: torch.device,
     model: str = TINY,
     lora_rank: int = 0,
+    shards: int = 1,
+    kept: SupervisedCheckpoint | None = None,
 ) -> dict[str, Any]:
     """Train a model on conversations, write it and ``training.json`` into a folder, and return the latter's content.
+
+    Of several ranks all train it, and the first writes.
 
     Args:
         conversations: at least one.
@@ -53,6 +61,8 @@ def imitate(
         device: of the model.
         model: folder of a model, a name on the Hugging Face hub, or `TINY`.
         lora_rank: rank of the trained adapters of a model that is loaded; 0 trains the full model.
+        shards: parts of each batch that ranks share.
+        kept: checkpoint of the training, which is removed when the model is written.
 
     Raises:
         ImportError: ``transformers`` is missing.
@@ -97,12 +107,19 @@ def imitate(
     )
     console.print(f"Model     {model}, {size:,} parameters, {len(tokenizer):,} tokens", soft_wrap=True)
     with StepBar(console, "loss") as bar:
-        losses = fine_tune(loaded, segments, chat.pad, training, seed, bar.show)
-    try:
-        save_model(loaded, tokenizer, folder)
-    except OSError as error:
-        raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
-    (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
+        losses = fine_tune(loaded, segments, chat.pad, training, seed, bar.show, shards, kept)
+
+    def write() -> str:
+        try:
+            save_model(loaded, tokenizer, folder)
+        except OSError as error:
+            raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
+        (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
+        if kept is not None:
+            kept.path.unlink(missing_ok=True)
+        return ""
+
+    ranks().done_by_first(write)
     tested = losses["test_loss"]
     of_test = "" if math.isnan(tested) else f", {tested:.3f} on conversations of the test"
     console.print(f"Loss      {losses['loss']:.3f} nats a token in the last epoch{of_test}")

@@ -255,7 +255,7 @@ class DrawnPaths(Settings):
 class OneProcess(Settings):
     """The process of the learner plays the rows."""
 
-    owner: ClassVar[str] = "the training of what talks, such as a language model"
+    owner: ClassVar[str] = "the training of what talks, and is no language model"
 
     processes: ClassVar[int | None] = None
 
@@ -264,7 +264,7 @@ class OneProcess(Settings):
 class RankProcesses(ProcessSettings):
     """Each of the processes that learn plays rows of its own, those of as many of learner.shards."""
 
-    owner: ClassVar[str] = "the training of a policy without --engine ray"
+    owner: ClassVar[str] = "the training of a policy without --engine ray, or of a language model"
 
 
 @dataclass(frozen=True, kw_only=True)

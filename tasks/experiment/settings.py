@@ -312,8 +312,10 @@ def _of_kinds(
     source = market_for(record, env, chosen)
     starts = of_language and model is None
     learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
-    spread = of_policy and chosen.get("resume") is None and engine != "ray" and (chosen.get("processes") or is_rank())
-    config = algorithm.config()
+    on_ray = engine == "ray" and of_policy
+    ranked = (of_policy or of_language) and not on_ray
+    spread = ranked and chosen.get("resume") is None and (chosen.get("processes") or is_rank())
+    learned: Any = learner if of_language else algorithm.config()
     return TrainSettings(
         task=record.name,
         algorithm=algorithm.name,
@@ -323,12 +325,12 @@ def _of_kinds(
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
         subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
         engine=engine,
-        players=(RayActors() if engine == "ray" else RankProcesses()) if of_policy else OneProcess(),
+        players=RayActors() if on_ray else RankProcesses() if ranked else OneProcess(),
         batch=Groups(**TALKING if talks else {}) if algorithm.groups else Rows(),
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),
         env=env,
-        learner=learner if of_language else replace(config, shards=SHARDS) if spread else config,
+        learner=replace(learned, shards=SHARDS) if spread else learned,
     )
 
 

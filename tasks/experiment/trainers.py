@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
@@ -28,7 +29,7 @@ from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT, make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
-from vecenv.learn.shards import ranks
+from vecenv.learn.shards import ALONE, as_rank, check_shards, ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
 from vecenv.tasks.experiment.comparison import (
@@ -271,10 +272,7 @@ class PolicyTrainer(Trainer):
 
     def identity(self, settings: TrainSettings) -> dict[str, Any]:
         if settings.runs.ensemble is None:
-            # Those of this rank.
-            rows = settings.batch.rows // ranks().count
-            first = ranks().number * rows
-            return super().identity(settings) | {"env_ids": torch.arange(first, first + rows)}
+            return super().identity(settings) | own_rows(settings)
         return row_seeds(range(settings.seed, settings.seed + settings.runs.ensemble), settings.batch.rows)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> Learner[Any]:
@@ -343,11 +341,16 @@ class ModelTrainer(Trainer):
     """Trains a language model on texts: one that is given, or a tiny one that is made on the spot, in `START`."""
 
     def check(self) -> None:
-        settings = self.settings
+        settings, shards = self.settings, self.settings.learner.shards
         check_groups(settings.batch.rows, settings.batch.group_size, settings.learner)
+        check_shards(shards, ranks().count, settings.batch.num_groups, "groups")
+        check_minibatches(settings.batch.rows, settings.learner.minibatches, shards)
         check_language(settings.task, settings.model)
         if isinstance(settings.start, ImitatedStart):
             check_start(settings.task, settings.start)
+
+    def identity(self, settings: TrainSettings) -> dict[str, Any]:
+        return super().identity(settings) | own_rows(settings)
 
     def prepare(self, run: SeedRun, splits: Splits, console: Console) -> None:
         settings, folder = run.settings, run.folder / START
@@ -357,11 +360,18 @@ class ModelTrainer(Trainer):
             if not (folder / "config.json").is_file():
                 raise ValueError(f"{folder}: the model that the run started from is missing")
             return
-        world, _ = splits.episodes("train", settings.start.start_episodes, self.rules)
-        imitated_start(
-            cast("Interaction", world), settings.start, folder, console, settings.learner, settings.seed,
-            device_named(settings.device),
-        )  # fmt: skip
+        start = settings.start
+
+        def imitated() -> str:
+            with as_rank(ALONE):
+                world, _ = splits.episodes("train", start.start_episodes, self.rules)
+                imitated_start(
+                    cast("Interaction", world), start, folder, console, settings.learner, settings.seed,
+                    device_named(settings.device),
+                )  # fmt: skip
+            return str(folder)
+
+        ranks().done_by_first(imitated)
 
     def learner(self, env: VecEnv, run: SeedRun, first: Path) -> LanguageGRPO:
         settings = run.settings
@@ -402,6 +412,13 @@ class TalkTrainer(Trainer):
     def agents(self, learner: Any, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Any]:  # noqa: ANN401
         agents: dict[str, Any] = learner.agents()
         return agents
+
+
+def own_rows(settings: TrainSettings) -> dict[str, Tensor]:
+    """Return the numbers of the sub-environments of this rank, by name."""
+    rows = settings.batch.rows // ranks().count
+    first = ranks().number * rows
+    return {"env_ids": torch.arange(first, first + rows)}
 
 
 def trainer_of(settings: TrainSettings) -> Trainer:

@@ -10,11 +10,13 @@ import torch
 from tests.guess_number import GUESS_NUMBER, GuessNumber
 from tests.language.test_conversation_grpo import SAID
 from tests.language.test_language_grpo import CONFIG
-from tests.language.tiny import SMALL, signal_env, small_chat, talking_model
+from tests.language.test_supervised import day_segments
+from tests.language.tiny import SMALL, signal_env, small_chat, small_model, talking_model
 from vecenv import make_interaction
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import chat_format, with_adapters
 from vecenv.language.supervised import SupervisedConfig
+from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
 from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_model import tiny_model
 from vecenv.learn.checkpoints import state_digest
@@ -108,6 +110,35 @@ def test_any_number_of_ranks_learns_the_same_and_goes_on_from_others(make, confi
     assert 0 < metrics["sampler_gap"] < 1e-5 and metrics["sampler_beyond"] == 0
 
 
+def test_supervised_training_is_the_same_on_any_number_of_ranks_and_goes_on(tmp_path):
+    segments, chat, (start, _) = day_segments(9), small_chat(), small_model()
+    # The last batch of an epoch leaves a shard without any.
+    config = SupervisedConfig(epochs=2, batch_size=5, learning_rate=5e-3, test_fraction=0.1, tokens_at_once=600)
+
+    def tuned(count, name, every=0, most=None):
+        checkpoint = SupervisedCheckpoint(tmp_path / name, every, {"shards": "4"})
+
+        def stop(step, *_):
+            if step == most:
+                raise InterruptedError
+
+        def trained(rank):
+            model = copy.deepcopy(start)
+            losses = fine_tune(model, segments, chat.pad, config, 3, stop, SHARDS, checkpoint)
+            return state_digest({"weights": dict(model.named_parameters()), "losses": losses})
+
+        return on_ranks(count, trained)
+
+    (whole,) = tuned(1, "none")
+    assert tuned(2, "none") == [whole] * 2 and tuned(4, "none") == [whole] * 4
+    with pytest.raises(InterruptedError):
+        tuned(2, "two", every=3, most=3)
+    for count in (1, 4):
+        assert tuned(count, "two") == [whole] * count
+    with pytest.raises(ValueError, match=r"two is of a training with other shards \(4, not 2\)$"):
+        SupervisedCheckpoint(tmp_path / "two", 0, {"shards": "2"}).load(*[None] * 2)
+
+
 class Settling(GuessNumber):
     """A world that is told of all episodes of a rollout."""
 
@@ -122,6 +153,8 @@ def test_what_shards_cannot_share_is_refused():
         guesses(replace(TALKING, shards=3, minibatches=1))
     with pytest.raises(ValueError, match=r"^groups needs shards 1, got 4: "):
         replace(SHARED, groups=2)
+
+    market(replace(ADAPTED, shards=1))
 
     def other_weights(rank):
         return market(ADAPTED, seed=rank)

@@ -165,7 +165,7 @@ def test_a_tiny_model_is_trained_at_its_own_rate_and_a_full_disk_leaves_no_folde
     path, rates = tmp_path / "data.jsonl", []
     path.write_text(f"{json.dumps(GOOD)}\n" * 2)
 
-    def tuned(model, segments, pad, training, seed, show):
+    def tuned(model, segments, pad, training, seed, show, *_):
         rates.append((training.learning_rate, seed))
         show(1, 1, 0.5)
         return {"loss": 0.5, "test_loss": float("nan")}

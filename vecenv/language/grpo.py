@@ -34,7 +34,7 @@ from vecenv.language.log_probs import (
 )
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
 from vecenv.language.shard_gradients import add_gradients
-from vecenv.learn.checkpoints import check_optimiser, check_same_form, digest_of
+from vecenv.learn.checkpoints import check_optimiser, check_same_form, copied, digest_of
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import (
     EpisodeAccounts,
@@ -376,12 +376,3 @@ def _check_keeps_nothing(world: Interaction) -> None:
                 f"{type(world).__name__} counts the episodes of a rollout together ({name}), which several shards do "
                 "not: leave out shards and processes"
             )
-
-
-def copied(value: Any) -> Any:  # noqa: ANN401
-    """Return CPU copies of tensors nested in dicts and lists."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value

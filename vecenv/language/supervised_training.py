@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,11 @@ from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, Segment, ask_all
 from vecenv.language.log_probs import flattened, packed, segment_log_probs
+from vecenv.language.shard_gradients import add_gradients
 from vecenv.language.supervised import Messages, SupervisedConfig
+from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
+from vecenv.learn.checkpoints import digest_of
+from vecenv.learn.shards import Shards
 
 RATE = 1e-5
 """Default learning rate of pre-trained models."""
@@ -47,17 +51,27 @@ def fine_tune(
     config: SupervisedConfig,
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
+    shards: int = 1,
+    checkpoint: SupervisedCheckpoint | None = None,
 ) -> dict[str, float]:
     """Train a model on the answers of conversations, in place, parameters with ``requires_grad`` only.
 
-    ``on_step`` is called after every optimiser step with its number, the total number, and its mean loss.
+    Args:
+        model: of several ranks the same on all.
+        segments: of each conversation, on all ranks those of all.
+        pad: token.
+        config: settings.
+        seed: of the order.
+        on_step: called after every optimiser step with its number, the total number, and its mean loss.
+        shards: parts of each batch, of which each rank takes as many, and whose gradients are added in their order.
+        checkpoint: to go on from, and to write.
 
     Returns:
         ``loss``, the mean over the last epoch, and ``test_loss``, NaN where there is no test: mean negative
         log-likelihood of the answers, in nats per token.
 
     Raises:
-        ValueError: there are no training conversations.
+        ValueError: there are no training conversations, ranks have other weights, or the checkpoint does not fit.
         FloatingPointError: a loss is not finite.
     """
     tested = round(config.test_fraction * len(segments))
@@ -68,14 +82,26 @@ def fine_tune(
     rate = RATE if config.learning_rate is None else config.learning_rate
     optimiser = torch.optim.AdamW(parameters, rate, weight_decay=0.0)
     each = -(-len(learned) // config.batch_size)
-    steps, step = config.epochs * each, 0
+    steps, step, together = config.epochs * each, 0, Shards(shards)
+    losses: list[float] = []
+    if checkpoint is not None:
+        step, losses = checkpoint.load(model, optimiser)
+    if together.ranks.count > 1:
+        together.ranks.same({"step": str(step), "model": digest_of(dict(model.named_parameters()))})
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(config.epochs):
-        losses: list[float] = []
-        for batch in torch.randperm(len(learned), generator=generator).split(config.batch_size):
+    for epoch in range(config.epochs):
+        order = torch.randperm(len(learned), generator=generator)
+        # Without those that the checkpoint is after.
+        for batch in order.split(config.batch_size)[max(step - epoch * each, 0) :]:
+            if step == epoch * each:
+                losses = []
             for group in optimiser.param_groups:
                 group["lr"] = rate * (1 - step / steps)
-            loss = _loss(model, [learned[place] for place in batch.tolist()], pad, config.tokens_at_once, True)
+            chosen = [learned[place] for place in batch.tolist()]
+            made = add_gradients(
+                parameters, together, _losses(model, chosen, pad, config.tokens_at_once, together, True)
+            )
+            loss = _added(made, together)
             if not math.isfinite(loss):
                 raise FloatingPointError(f"step {step + 1}: the loss is not finite")
             torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
@@ -83,19 +109,35 @@ def fine_tune(
             optimiser.zero_grad()
             step += 1
             losses.append(loss)
+            if checkpoint is not None:
+                checkpoint.after_step(step, losses, model, optimiser)
             if on_step:
                 on_step(step, steps, loss)
-    with torch.no_grad():
-        measured = _loss(model, kept, pad, config.tokens_at_once, False) if kept else math.nan
+    measured = math.nan
+    if kept:
+        with torch.no_grad():
+            measured = _added([*_losses(model, kept, pad, config.tokens_at_once, together, False)], together)
     return {"loss": sum(losses) / len(losses), "test_loss": measured}
 
 
-def _loss(model: PreTrainedModel, segments: Sequence[Segment], pad: int, most: int, learn: bool) -> float:
-    """Return the mean loss over all answer tokens, and optionally accumulate its gradient."""
-    count, total = sum(len(segment.drawn) for segment in segments), 0.0
-    for part in packed([len(segment.tokens) for segment in segments], most):
-        loss: Tensor = -segment_log_probs(model, [segments[place] for place in part], pad, 1.0).sum() / count
-        if learn:
-            loss.backward()
-        total += float(loss.detach())
-    return total
+def _losses(
+    model: PreTrainedModel, segments: Sequence[Segment], pad: int, most: int, shards: Shards, learn: bool
+) -> Iterator[float]:
+    """Yield each own shard's part of the mean loss over all answer tokens, and optionally accumulate its gradient."""
+    count = sum(len(segment.drawn) for segment in segments)
+    places = torch.arange(len(segments)).tensor_split(shards.count)[shards.first : shards.first + shards.own]
+    for own in ([segments[place] for place in part.tolist()] for part in places):
+        total = 0.0
+        for part in packed([len(segment.tokens) for segment in own], most):
+            shards.ranks.watch()
+            loss: Tensor = -segment_log_probs(model, [own[place] for place in part], pad, 1.0).sum() / count
+            if learn:
+                loss.backward()
+            total += float(loss.detach())
+        yield total
+
+
+def _added(losses: Sequence[float], shards: Shards) -> float:
+    """Return the sum of the losses of all shards, given those of the own ones."""
+    (total,) = shards.total([[torch.tensor(loss, dtype=torch.float64)] for loss in losses])
+    return float(total)

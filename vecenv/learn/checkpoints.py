@@ -122,6 +122,15 @@ def check_same_form(saved: object, own: object, where: str) -> None:
         raise ValueError(f"its {where} is {_form(saved)} instead of {_form(own)}")
 
 
+def copied(value: Any) -> Any:  # noqa: ANN401
+    """Return CPU copies of tensors nested in dicts and lists."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
 def network_of(path: Path, make: Callable[[], Module], weights: Mapping[str, Tensor]) -> Module:
     """Return the network that a file's settings make, with its weights, whose forms are compared before one is made.
 
