@@ -189,7 +189,7 @@ def test_defaults_that_the_pages_tell():
         (HostSettings, SERVED),
         (ServeSettings, {"web": False}),
         (ValidationSplit, {"validation_fraction": 0.2}),
-        (sft.SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),
+        (sft.SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0, "checkpoint_every": 0}),
         (replay.ReplaySettings, {"device": "cpu"}),
         (NewsSettings, {"scorer": "lexicon", "batch_size": 32, "device": "auto"}),
     ):
