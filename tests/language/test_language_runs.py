@@ -1,4 +1,4 @@
-"""Commands that train a language model as several processes: one is killed, and one process goes on to the same bits."""
+"""Commands that train a language model as several processes: one is killed, and another number goes on alike."""
 
 import json
 import os
