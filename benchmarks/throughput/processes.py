@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
 
 import vecenv
 from vecenv.core.checks import device_named
@@ -69,10 +70,10 @@ class TimedRanks(ProcessRanks):
         super().__init__(device, stall_seconds)
         self.exchanges: list[tuple[float, float]] = []
 
-    def _together(self, call: Callable[[], Result]) -> Result:
+    def _together(self, call: Callable[[], Result], group: dist.ProcessGroup | None = None) -> Result:
         came = time.monotonic()
         try:
-            return super()._together(call)
+            return super()._together(call, group)
         finally:
             self.exchanges.append((came, time.monotonic()))
 

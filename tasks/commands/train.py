@@ -26,7 +26,11 @@ def main(settings: TrainSettings) -> dict[str, Any] | None:
     """Train an agent on a market and compare it with baselines on the days of the test."""
     if isinstance(settings.players, RankProcesses):
         with as_started(settings.players, device_named(settings.device), settings.learner.shards) as own:
-            return _trained(_restarted(settings, own) if is_rank() else settings)
+            if not is_rank():
+                return _trained(settings)
+            generators = getattr(settings.players, "generators", 0)
+            with as_rank(own.apart(generators) if generators else own):
+                return _trained(_restarted(settings, own))
     if is_rank():
         raise ValueError(
             "several ranks train a policy without --engine ray, or a language model: start this training by itself"
@@ -60,7 +64,7 @@ def _restarted(settings: TrainSettings, own: Ranks) -> TrainSettings:
     if folder is None or settings.resume is not None:
         return settings
     name = folder / STARTED_BY
-    begun = own.number == 0 and name.is_file() and name.read_text() == _agent() and any(folder.rglob(CHECKPOINT))
+    begun = own.leads and name.is_file() and name.read_text() == _agent() and any(folder.rglob(CHECKPOINT))
     return replace(settings, resume=folder, folder=None) if own.told_by_first(str(begun)) == "True" else settings
 
 

@@ -85,7 +85,7 @@ class Experiment:
             self.test, self._note = splits.episodes("test", settings.episodes, compared)
             trainer.check_shown(self.test, splits)
             self._env: VecEnv | None = self._environment(trainings(settings, folder)[0])
-            if ranks().count > 1:
+            if not ranks().alone:
                 ranks().same(identity(settings, NOT_IN_FILES, task=scenario_of(self._env)))
         except BaseException:
             self.close()

@@ -16,7 +16,7 @@ from vecenv.learn.ensemble import Combination, Kind
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.settings import Count, Positive, Settings, When, Within
+from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS
 
 ALL = "all"
@@ -268,6 +268,20 @@ class RankProcesses(ProcessSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelProcesses(RankProcesses):
+    """Processes that train a language model, of which some may only generate what the others learn from."""
+
+    owner: ClassVar[str] = "the training of a language model"
+
+    generators: CountFromZero = 0
+    """Of several processes: the last ones that only generate, with the weights of each update, which are sent to them.
+    Their number is no part of the result; both they and the others divide the shards."""
+    split_model: Annotated[bool, When("generators", told="processes that generate, --generators")] = False
+    """Split weights, gradients and the optimiser's moments over the processes that learn (FSDP2), for a model too large
+    for one device; the result is equal up to rounding, no longer bit for bit."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RayActors(ActorSettings):
     """Actors on Ray play the rows."""
 
@@ -278,7 +292,7 @@ class RayActors(ActorSettings):
 
 KINDS = (
     *MARKETS, *SPLITS, Rows, Groups, NoValidation, Validated, Combining, NoStart, ImitatedStart, ModelRun, PolicyRuns,
-    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths, OneProcess, RankProcesses,
+    StackableRuns, AllSymbols, Subsets, KeptPaths, DrawnPaths, OneProcess, RankProcesses, ModelProcesses,
     RayActors,
 )  # fmt: skip
 """What the parts of the settings can be."""

@@ -12,6 +12,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.shards import ranks
 from vecenv.registry import task_named, task_of
 from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import trained_agent
@@ -55,16 +56,22 @@ def model_place(place: str) -> str:
 
 
 def language_learner(
-    env: VecEnv | Interaction, model: str, config: LanguageConfig, group_size: int, device: torch.device, seed: int
+    env: VecEnv | Interaction,
+    model: str,
+    config: LanguageConfig,
+    group_size: int,
+    device: torch.device,
+    seed: int,
+    split: bool = False,
 ) -> LanguageGRPO:
     """Return the learner of a language model, of a folder or the hub, in its initial state.
 
-    ``seed`` names the first episodes of a world without tensors; those of an environment are its own.
+    ``seed`` names the first episodes of a world without tensors; those of an environment are its own. With ``split``
+    ranks that learn from what others play have parts of the model.
 
     Raises:
         ValueError: there is no such model, the agent of the other groups is unknown, or a setting does not fit.
     """
-    from vecenv.language.grpo import LanguageGRPO
     from vecenv.language.models import chat_format, load_model
 
     others = None
@@ -72,7 +79,23 @@ def language_learner(
         others = _others(env, config)
     loaded, tokenizer = load_model(model_place(model), device, config.lora_rank, config.seed)
     chat = chat_format(loaded, tokenizer, config.thinking)
-    return LanguageGRPO(env, loaded, chat, config, group_size, others, seed)
+    return _kind(split)(env, loaded, chat, config, group_size, others, seed)
+
+
+def _kind(split: bool) -> type[LanguageGRPO]:
+    """Return the class of the learner on this rank."""
+    from vecenv.language.apart import ApartGRPO
+    from vecenv.language.grpo import LanguageGRPO
+
+    plays = ranks().plays
+    if plays is None:
+        return LanguageGRPO
+    if plays or not split:
+        return ApartGRPO
+    # Here, as it loads what splits models.
+    from vecenv.language.split_model import SplitGRPO
+
+    return SplitGRPO
 
 
 def _others(env: VecEnv, config: LanguageConfig) -> Agent:

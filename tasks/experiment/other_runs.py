@@ -53,7 +53,7 @@ def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path,
     assert isinstance(learner, Learner)
     start_from(learner, checkpoint_path(settings.runs.initial) if folder == first else initial_path(first))
     state = learner.state_dict()
-    if ranks().number == 0:
+    if ranks().leads:
         with telling_what_is_kept(checkpoint_path(folder), None):
             save_checkpoint(state, kept)
 

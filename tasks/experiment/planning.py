@@ -15,7 +15,7 @@ from vecenv.core.compiling import toolchain_prepared
 from vecenv.distributed.ranks import world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
-from vecenv.learn.shards import check_shards, ranks
+from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.comparison import chosen_agents
@@ -55,7 +55,7 @@ def plan(settings: TrainSettings, console: Console | None = None, splits: Splits
         BlockingIOError: another run holds the folder's lock.
     """
     trainer, own = check_training(settings), ranks()
-    first = own.number == 0
+    first = own.leads
     console = (console or wide_console()) if first else Console(quiet=True)
     folder = settings.resume or settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Path(own.told_by_first(str(folder)))
@@ -94,9 +94,7 @@ def check_training(settings: TrainSettings) -> Trainer:
     replace(settings.learner, seed=settings.learner.seed + last)
     trainer = trainer_of(settings)
     trainer.check()
-    shards = getattr(settings.learner, "shards", 1)
-    processes = max(world_size(), settings.players.processes or 1)
-    check_shards(shards, processes, settings.batch.rows, "sub-environments")
+    settings.check_processes(max(world_size(), settings.players.processes or 1))
     return trainer
 
 

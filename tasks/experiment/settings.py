@@ -28,6 +28,7 @@ from vecenv.tasks.experiment.kinds import (
     Groups,
     ImitatedStart,
     KeptPaths,
+    ModelProcesses,
     ModelRun,
     NoStart,
     NoValidation,
@@ -72,7 +73,7 @@ TALKING: dict[str, Any] = {"num_groups": 8, "group_size": 8}
 TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
 """Defaults of a learner that starts from a tiny model made on the spot."""
 
-NOT_IN_FILES = ("preset", "task_preset", "resume", "folder", "processes", "stall_seconds")
+NOT_IN_FILES = ("preset", "task_preset", "resume", "folder", "processes", "stall_seconds", "generators")
 """Settings that only the command line may set."""
 
 Engine = Literal["process", "ray"]
@@ -178,8 +179,16 @@ class TrainSettings(TaskSettings):
         """
         count = self.players.num_ranks() if isinstance(self.players, RankProcesses) else 0
         if count:
-            check_shards(self.learner.shards, count, self.batch.rows, "sub-environments")
+            self.check_processes(count)
         return count
+
+    def check_processes(self, count: int) -> None:
+        """Raise ValueError unless so many processes share the shards evenly, and those that only generate too."""
+        generators = getattr(self.players, "generators", 0)
+        if generators and count <= generators:
+            raise ValueError(f"of {count} processes {generators} cannot only generate: at least one has to learn")
+        for part in (count - generators, generators or 1):
+            check_shards(getattr(self.learner, "shards", 1), part, self.batch.rows, "sub-environments")
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -316,6 +325,11 @@ def _of_kinds(
     ranked = (of_policy or of_language) and not on_ray
     spread = ranked and chosen.get("resume") is None and (chosen.get("processes") or is_rank())
     learned: Any = learner if of_language else algorithm.config()
+    players: Any = OneProcess
+    if ranked:
+        players = ModelProcesses if of_language else RankProcesses
+    elif on_ray:
+        players = RayActors
     return TrainSettings(
         task=record.name,
         algorithm=algorithm.name,
@@ -325,7 +339,7 @@ def _of_kinds(
         paths=DrawnPaths() if isinstance(source, GeneratedMarket) else KeptPaths(),
         subsets=Subsets() if isinstance(source, BarMarket) and of_policy else AllSymbols(),
         engine=engine,
-        players=RayActors() if on_ray else RankProcesses() if ranked else OneProcess(),
+        players=players(),
         batch=Groups(**TALKING if talks else {}) if algorithm.groups else Rows(),
         runs=ModelRun() if not of_policy else StackableRuns() if algorithm.ensemble else PolicyRuns(),
         validation=Validated() if of_policy and (chosen.get("validation_fraction") or 0) else NoValidation(),

@@ -313,7 +313,7 @@ class PolicyTrainer(Trainer):
         else:
             # Of all ranks, and written by the first.
             state = learner.state_dict()
-            if ranks().number == 0:
+            if ranks().leads:
                 write_untrained(learner, state, run.folder)
 
     def check_shown(self, env: VecEnv, splits: Splits) -> None:
@@ -352,6 +352,9 @@ class ModelTrainer(Trainer):
     def identity(self, settings: TrainSettings) -> dict[str, Any]:
         return super().identity(settings) | own_rows(settings)
 
+    def write_trained(self, trained: Runnable, learner: LanguageGRPO, run: SeedRun) -> None:
+        learner.finish()
+
     def prepare(self, run: SeedRun, splits: Splits, console: Console) -> None:
         settings, folder = run.settings, run.folder / START
         if not isinstance(settings.start, ImitatedStart):
@@ -377,7 +380,10 @@ class ModelTrainer(Trainer):
         settings = run.settings
         config = with_seed(settings.learner, settings.seed)
         device = device_named(settings.device)
-        return language_learner(env, self._model(run), config, settings.batch.group_size, device, settings.seed)
+        return language_learner(
+            env, self._model(run), config, settings.batch.group_size, device, settings.seed,
+            settings.players.split_model,
+        )  # fmt: skip
 
     def agents(self, learner: LanguageGRPO, runs: Sequence[SeedRun], env: VecEnv) -> dict[str, Any]:
         # Here, with the comparison, after which nothing of the run may fail.

@@ -13,6 +13,7 @@ from tests.language.test_language_grpo import CONFIG
 from tests.language.test_supervised import day_segments
 from tests.language.tiny import SMALL, signal_env, small_chat, small_model, talking_model
 from vecenv import make_interaction
+from vecenv.language.apart import ApartGRPO
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import chat_format, with_adapters
 from vecenv.language.supervised import SupervisedConfig
@@ -21,7 +22,7 @@ from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_model import tiny_model
 from vecenv.learn.checkpoints import state_digest
 from vecenv.learn.group_episodes import EpisodeReward
-from vecenv.learn.shards import ranks
+from vecenv.learn.shards import as_rank, ranks
 from vecenv.registry import Task
 from vecenv.testing.ranks import on_ranks
 
@@ -51,7 +52,7 @@ def market(config, seed=3):
     env = signal_env(rows, env_ids=torch.arange(rows) + rows * ranks().number, days=DAYS)
     model, _ = talking_model()
     model = with_adapters(model, config.lora_rank, seed) if config.lora_rank else model
-    return LanguageGRPO(env, model, small_chat(), config, GROUP)
+    return learner_here()(env, model, small_chat(), config, GROUP)
 
 
 @cache
@@ -71,11 +72,19 @@ def guesser():
 def guesses(config, task=GUESS_NUMBER):
     model, chat = copy.deepcopy(guesser())
     config = replace(config, answer_tokens=len(chat.answers([CALL])[0]))
-    return LanguageGRPO(make_interaction(task, ROWS // ranks().count), model, chat, config, GROUP, seed=5)
+    world = make_interaction(task, ROWS // ranks().count)
+    return learner_here()(world, model, chat, config, GROUP, seed=5)
 
 
-def learned(count, make, config, begun=None):
-    """Return the hash and the metrics of what ranks have learned, and the state after the first update."""
+def learner_here():
+    return LanguageGRPO if ranks().plays is None else ApartGRPO
+
+
+def learned(count, make, config, begun=None, players=0):
+    """Return the hash and the metrics of what ranks have learned, and the state after the first update.
+
+    Of the ranks so many only play.
+    """
 
     def trained(rank):
         learner, kept = make(config), begun
@@ -87,7 +96,11 @@ def learned(count, make, config, begun=None):
         told = {name: value for name, value in metrics.items() if name not in OF_TIME}
         return {"state": state_digest(learner.state_dict()), "metrics": state_digest(told)}, told, kept
 
-    found = on_ranks(count, trained)
+    def in_sets(rank):
+        with as_rank(ranks().apart(players)):
+            return trained(rank)
+
+    found = on_ranks(count, in_sets if players else trained)[: count - players]
     assert all(str(metrics) == str(found[0][1]) for _, metrics, _ in found)
     return found[0]
 
@@ -137,6 +150,23 @@ def test_supervised_training_is_the_same_on_any_number_of_ranks_and_goes_on(tmp_
         assert tuned(count, "two") == [whole] * count
     with pytest.raises(ValueError, match=r"two is of a training with other shards \(4, not 2\)$"):
         SupervisedCheckpoint(tmp_path / "two", 0, {"shards": "2"}).load(*[None] * 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "learners", "players"),
+    [
+        pytest.param(market, GROWING, 1, 2, marks=pytest.mark.nightly, id="full"),
+        pytest.param(market, ADAPTED, 2, 1, marks=pytest.mark.assembly, id="adapted"),
+        pytest.param(guesses, TALKING, 2, 4, marks=pytest.mark.nightly, id="talking"),
+    ],
+)
+def test_ranks_that_only_play_change_nothing(make, config, learners, players):
+    make(config)
+    whole, _, _ = learned(1, make, config)
+    apart, metrics, half = learned(learners + players, make, config, players=players)
+    assert apart == whole == learned(2, make, config, half)[0]
+    assert learned(2, make, config, learned(1, make, config)[2], players=1)[0] == whole
+    assert metrics["sampler_beyond"] == 0
 
 
 class Settling(GuessNumber):

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -36,6 +36,9 @@ SLACK = 1.5
 
 LONGEST_MEETING = 300.0
 """Seconds for which ranks wait for each other at the start, if ``stall_seconds`` does not make them less."""
+
+STEP = "step of {}"
+"""Key of the store with the time of a rank's last step, where ranks of one set wait for those of another."""
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's `prctl`."""
@@ -73,23 +76,26 @@ def world_size() -> int:
 
 
 class ProcessRanks(Ranks):
-    """The ranks of the default process group, which is initialised.
+    """The ranks of the default process group, which is initialised, or those of a group of `apart`.
 
     Args:
         device: of this rank.
         stall_seconds: time without a step of its own after which a rank ends itself, and tells where it is.
+        group: of this rank and others.
     """
 
-    def __init__(self, device: torch.device, stall_seconds: float) -> None:
-        self.number, self.count = dist.get_rank(), dist.get_world_size()
+    def __init__(self, device: torch.device, stall_seconds: float, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group or dist.group.WORLD
+        self.number, self.count = dist.get_rank(group), dist.get_world_size(group)
         self.device, self.stall_seconds = device, stall_seconds
         self.received = 0
-        self._done_by_first = 0
+        self.leads = dist.get_rank() == 0
+        self._done_by_first, self._waits = 0, 0
 
     def gathered(self, tensor: Tensor) -> Tensor:
         own = tensor.contiguous()
         whole = own.new_empty(self.count * len(own), *own.shape[1:])
-        self._together(lambda: dist.all_gather(list(whole.chunk(self.count)), own))
+        self._together(lambda: dist.all_gather(list(whole.chunk(self.count)), own, self.group))
         self.received += (self.count - 1) * own.nbytes
         return whole
 
@@ -103,33 +109,79 @@ class ProcessRanks(Ranks):
     def at_first(self, tensor: Tensor) -> Tensor:
         own = tensor.contiguous()
         parts = [torch.empty_like(own) for _ in range(self.count)] if self.number == 0 else None
-        self._together(lambda: dist.gather(own, parts, dst=0))
+        self._together(lambda: dist.gather(own, parts, group=self.group, group_dst=0))
         self.received += 0 if parts is None else (self.count - 1) * own.nbytes
         return torch.cat(parts) if parts is not None else own
 
     def every(self, value: Any) -> list[Any]:  # noqa: ANN401
-        values = [value] * self.count
-        self._together(lambda: dist.all_gather_object(values, value))
+        values = [value] * dist.get_world_size()
+        self._of_all(lambda: dist.all_gather_object(values, value))
         return values
+
+    def of_first(self, tensor: Tensor) -> Tensor:
+        own = tensor.detach().clone()
+        self._of_all(lambda: dist.broadcast(own, src=0))
+        return own
+
+    def apart(self, players: int) -> Ranks:
+        learners = self.count - players
+        if min(players, learners) < 1:
+            return super().apart(players)
+        plays = self.number >= learners
+        # All ranks make both.
+        groups = [dist.new_group(list(range(learners))), dist.new_group(list(range(learners, self.count)))]
+        own = ProcessRanks(self.device, self.stall_seconds, groups[plays])
+        own.plays, own._done_by_first = plays, self._done_by_first
+        own.watch()
+        return own
 
     def done_by_first(self, work: Callable[[], str]) -> str:
         self.rest()
         store, self._done_by_first = dist.distributed_c10d._get_default_store(), self._done_by_first + 1
         key = f"done by first/{self._done_by_first}"
         try:
-            if self.number == 0:
+            if self.leads:
                 store.set(key, work())
             else:
                 # Whoever started the ranks ends this one if the first fails.
                 waited(lambda: store.check([key]))
             return str(store.get(key).decode())
         except dist.DistError as error:
-            raise RankLostError(f"rank {self.number} waited for rank 0 in vain: {_reason(error)}") from error
+            raise RankLostError(f"rank {dist.get_rank()} waited for rank 0 in vain: {_reason(error)}") from error
         finally:
             self.watch()
 
-    def _together(self, call: Callable[[], Result]) -> Result:
-        """Make a call that returns when all ranks make it."""
+    def _of_all(self, call: Callable[[], object]) -> None:
+        """Make a call that returns when all ranks make it, of both sets, if there are two."""
+        if self.plays is not None:
+            self._await_all()
+        self._together(call, dist.group.WORLD)
+
+    def _await_all(self) -> None:
+        """Wait for all ranks of both sets, of which one works while the other waits, as long as they make steps."""
+        self.rest()
+        store, self._waits = dist.distributed_c10d._get_default_store(), self._waits + 1
+        key = f"apart/{self._waits}/{{}}"
+        store.set(key.format(dist.get_rank()), "")
+        beats: dict[int, tuple[bytes, float]] = {}
+
+        def arrived() -> bool:
+            absent = [other for other in range(dist.get_world_size()) if not store.check([key.format(other)])]
+            for other in absent:
+                beat, now = store.get(STEP.format(other)), time.monotonic()
+                if beats.setdefault(other, (beat, now))[0] != beat:
+                    beats[other] = beat, now
+                elif now - beats[other][1] > SLACK * self.stall_seconds + 10:
+                    raise RankLostError(f"rank {dist.get_rank()} waited for rank {other} in vain: it makes no steps")
+            return not absent
+
+        try:
+            waited(arrived)
+        finally:
+            self.watch()
+
+    def _together(self, call: Callable[[], Result], group: dist.ProcessGroup | None = None) -> Result:
+        """Make a call that returns when all ranks of a group make it, by default those of one's own."""
         self.rest()
         try:
             result = call()
@@ -138,14 +190,15 @@ class ProcessRanks(Ranks):
                 torch.cuda.synchronize(self.device)
             return result
         except RuntimeError as error:
-            raise RankLostError(f"rank {self.number} waited for {self._missing()} in vain: {_reason(error)}") from error
+            missing = self._missing(dist.get_process_group_ranks(group or self.group))
+            raise RankLostError(f"rank {dist.get_rank()} waited for {missing} in vain: {_reason(error)}") from error
         finally:
             self.watch()
 
-    def _missing(self) -> str:
+    def _missing(self, among: Sequence[int]) -> str:
         """Return the ranks that do not wait as this one does, after a while in which all come to wait."""
         store, key = dist.distributed_c10d._get_default_store(), f"{dist.get_rank()} waits in vain"
-        others = [number for number in range(self.count) if number != self.number]
+        others = [number for number in among if number != dist.get_rank()]
         with contextlib.suppress(RuntimeError):
             store.set(key, "")
             time.sleep(AFTER_OTHERS)
@@ -157,6 +210,8 @@ class ProcessRanks(Ranks):
 
         Where it stands after it is printed, and it is ended by SIGALRM, also out of compiled code that never returns.
         """
+        if self.plays is not None:
+            dist.distributed_c10d._get_default_store().set(STEP.format(dist.get_rank()), str(time.monotonic()))
         faulthandler.dump_traceback_later(self.stall_seconds, file=sys.__stderr__ or 2)
         signal.setitimer(signal.ITIMER_REAL, self.stall_seconds + 0.5)
 

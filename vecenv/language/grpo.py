@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -143,35 +143,63 @@ class LanguageGRPO:
         ]
         for agent in self.agents:
             agent.on_turn = shards.ranks.watch
-        if count > 1:
+        if not shards.ranks.alone:
             shards.ranks.same({"model": digest_of(dict(model.named_parameters()))})
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimiser = torch.optim.AdamW(self.parameters, config.learning_rate, weight_decay=0.0)
-        self.reference = frozen_copy(model) if config.kl_coef and not config.lora_rank else None
+        self.hold()
         self.batch_size = self.days * self.rows * count
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
         self.first_seed, self.rollouts = int(self.env.seed_tensor), 0
+
+    def hold(self) -> None:
+        """Make what the model learns by: its optimiser, and the reference, if it needs one of its own."""
+        self.make_optimiser()
+        self.reference = frozen_copy(self.model) if self.config.kl_coef and not self.config.lora_rank else None
+
+    def make_optimiser(self) -> None:
+        self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.AdamW(self.parameters, self.config.learning_rate, weight_decay=0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state, on the CPU: a GPU need not hold model and optimiser twice.
 
         Of several ranks all call it, and the first has the whole.
         """
-        weights = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
         state = {
             **origin(self.config, self.env),
             "update": self.update_number,
-            "model": copied(weights),
-            "optimiser": copied(self.optimiser.state_dict()),
-            "environment": self.shards.whole(self.env.state_dict()),
+            "model": copied(self.learned_weights()),
+            "optimiser": copied(self.whole(self.optimiser.state_dict())),
+            "environment": self.environment_state(),
             "group_size": self.group_size,
             "first_seed": self.first_seed,
             "rollouts": self.rollouts,
         }
         if self.reference is not None:
-            state["reference"] = copied(dict(self.reference.named_parameters()))
+            state["reference"] = copied(self.whole(dict(self.reference.named_parameters())))
         return state
+
+    def learned_weights(self) -> dict[str, Tensor]:
+        """Return the parameters that are learned, by name."""
+        learned = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
+        whole: dict[str, Tensor] = self.whole(learned)
+        return whole
+
+    def whole(self, state: Any) -> Any:  # noqa: ANN401
+        """Return a state of tensors of which this rank may have a part, with whole ones."""
+        return state
+
+    def part_of(self, value: Tensor, like: Tensor) -> Tensor:
+        """Return what this rank has of a tensor, by one of its own. Shape: any."""
+        return value
+
+    def finish(self) -> None:
+        """Make the model whole on the first rank, for the comparison after the last update; all ranks call it."""
+
+    def environment_state(self) -> dict[str, Any]:
+        """Return the state of the environment of all ranks, on the first."""
+        whole: dict[str, Any] = self.shards.whole(self.env.state_dict())
+        return whole
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state.get("group_size") != self.group_size:
@@ -179,13 +207,13 @@ class LanguageGRPO:
         check_resumable(state, self.config, self.env)
         if "environment" in state:
             state = {**state, "environment": self.shards.own_part(state["environment"])}
-        own = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
+        own = self.learned_weights()
         if not isinstance(state.get("model"), Mapping) or state["model"].keys() != own.keys():
             raise ValueError("the checkpoint is of another model")
         needed: dict[str, Any] = {"update": 0, "model": own, "environment": self.env.state_dict(), "first_seed": 0}
         needed |= {"rollouts": 0, "group_size": self.group_size}
         if self.reference is not None:
-            needed["reference"] = dict(self.reference.named_parameters())
+            needed["reference"] = self.whole(dict(self.reference.named_parameters()))
         apart = (*ORIGIN, "optimiser")
         check_same_form({name: state[name] for name in state if name not in apart}, needed, "state")
         check_optimiser(state.get("optimiser"), self.optimiser)
@@ -194,10 +222,11 @@ class LanguageGRPO:
             state[name] for name in ("update", "first_seed", "rollouts")
         )
         with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state["model"][name])
+            for name, tensor in self.model.named_parameters():
+                if name in own:
+                    tensor.copy_(self.part_of(state["model"][name], tensor))
             for name, tensor in self.reference.named_parameters() if self.reference is not None else ():
-                tensor.copy_(state["reference"][name])
+                tensor.copy_(self.part_of(state["reference"][name], tensor))
         # It would go on in the memory of the state that it is given.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
 
@@ -205,7 +234,7 @@ class LanguageGRPO:
         started = time.perf_counter()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
-        told = self.groups.outcomes(self.shards)
+        told = self.outcomes()
         with_spread, refills = refilled(episodes, self.collect, self.config.most_refills, self.group_size, self.shards)
         collected = time.perf_counter() - started
         metrics = self._learn(episodes)
@@ -215,6 +244,10 @@ class LanguageGRPO:
         spread = self.shards.joined([with_spread.to(torch.int8)]).bool()
         audited = audit(of_all_shards(episodes, self.shards), spread)
         return progress | told | metrics | audited | self._answers(episodes) | {"refills": refills}
+
+    def outcomes(self) -> Metrics:
+        """Return the mean outcomes of the last episodes of all ranks."""
+        return self.groups.outcomes(self.shards)
 
     def collect(self) -> list[LanguageEpisodes]:
         """Play an episode in every row, and return those of each own shard."""
@@ -260,7 +293,7 @@ class LanguageGRPO:
             ]
             for minibatches in zip(*orders, strict=True):
                 batches = zip(own, minibatches, credits, references, strict=True)
-                made = add_gradients(self.parameters, shards, (self._gradients(*batch) for batch in batches))
+                made = self.added(self._gradients(*batch) for batch in batches)
                 steps.append(shards.mean(made))
                 checked_losses(self, steps[-1].tolist())
                 torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
@@ -270,6 +303,16 @@ class LanguageGRPO:
         losses = dict(zip(LOSS_METRICS, torch.stack(steps).mean(0)[:known].tolist(), strict=True))
         sampled = dict(zip(SAMPLER_METRICS, steps[0][known:].tolist(), strict=True))
         return losses | sampled | {"credited": float(credited / counted.clamp(min=1))}
+
+    def added(self, each: Iterable[Tensor]) -> list[Tensor]:
+        """Leave the gradients of a minibatch of all shards in the parameters; ``each`` makes those of an own shard."""
+        return add_gradients(self.parameters, self.shards, each)
+
+    def passes(self, sizes: Sequence[int], model: PreTrainedModel) -> Iterator[list[int]]:
+        """Yield the numbers of the items of each pass through a model, given their padded tokens."""
+        for part in packed(sizes, self.config.tokens_at_once):
+            self.shards.ranks.watch()
+            yield part
 
     def _gradients(
         self, episodes: LanguageEpisodes, minibatch: list[int], credit: Tensor, reference: list[Tensor] | None
@@ -282,8 +325,7 @@ class LanguageGRPO:
         whole = sum(counted_tokens(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
         sums = torch.zeros(len(LOSS_METRICS) + len(SAMPLER_METRICS), device=self.env.device)
         asked = [row for row in minibatch if episodes.said[row]]
-        for part in packed([padded_tokens(episodes.said[row]) for row in asked], config.tokens_at_once):
-            self.shards.ranks.watch()
+        for part in self.passes([padded_tokens(episodes.said[row]) for row in asked], self.model):
             rows = [asked[place] for place in part]
             said = [episodes.said[row] for row in rows]
             log_prob = segment_log_probs(self.model, flattened(said), self.chat.pad, config.temperature)
@@ -317,8 +359,7 @@ class LanguageGRPO:
         """Return the log-probabilities of each episode's sampled tokens under the reference (initial) model."""
         config, found = self.config, [torch.empty(0)] * len(said)
         asked = [row for row, segments in enumerate(said) if segments]
-        for part in packed([padded_tokens(said[row]) for row in asked], config.tokens_at_once):
-            self.shards.ranks.watch()
+        for part in self.passes([padded_tokens(said[row]) for row in asked], self.reference or self.model):
             rows = [asked[place] for place in part]
             segments = flattened([said[row] for row in rows])
             if self.reference is None:

@@ -208,7 +208,7 @@ def run(
             raise ValueError("resume needs the folder of the run")
         check_same_start(learner)
         return _updates(learner, None, on_update, before_update)
-    with WriteLock(place) if lock is None and ranks().number == 0 else nullcontext():
+    with WriteLock(place) if lock is None and ranks().leads else nullcontext():
         if resume:
             load_run(learner, place / CHECKPOINT)
         check_same_start(learner)
@@ -234,7 +234,7 @@ def load_run(learner: Runnable, path: Path) -> None:
 def check_same_start(learner: Runnable) -> None:
     """Raise ValueError, naming the rank, unless all ranks go on from the same update with the same model."""
     own = ranks()
-    if own.count > 1:
+    if not own.alone:
         state = learner.state_dict()
         model = state_digest({name: state[name] for name in OF_MODEL if name in state})
         own.same({"last update": str(learner.update_number), "hash of the model": model})
@@ -273,7 +273,7 @@ class RunFiles:
 
     def __init__(self, folder: Path, learner: Runnable, resumed: bool) -> None:
         self.path, self.learner, own = folder / CHECKPOINT, learner, ranks()
-        self._alone, self._first = own.count == 1, own.number == 0
+        self._alone, self._first = own.alone, own.leads
         self._update = learner.update_number
         self._saved = learner.update_number if resumed or not self._alone else None
         self.log: MetricsLog | None = None

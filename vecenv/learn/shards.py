@@ -24,10 +24,21 @@ class Ranks:
         number: of this process, from 0.
         count: of all.
         received: bytes of tensors that this one has received of others.
+        leads: whether this is the first of all, which writes.
+        plays: in sets of `apart`, whether this is one of those that play; else None.
+        group: of `torch.distributed`, if they are processes; None for all.
     """
 
     number, count = 0, 1
     received = 0
+    leads = True
+    plays: bool | None = None
+    group: Any = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only process."""
+        return self.count == 1 and self.plays is None
 
     def gathered(self, tensor: Tensor) -> Tensor:
         """Return the tensors of all ranks, in their order. Shapes: (k, ...) of each -> (count k, ...)."""
@@ -62,6 +73,18 @@ class Ranks:
     def done_by_first(self, work: Callable[[], str]) -> str:
         """Let the first rank alone do some work, however long it takes, and return on all what it comes to."""
         return work()
+
+    def of_first(self, tensor: Tensor) -> Tensor:
+        """Return the tensor of the first of all ranks; the others give one of the same form. Shape: any."""
+        return tensor
+
+    def apart(self, players: int) -> Ranks:
+        """Return this rank as one of a set of two: the last ``players`` ranks play what the others learn from.
+
+        Number, count, and what is made of tensors by `gathered`, `joined` and `at_first` are then those of the set; all
+        else is still of all ranks, which wait for each other however long it takes. ValueError if none would learn.
+        """
+        raise ValueError(f"{players} of {self.count} processes cannot play: at least one has to learn")
 
     def watch(self) -> None:
         """Begin the time in which this rank is to make its next step."""
