@@ -63,11 +63,6 @@ class BenchConfig(Settings):
 
     task: str = STOCK_TRADING
     """Installed task."""
-    processes: tuple[Count, ...] = ()
-    """Measure, instead of the curve, sampling and PPO training by so many processes of this machine, such as 1 2, with
-    the last of num_envs for all together."""
-    shards: Annotated[Count, When("processes")] = 8
-    """Equal parts of the rows, which the processes share."""
     num_envs: tuple[Count, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
     columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
@@ -108,6 +103,11 @@ class BenchConfig(Settings):
     """Folder for the JSON and the picture; none are written without it."""
     preset: Literal["none", "figure3"] = "none"
     """figure3: the paper's curve, N = 1, 2, 4 ... 2,048 with a PPO agent, Dow 2020-01 to 2021-12."""
+    processes: tuple[Count, ...] = ()
+    """Measure, instead of the curve, sampling and PPO training by so many processes of this machine, such as 1 2, with
+    the last of num_envs for all together."""
+    shards: Annotated[Count, When("processes")] = 8
+    """Equal parts of the rows, which the processes share."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from tests.language.test_language_grpo import CONFIG
 from tests.language.test_supervised import day_segments
 from tests.language.tiny import SMALL, signal_env, small_chat, small_model, talking_model
 from vecenv import make_interaction
+from vecenv.language import apart
 from vecenv.language.apart import ApartGRPO
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import chat_format, with_adapters
@@ -167,6 +168,31 @@ def test_ranks_that_only_play_change_nothing(make, config, learners, players):
     assert apart == whole == learned(2, make, config, half)[0]
     assert learned(2, make, config, learned(1, make, config)[2], players=1)[0] == whole
     assert metrics["sampler_beyond"] == 0
+
+
+def test_what_a_player_does_not_take_is_seen(monkeypatch):
+    """Weights of another update, of other names, or that were never written."""
+    market(ADAPTED)
+    right = learned(2, market, ADAPTED)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(apart, "_fill", lambda *_: None)
+        assert learned(2, market, ADAPTED, players=1)[0] != right
+    with monkeypatch.context() as patch:
+        whole = apart.send_weights
+
+        def late(learner):
+            whole(learner)
+            learner.version -= learner.plays
+
+        patch.setattr(apart, "send_weights", late)
+        with pytest.raises(ValueError, match=r"^shard 0 was played with the weights of update -1, not 0$"):
+            learned(2, market, ADAPTED, players=1)
+
+    def other_adapters(config):
+        return market(replace(config, lora_rank=2 + bool(ranks().plays)))
+
+    with pytest.raises(ValueError, match=r"^rank 1 has another model than rank 0: "):
+        learned(2, other_adapters, ADAPTED, players=1)
 
 
 class Settling(GuessNumber):

@@ -128,8 +128,9 @@ class ProcessRanks(Ranks):
         if min(players, learners) < 1:
             return super().apart(players)
         plays = self.number >= learners
+        sets, timeout = (range(learners), range(learners, self.count)), _longest_wait(self.stall_seconds)
         # All ranks make both.
-        groups = [dist.new_group(list(range(learners))), dist.new_group(list(range(learners, self.count)))]
+        groups = [dist.new_group([*numbers], timeout) for numbers in sets]
         own = ProcessRanks(self.device, self.stall_seconds, groups[plays])
         own.plays, own._done_by_first = plays, self._done_by_first
         own.watch()
@@ -171,7 +172,7 @@ class ProcessRanks(Ranks):
                 beat, now = store.get(STEP.format(other)), time.monotonic()
                 if beats.setdefault(other, (beat, now))[0] != beat:
                     beats[other] = beat, now
-                elif now - beats[other][1] > SLACK * self.stall_seconds + 10:
+                elif now - beats[other][1] > _longest_wait(self.stall_seconds).total_seconds():
                     raise RankLostError(f"rank {dist.get_rank()} waited for rank {other} in vain: it makes no steps")
             return not absent
 
@@ -220,6 +221,11 @@ class ProcessRanks(Ranks):
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
+def _longest_wait(stall_seconds: float) -> timedelta:
+    """Return the time for which others wait for a rank without a step, which ends itself before."""
+    return timedelta(seconds=SLACK * stall_seconds + 10)
+
+
 def _reason(error: Exception) -> str:
     """Return what an error of torch tells, without its call stack."""
     return str(error).strip().partition("\n")[0]
@@ -262,7 +268,7 @@ def joined(
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
-    timeout = timedelta(seconds=SLACK * stall_seconds + 10)
+    timeout = _longest_wait(stall_seconds)
     limit = min(timeout, timedelta(seconds=LONGEST_MEETING))
     try:
         store, number, count = next(dist.rendezvous("env://", timeout=limit))

@@ -96,15 +96,12 @@ def check_resumable(state: Mapping[str, Any], config: Any, env: VecEnv) -> None:
     if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
         raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
-    # Older ones do not tell theirs.
-    if (version := state.get("version", own["version"])) != own["version"]:
+    if (version := state.get("version", "of an unknown version")) != own["version"]:
         raise ValueError(
             f"the checkpoint was written by vecenv {version}, not {own['version']}, which may learn otherwise: go on "
             "with that version, or begin a run from its policy"
         )
-    # Runs from before there were shards had one.
-    began = {"shards": 1} | state["config"] if "shards" in own["config"] else state["config"]
-    if differing := differences(began, own["config"], MAY_CHANGE):
+    if differing := differences(state["config"], own["config"], MAY_CHANGE):
         raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
     # A market may have been moved: it is known by its fingerprint.
     if differing := differences(state["scenario"], own["scenario"], ("source",)):
