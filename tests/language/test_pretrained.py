@@ -219,7 +219,7 @@ def test_taught_it_answers_validly_and_an_update_makes_better_answers_likelier(t
     (metrics,) = read_metrics(run / "metrics.csv")
     assert metrics["invalid_answers"] <= 0.1 and metrics["credited"] > 0
     # What was sampled before the update has its likelihood of then; after it, by the gain of each answer over others.
-    ((learner, episodes),) = seen
+    ((learner, (episodes,)),) = seen
     credit = step_credit(episodes, learner.config, 4, 0.0)[0]
     after = answers_log_probs(learner.model, learner, episodes)
     before = torch.tensor([sum(segments[0].log_prob) for segments in episodes.said])

@@ -62,9 +62,9 @@ def test_constants_and_settings_are_those_of_the_shipped_weights():
     for name, constants in CONSTANTS.items():
         module = import_module(f"vecenv.worldmodel.{name}")
         assert {constant: getattr(module, constant) for constant in constants} == constants, name
-    # But for the length of the training on all days, and the seed that was chosen.
+    # But for the length of the training on all days, the seed that was chosen, and shards: one, as it had.
     saved = load_network(SHIPPED)
-    record = saved.record["settings"] | {"steps": 1500, "seed": 0, "bf16": None}
+    record = saved.record["settings"] | {"steps": 1500, "seed": 0, "bf16": None, "shards": None}
     assert asdict(TrainingSettings()) == record and asdict(BarStageSettings()) == saved.record["bars"]
     assert saved.network.settings == NetworkSettings()
     # The digest of data in published records.
