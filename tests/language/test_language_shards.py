@@ -23,6 +23,7 @@ from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_model import tiny_model
 from vecenv.learn.checkpoints import state_digest
 from vecenv.learn.group_episodes import EpisodeReward
+from vecenv.learn.runs import check_same_start
 from vecenv.learn.shards import as_rank, ranks
 from vecenv.registry import Task
 from vecenv.testing.ranks import on_ranks
@@ -91,6 +92,7 @@ def learned(count, make, config, begun=None, players=0):
         learner, kept = make(config), begun
         if begun is not None:
             learner.load_state_dict(begun)
+            check_same_start(learner)
         while learner.update_number < UPDATES:
             metrics = learner.update()
             kept = kept or learner.state_dict()

@@ -58,6 +58,8 @@ class ApartGRPO(LanguageGRPO):
             metrics = super().update()
             ranks.told_by_first(LEARNED)
             return metrics
+        # What it went on from was compared with that of the others; it makes no step.
+        self.optimiser.state.clear()
         while ranks.told_by_first("") == PLAY:
             self._played(super().collect())
         self.update_number += 1
@@ -116,8 +118,6 @@ class ApartGRPO(LanguageGRPO):
         if self.plays:
             state = {name: value for name, value in state.items() if name != "reference"}
         super().load_state_dict(state)
-        if self.plays:
-            self.optimiser.state.clear()
 
 
 def send_weights(learner: ApartGRPO) -> None:
