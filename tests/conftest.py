@@ -9,6 +9,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # on two cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Else an example may take 0.2 s, which on a busy machine any does at times, and examples are drawn anew in each run.
@@ -21,3 +22,15 @@ FIRST = ("tests/distributed/", "tests/device/", "tests/test_pages.py::test_comma
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+@pytest.fixture
+def one_thread():
+    """As ranks have: sums of several threads depend on their number."""
+    # Here, as not all tests load it.
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -95,8 +95,9 @@ def curve(size: Size, processes: Sequence[int], rounds: int) -> list[dict[str, A
     for start in starts:
         check_shards(start.shards, start.processes, size.rows, "sub-environments")
     found: dict[Start, list[dict[str, float]]] = {start: [] for start in starts}
-    for _ in range(rounds):
+    for number in range(rounds):
         for start in starts:
+            print(f"Round {number + 1} of {rounds}: {start.name()} …", file=sys.stderr, flush=True)
             found[start].append(_measured(size, start))
     beside = Start(min(processes), size.shards)
     figures = [_figure(start, found[start], found[beside]) for start in starts]

@@ -34,14 +34,6 @@ RUN = [
 """A run of five updates."""
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     before = shared_memory()

@@ -18,6 +18,7 @@ from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import with_adapters
 from vecenv.language.split_model import SplitGRPO
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.runs import check_same_start
 from vecenv.learn.shards import as_rank, ranks
 
 ROWS, GROUP, DAYS, UPDATES, SAVED = 4, 2, 1, 10, 5
@@ -37,6 +38,7 @@ def trained(case, begun=None, saved=None):
     learner = kind(env, model, small_chat(), config, GROUP)
     if begun is not None:
         learner.load_state_dict(load_checkpoint(begun, torch.device("cpu")))
+        check_same_start(learner)
     while learner.update_number < UPDATES:
         learner.update()
         if learner.update_number == SAVED and saved is not None:

@@ -24,14 +24,6 @@ TRAIN = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def killed(words: list[str], at: int) -> str:
     """Run two processes of which one is killed, and return the last line of what is told."""
     command = [sys.executable, "-m", "vecenv", *words, "--processes", "2", "--import", KILL]

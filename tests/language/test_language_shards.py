@@ -41,12 +41,7 @@ OF_TIME = ("samples_per_second", "rollout_share")
 CALL = '{"name": "is_odd", "arguments": {}}'
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def market(config, seed=3):

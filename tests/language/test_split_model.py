@@ -17,11 +17,8 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.assembly
-def test_two_ranks_with_parts_of_the_model_and_one_that_plays_learn_what_one_does(tmp_path):
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def test_two_ranks_with_parts_of_the_model_and_one_that_plays_learn_what_one_does(tmp_path, one_thread):
     whole = {case: split_training.trained(case)["model"] for case in split_training.CASES}
-    torch.set_num_threads(before)
     known = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
     subprocess.run([sys.executable, str(HERE / "split_training.py"), str(tmp_path)], env=known, check=True, timeout=900)
     for case, expected in whole.items():

@@ -22,12 +22,7 @@ from vecenv.testing.ranks import on_ranks
 SHARDS, ROWS, STEPS = 6, 12, 5
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def in_order(values):
@@ -149,6 +144,12 @@ def test_a_fault_of_one_rank_is_seen_in_what_is_learned():
 def test_numbers_that_do_not_fit_are_refused_with_the_nearest_that_do(count, ranks, units, told):
     with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
         check_shards(count, ranks, units, "sub-environments")
+
+
+def test_each_shard_shuffles_in_an_order_of_its_own():
+    learner = learner_case("ppo").new(shards=4)
+    learner.seed_shuffles()
+    assert len({tuple(torch.randperm(16, generator=generator).tolist()) for generator in learner.generators}) == 4
 
 
 def test_a_run_goes_on_with_its_own_shards_alone():
