@@ -1,17 +1,14 @@
-"""What ranks under test train, of which one plays and the others have the model split over them; run by itself."""
+"""What ranks under test train, of which one plays and the others have the model split over them; torchrun's module."""
 
-import os
+import faulthandler
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch.multiprocessing import start_processes
 
-from tests.distributed.training import free_port
 from tests.language.test_language_grpo import CONFIG
-from tests.language.tiny import signal_env, small_chat, talking_model
+from tests.language.tiny import signal_env, small_chat, small_model
 from vecenv.distributed.ranks import joined
 from vecenv.language.apart import ApartGRPO
 from vecenv.language.grpo import LanguageGRPO
@@ -27,12 +24,13 @@ SHARED = replace(CONFIG, shards=2, total_frames=UPDATES * DAYS * ROWS, kl_coef=0
 CASES = {"full": replace(SHARED, tokens_at_once=600), "adapted": replace(SHARED, lora_rank=2, epochs=2)}
 
 
-def trained(case, begun=None, saved=None):
-    """Return the state after all updates; that after some is saved, or begun from."""
+def trained(case, weights, begun=None, saved=None):
+    """Return the state after all updates from some weights; that after some is saved, or begun from."""
     config, own = CASES[case], ranks()
     rows = ROWS // own.count
     env = signal_env(rows, env_ids=torch.arange(rows) + rows * own.number, days=DAYS)
-    model, _ = talking_model()
+    model, _ = small_model()
+    model.load_state_dict(weights)
     model = with_adapters(model, config.lora_rank, 3) if config.lora_rank else model
     kind = {None: LanguageGRPO, True: ApartGRPO, False: SplitGRPO}[own.plays]
     learner = kind(env, model, small_chat(), config, GROUP)
@@ -54,18 +52,17 @@ def trained(case, begun=None, saved=None):
     return state
 
 
-def rank(number: int, count: int, port: int, folder: Path) -> None:
-    known = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in known.items()}
-    with joined(torch.device("cpu"), 120.0) as own, as_rank(own.apart(1)) if count > 1 else nullcontext():
+def main(folder: Path) -> None:
+    weights = torch.load(folder / "taught.pt", weights_only=True)
+    with joined(torch.device("cpu"), 120.0) as own, as_rank(own.apart(1)):
         for case in CASES:
-            state = trained(case, saved=folder / f"{case}-half.pt")
-            again = trained(case, begun=folder / f"{case}-half.pt")
+            state = trained(case, weights, saved=folder / f"{case}-half.pt")
+            again = trained(case, weights, begun=folder / f"{case}-half.pt")
             if ranks().leads:
                 torch.save([state["model"], again["model"]], folder / f"{case}.pt")
 
 
 if __name__ == "__main__":
-    # Taught once, before the processes are forked.
-    talking_model()
-    start_processes(rank, (3, free_port(), Path(sys.argv[1])), 3, start_method="fork")
+    # Where a rank stands that the system ends.
+    faulthandler.enable()
+    main(Path(sys.argv[1]))
