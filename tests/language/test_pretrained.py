@@ -3,13 +3,14 @@
 The latter needs the model (``vecenv models fetch smollm2``) and is skipped without it, unless `NEEDED` is set.
 """
 
+import copy
 import errno
 import hashlib
 import os
 import resource
 import subprocess
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,18 +18,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.language.test_language_shards import OF_TIME
 from tests.language.tiny import small_model
 from vecenv.language import fetching, models
-from vecenv.language.config import AnswerConfig
+from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.language.fetching import fetch_model
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.hub import found_model
 from vecenv.language.log_probs import flattened, segment_log_probs
-from vecenv.language.models import load_model
+from vecenv.language.models import chat_format, load_model, with_adapters
 from vecenv.language.pretrained import MODELS, is_fetched, model_folder
+from vecenv.learn.checkpoints import state_digest
+from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.learn.grpo import step_credit
 from vecenv.learn.runs import read_metrics
+from vecenv.learn.shards import ranks
+from vecenv.registry import make_spoken
 from vecenv.tasks.commands.cli import BAD_INPUT, main
+from vecenv.testing.ranks import on_ranks
 
 NAME, NEEDED = "smollm2", "VECENV_NEEDS_MODELS"
 WHEEL = "llm_fake-1.0-py3-none-any.whl"
@@ -243,13 +250,36 @@ def answers_log_probs(model, learner: LanguageGRPO, episodes) -> torch.Tensor:
 
 
 @pytest.mark.assembly
+def test_two_ranks_teach_it_what_one_does(taught):
+    worth = EpisodeReward(grade=0.0, steps=1.0)
+    config = LanguageConfig(
+        **asdict(ANSWERS) | {"temperature": 1.5},
+        reward=worth, shards=2, total_frames=8, minibatches=2, lora_rank=8, learning_rate=1e-3,
+    )  # fmt: skip
+
+    # Once: it is not loaded in two threads at a time.
+    loaded = load_model(str(taught))
+
+    def learned(rank):
+        rows = 8 // ranks().count
+        ids = torch.arange(rows) + rows * ranks().number
+        env = make_spoken("race", rows, env_ids=ids, seed=10, max_steps=1, paid="partial", compile=False)
+        model, tokenizer = copy.deepcopy(loaded)
+        learner = LanguageGRPO(env, with_adapters(model, config.lora_rank, 3), chat_format(model, tokenizer), config, 4)
+        metrics = {name: value for name, value in learner.update().items() if name not in OF_TIME}
+        return state_digest(learner.state_dict()), metrics
+
+    (alone,), together = on_ranks(1, learned), on_ranks(2, learned)
+    assert together == [alone, alone] and alone[1]["credited"] > 0
+
+
+@pytest.mark.assembly
 def test_the_trainer_of_trl_takes_it(taught, tmp_path):
     pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")
     from peft import LoraConfig
     from trl import GRPOConfig, GRPOTrainer
 
     from vecenv.adapters.trl import EpisodeRollouts, episode_reward
-    from vecenv.learn.group_episodes import EpisodeReward
 
     worth = EpisodeReward(grade=0.0, steps=1.0)
     rollouts = EpisodeRollouts("race", ANSWERS, worth, seed=2, max_steps=1, paid="partial", compile=False)
