@@ -78,7 +78,7 @@ class BenchConfig(Settings):
     num_steps: Count = 64
     """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
     repeats: Annotated[int, Within(5)] = 7
-    """Timed rollouts per figure; the median counts."""
+    """Timed rollouts per figure, of which the median counts; by processes, timed rollouts and updates of each start."""
     market: str | None = None
     """Path of a market, or a generator's name, by default that of the task."""
     start: str | None = None
@@ -167,10 +167,10 @@ def main(config: BenchConfig) -> dict[str, Any]:
 def _by_processes(config: BenchConfig, device: torch.device) -> dict[str, Any]:
     size = Size(
         config.task, config.num_envs[-1], config.num_steps, config.shards, config.device,
-        compile=config.modes[-1] != "eager", market=config.market, num_days=config.num_days,
+        compile=config.modes[-1] != "eager", calls=config.repeats, market=config.market, num_days=config.num_days,
     )  # fmt: skip
     result = result_of(
-        config, device, benchmark="processes", figures=curve(size, config.processes, config.repeats),
+        config, device, benchmark="processes", figures=curve(size, config.processes),
         processor_cores=os.cpu_count(), load_average=os.getloadavg(),
     )  # fmt: skip
     write_result(config.output, f"processes-{machine.file_stem(result['device'])}", result)

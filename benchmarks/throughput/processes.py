@@ -34,6 +34,9 @@ STALL_SECONDS = 600.0
 WARM_UP = 2
 """Updates before the timed ones, the first of which compiles."""
 
+ROUNDS = 3
+"""Of all starts, each of which takes some twenty seconds."""
+
 Result = TypeVar("Result")
 
 
@@ -47,7 +50,7 @@ class Size:
     shards: int
     device: str = "cpu"
     compile: bool = True
-    calls: int = 3
+    calls: int = 5
     """Timed rollouts, and timed updates."""
     market: str | None = None
     num_days: int | None = None
@@ -84,7 +87,7 @@ def starts_of(processes: Sequence[int], shards: int) -> list[Start]:
     return single + [Start(count, shards) for count in sorted(set(processes))]
 
 
-def curve(size: Size, processes: Sequence[int], rounds: int) -> list[dict[str, Any]]:
+def curve(size: Size, processes: Sequence[int], rounds: int = ROUNDS) -> list[dict[str, Any]]:
     """Measure and print every start of some numbers of processes, and return the figures.
 
     Raises:
