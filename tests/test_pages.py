@@ -68,7 +68,7 @@ TYPED, SECONDS = "BUY 0.5\nHOLD\nSELL\nDown\nDown\n", 300
 """What a person types who plays an episode, of trading or on a grid, and the longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
-NEEDS |= {"vecenv train --engine ray": "ray", "vecenv sweep": "optuna"}
+NEEDS |= {"vecenv train --engine ray": "ray", "vecenv serve --engine ray": "ray", "vecenv sweep": "optuna"}
 """Modules without which a command cannot run."""
 
 

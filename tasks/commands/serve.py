@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-import torch
 from rich.console import Console
 from tyro import conf
 
 from vecenv.adapters.guard import App, Limits
+from vecenv.distributed.ray_session import ray_module
 from vecenv.registry import Split, task_named
-from vecenv.system.settings import Items, OpenShare, Seed, Settings, Within
+from vecenv.system.settings import Count, Items, OpenShare, Seed, Settings, When, Within
 from vecenv.tasks.experiment.comparison import compared_rules
-from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
+from vecenv.tasks.experiment.kinds import OF_TENSORS, Engine, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.splits import VALIDATION, splits_of
 from vecenv.text.dialogue import Dialogue, TextRules
-from vecenv.text.interaction import Episode, Interaction
+from vecenv.text.interaction import Interaction
 from vecenv.text.tensor_interaction import TensorInteraction
 
 if TYPE_CHECKING:
@@ -98,6 +100,11 @@ class HostSettings(TaskSettings):
         """Return the turns of the rows of a split's world."""
         return Dialogue(world, self.text)
 
+    @contextmanager
+    def pools(self, console: Console) -> Iterator[Mapping[str, RowPool]]:
+        """Within the context there is a pool of rows per split, ready to be lent."""
+        yield row_pools(self, console)
+
     @classmethod
     def defaults(cls, args: Sequence[str]) -> Self:
         given = chosen_options(TaskOptions, args)
@@ -116,6 +123,41 @@ class ServeSettings(HostSettings):
 
     web: bool = False
     """Offer OpenEnv's web interface at /web."""
+    engine: Engine = "process"
+    """What plays the rows: the process that serves, or ray, workers on Ray."""
+    workers: Annotated[Count, When("engine", "ray", told="--engine ray")] = 2
+    """Processes that play the rows, of which each session has one until it ends. What it is shown is the same with any
+    number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.engine != "ray":
+            return
+        if self.workers > self.limits.sessions:
+            raise ValueError(f"workers must be at most limits.sessions, {self.limits.sessions}, got {self.workers}")
+        if self.device not in ("auto", "cpu"):
+            raise ValueError(f"--engine ray plays on processors: device must be cpu, got {self.device!r}")
+
+    @contextmanager
+    def pools(self, console: Console) -> Iterator[Mapping[str, RowPool]]:
+        """Raise ActorError if no worker can be replaced any more."""
+        if self.engine == "process":
+            yield row_pools(self, console)
+            return
+        # Before the market is made.
+        ray_module()
+        from vecenv.adapters.sessions.ray_workers import RayWorkers
+
+        each = -(-(self.limits.sessions + SPARE_ROWS) // self.workers)
+        like = made_pools(replace(self, device="cpu"), console, each)
+        with working(console, f"Starting {self.workers} workers …"):
+            workers = RayWorkers(like, self.seed, self.workers, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        try:
+            yield workers.pools
+            if workers.failure is not None:
+                raise workers.failure
+        finally:
+            workers.close()
 
 
 def main(settings: ServeSettings) -> dict[str, Any]:
@@ -152,32 +194,31 @@ def serve_http(settings: HostSettings, app: Callable[..., App], hint: str = "", 
             told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
             console.print(told + hint.format(url=url), soft_wrap=True)
 
-        pools = row_pools(settings, console)
-        service = TextService(settings.task, pools, settings.num_tasks, settings.seed)
-        serve(app(service, limits, url, token), limits, bound, started)
+        with settings.pools(console) as pools:
+            service = TextService(settings.task, pools, settings.num_tasks, settings.seed)
+            serve(app(service, limits, url, token), limits, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 
 
 def row_pools(settings: HostSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
+    pools = made_pools(settings, console, settings.limits.sessions + SPARE_ROWS)
+    for name, pool in pools.items():
+        if isinstance(pool.dialogue.interaction, TensorInteraction):
+            with working(console, f"Preparing the step of {name} …"):
+                pool.prepare(settings.seed)
+    return pools
+
+
+def made_pools(settings: HostSettings, console: Console, rows: int) -> dict[str, RowPool]:
+    """Make the market and return a pool of so many rows per split, whose steps are not compiled yet."""
     from vecenv.adapters.sessions.pool import RowPool
 
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
     fraction = settings.validation.validation_fraction
     splits = splits_of(record, settings.source, config, settings.device, console, validation_fraction=fraction)
-    rows = settings.limits.sessions + SPARE_ROWS
     served = {name: splits.served(name, rows, config, settings.seed, settings.compile) for name in settings.splits}
     splits.show(console, served, settings.seed)
-    pools: dict[str, RowPool] = {}
-    for name, env in served.items():
-        if isinstance(env, Interaction):
-            pools[name] = RowPool(settings.dialogue(env), splits.first[name])
-            continue
-        dialogue = settings.dialogue(TensorInteraction(env))
-        with working(console, f"Preparing the step of {name} …"):
-            # The first look at rows, which have seeds of their own, and the first step compile.
-            dialogue.begin([0], [Episode(settings.seed, 0)])
-            env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-        pools[name] = RowPool(dialogue, splits.first[name])
-    return pools
+    worlds = {name: env if isinstance(env, Interaction) else TensorInteraction(env) for name, env in served.items()}
+    return {name: RowPool(settings.dialogue(world), splits.first[name]) for name, world in worlds.items()}

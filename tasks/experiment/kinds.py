@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from tyro import conf
 
@@ -21,6 +21,9 @@ from vecenv.tasks.experiment.markets import MARKETS, SPLITS
 
 ALL = "all"
 """Stands for all baselines of a task."""
+
+Engine = Literal["process", "ray"]
+"""What plays rows: the process itself, or others on Ray."""
 
 
 class TaskSettings(Settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from tyro import conf
 
@@ -25,6 +25,7 @@ from vecenv.tasks.experiment.kinds import (
     OF_TENSORS,
     AllSymbols,
     DrawnPaths,
+    Engine,
     Groups,
     ImitatedStart,
     KeptPaths,
@@ -75,9 +76,6 @@ TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
 
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder", "processes", "stall_seconds", "generators")
 """Settings that only the command line may set."""
-
-Engine = Literal["process", "ray"]
-"""What plays the rows of a training."""
 
 NEW_RUN = When("resume", None, told="a new run")
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 from tests.distributed.in_parts import PARTS, PATHS, ROWS, Ledger, ZeroPolicy, digest, make_env, make_learner
+from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.small_env import assert_same_bits
 from vecenv.distributed.actors import LOST, ActorCollector, ActorSettings, play_by_actors
 from vecenv.distributed.parts import check_parts
@@ -23,42 +23,6 @@ from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics
 
 ray = pytest.importorskip("ray")
-
-MARK = "VECENV_TEST_MARK"
-
-SECONDS = 30
-"""In which what belongs to something dead is gone."""
-
-
-def marked(mark: str) -> set[int]:
-    """Return the processes that descend from what was started with a mark."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found.add(int(entry.name))
-        except OSError:
-            pass
-    return found
-
-
-def left(before: set[str]) -> set[str]:
-    """Return files of shared memory and of Ray that were not there before."""
-    return kept() - before
-
-
-def kept() -> set[str]:
-    """Return Ray's files; others have some too in shared memory."""
-    memory = [name for name in os.listdir("/dev/shm") if "plasma" in name or "ray" in name]
-    return {*memory, *(path.name for path in Path(tempfile.gettempdir()).glob("vecenv-ray-*"))}
-
-
-def gone(mark: str, before: set[str]) -> bool:
-    """Whether nothing is left: processes, and with them their ports, shared memory, files."""
-    end = time.monotonic() + SECONDS
-    while (marked(mark) or left(before)) and time.monotonic() < end:
-        time.sleep(0.2)
-    return not marked(mark) and not left(before)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -155,6 +119,7 @@ def test_rows_that_do_not_split_are_refused_with_the_nearest_numbers(numbers, to
 LEARNER = """
 import sys, torch
 torch.set_num_threads(1)
+from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.distributed.in_parts import PARTS, make_learner
 from vecenv.distributed.actors import ActorSettings, play_by_actors
 from vecenv.distributed.ray_session import ActorError

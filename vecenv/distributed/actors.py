@@ -22,7 +22,16 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.distributed.arrays import Sealed, arrays_of, fill, opened, sealed
 from vecenv.distributed.parts import PartCollector, check_parts, empty_part, parts_of, shares_of
-from vecenv.distributed.ray_session import ActorError, RayLostError, RaySession, ray_module, versions
+from vecenv.distributed.ray_session import (
+    START_SECONDS,
+    ActorError,
+    RayLostError,
+    RaySession,
+    cause_of,
+    check_versions,
+    ray_module,
+    versions,
+)
 from vecenv.system.settings import Count, Positive, Settings, Within
 
 if TYPE_CHECKING:
@@ -30,9 +39,6 @@ if TYPE_CHECKING:
 
 BEHAVIOUR = "behaviour"
 """Entry of a learner's state: the weights of the rollout that is under way."""
-
-START_SECONDS = 300.0
-"""Time in which an actor starts, on a machine that is busy with others."""
 
 DEATHS = 5
 """Deaths of an actor in one rollout after which the run ends: what kills it will do so again."""
@@ -195,14 +201,12 @@ class ActorCollector(PartCollector):
 
     def _check_started(self, number: int) -> None:
         """Wait until an actor is there; ValueError if it has other versions, ActorError if it cannot start."""
-        own = versions()
         try:
             found = self._ray.get(self._actors[number].versions.remote(), timeout=START_SECONDS)
         except self._ray.exceptions.RayError as error:
             self._check_ray(error)
-            raise ActorError(f"actor {number} cannot start: {_cause(error)}") from error
-        if told := [f"{name} {found[name]}, not {version}" for name, version in own.items() if found[name] != version]:
-            raise ValueError(f"actor {number} has other versions than the learner: {'; '.join(told)}")
+            raise ActorError(f"actor {number} cannot start: {cause_of(error)}") from error
+        check_versions(found, f"actor {number}", "the learner")
         self._checked[number] = True
 
     def _check_ray(self, error: BaseException) -> None:
@@ -253,10 +257,10 @@ class ActorCollector(PartCollector):
             try:
                 name, arrays = self._ray.get(asked.answers[number], timeout=self._settings.stall_seconds)
             except failed.RayTaskError as error:
-                raise ActorError(f"actor {number} failed in its rollout: {_cause(error)}") from error
+                raise ActorError(f"actor {number} failed in its rollout: {cause_of(error)}") from error
             except (failed.RayActorError, failed.GetTimeoutError, failed.ObjectLostError) as error:
                 self._check_ray(error)
-                reason, last = _cause(error), error
+                reason, last = cause_of(error), error
                 self._replace(number, reason)
                 self._send(asked, number)
             else:
@@ -319,14 +323,6 @@ def _same(one: Sequence[Sequence[np.ndarray]], other: Sequence[Sequence[np.ndarr
     """Whether starts are the same bit for bit: what is no number is itself."""
     pairs = (pair for parts in zip(one, other, strict=True) for pair in zip(*parts, strict=True))
     return all(left.shape == right.shape and left.tobytes() == right.tobytes() for left, right in pairs)
-
-
-def _cause(error: BaseException) -> str:
-    """Return an error of Ray in one line: its own words are a page."""
-    cause = getattr(error, "cause", None)
-    told = error if not isinstance(cause, BaseException) else cause
-    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
-    return f"{type(told).__name__}: {lines[-1] if 'Traceback' in str(told) else lines[0] if lines else 'no answer'}"
 
 
 def play_by_actors(learner: Learner[Any], settings: ActorSettings) -> None:

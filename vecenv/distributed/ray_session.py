@@ -1,4 +1,4 @@
-"""Ray for one training: started on this machine, or joined where it runs already; it leaves nothing behind."""
+"""Ray for one command: started on this machine, or joined where it runs already; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ ADDRESS = "RAY_ADDRESS"
 LEAST_MEMORY = 100_000_000
 """Bytes of shared memory that Ray accepts at least, about."""
 
+START_SECONDS = 300.0
+"""Time in which an actor starts, on a machine that is busy with others."""
 
 CONNECT_SECONDS = 5.0
 
@@ -51,6 +53,21 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
+def check_versions(found: Mapping[str, str], actor: str, other: str) -> None:
+    """Raise ValueError if an actor has other versions than the process that it works for."""
+    own = versions()
+    if told := [f"{name} {found[name]}, not {version}" for name, version in own.items() if found[name] != version]:
+        raise ValueError(f"{actor} has other versions than {other}: {'; '.join(told)}")
+
+
+def cause_of(error: BaseException) -> str:
+    """Return an error of Ray in one line: its own words are a page."""
+    cause = getattr(error, "cause", None)
+    told = error if not isinstance(cause, BaseException) else cause
+    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    return f"{type(told).__name__}: {lines[-1] if 'Traceback' in str(told) else lines[0] if lines else 'no answer'}"
+
+
 class RaySession:
     """Ray, of this process: as it is initialised already, of the cluster that ``RAY_ADDRESS`` names, or a new one.
 
@@ -60,13 +77,14 @@ class RaySession:
     Args:
         cpus: actors that run at a time, each of which Ray counts as a CPU.
         object_bytes: of what is in shared memory at a time; of a new Ray.
+        called: what the actors are called, as in the option of their number.
 
     Raises:
         ImportError: Ray is not installed.
         ValueError: there is no Ray at the address, it is of another version, or it has fewer CPUs.
     """
 
-    def __init__(self, cpus: int, object_bytes: int) -> None:
+    def __init__(self, cpus: int, object_bytes: int, called: str = "actors") -> None:
         self._ray = ray_module()
         self._folder: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -81,7 +99,9 @@ class RaySession:
         free = int(self._ray.available_resources().get("CPU", 0))
         if free < cpus:
             self.close()
-            raise ValueError(f"Ray has {free} free CPUs, and each of {cpus} actors needs one: --actors {max(free, 1)}")
+            raise ValueError(
+                f"Ray has {free} free CPUs, and each of {cpus} {called} needs one: --{called} {max(free, 1)}"
+            )
 
     def _join(self, address: str) -> None:
         try:

@@ -1,7 +1,9 @@
 """The server as a command: what it refuses, what its splits hold, and how it ends."""
 
+import re
 import signal
 import socket
+import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -132,6 +134,15 @@ def test_what_cannot_be_served_is_refused_before_any_work(capsys, monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             changed(given, **changes)
+    for changes, message in (
+        ({"limits": Limits(sessions=1)}, "workers must be at most limits.sessions, 1, got 2"),
+        ({"device": "cuda"}, "--engine ray plays on processors: device must be cpu, got 'cuda'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            changed(given, engine="ray", **changes)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=re.escape("--engine ray needs Ray: pip install 'vecenv[ray]'")):
+        serve_command(changed(given, engine="ray", port=0))
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
     with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from vecenv.text.dialogue import Dialogue
 from vecenv.text.interaction import AsyncInteraction, Episode, Turn
 from vecenv.text.tensor_interaction import TensorInteraction
@@ -34,6 +36,26 @@ class Opened(NamedTuple):
     instructions: str
 
 
+Waiting = list[tuple[Opening | Message, "asyncio.Future[Any]"]]
+"""Requests, and where their results go."""
+
+
+def still_waiting(waiting: Waiting) -> Waiting:
+    """Return what some requests are without those that were cancelled, whose rows may be lent again."""
+    return [entry for entry in waiting if not entry[1].done()]
+
+
+def settle(waiting: Waiting, outcome: Sequence[Opened | Turn] | Exception) -> None:
+    """Give requests their results, or all of them an error."""
+    for place, (_, future) in enumerate(waiting):
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome[place])
+
+
 class RowPool:
     """Lends the rows of a world and serves concurrent requests as one batch.
 
@@ -53,9 +75,17 @@ class RowPool:
         agents = world.env.traits.num_agents if isinstance(world, TensorInteraction) else 1
         if agents > 1:
             raise ValueError(f"rows are lent one by one, but {agents} agents share a world")
-        self.dialogue, self._first = dialogue, first
+        self.dialogue, self.first = dialogue, first
         self._free = deque(range(world.num_rows))
-        self._waiting: list[tuple[Opening | Message, asyncio.Future[Any]]] = []
+        self._waiting: Waiting = []
+
+    def prepare(self, seed: int) -> None:
+        """Compile the first look at rows, which have seeds of their own, and the first step; no row may be lent."""
+        world = self.dialogue.interaction
+        if isinstance(world, TensorInteraction):
+            self.dialogue.begin([0], [Episode(seed, 0)])
+            env = world.env
+            env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
 
     @property
     def free(self) -> int:
@@ -99,21 +129,14 @@ class RowPool:
         return await answer
 
     def _serve_waiting(self) -> None:
-        # Skip cancelled futures; their rows may be re-lent.
-        waiting = [entry for entry in self._waiting if not entry[1].done()]
+        waiting = still_waiting(self._waiting)
         self._waiting.clear()
         if not waiting:
             return
         try:
-            results = self.serve([request for request, _ in waiting])
+            settle(waiting, self.serve([request for request, _ in waiting]))
         except Exception as error:
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for (_, future), result in zip(waiting, results, strict=True):
-            if not future.done():
-                future.set_result(result)
+            settle(waiting, error)
 
     def serve(self, requests: Sequence[Opening | Message]) -> list[Opened | Turn]:
         """Serve requests of different rows as one batch."""
@@ -129,7 +152,7 @@ class RowPool:
         opening = {place: request for place, request in enumerate(requests) if isinstance(request, Opening)}
         if opening:
             ids = [request.row for request in opening.values()]
-            names = [Episode(request.seed, self._first + request.index) for request in opening.values()]
+            names = [Episode(request.seed, self.first + request.index) for request in opening.values()]
             begun = await self.dialogue.begin_async(ids, names)
             results |= zip(opening, map(Opened, begun, self.dialogue.instructions(ids)), strict=True)
         return [results[place] for place in range(len(requests))]

@@ -67,7 +67,8 @@ class RowSession:
         name = self.service.episode(seed, options)
         with self._turn():
             pool = self.service.pools[name.split]
-            if self.pool is not pool:
+            if self.pool is not pool or self.state.failed:
+                # Of a world that failed another row may be well.
                 self._leave()
                 try:
                     self.row = pool.lend()
