@@ -383,3 +383,13 @@ def test_a_varied_rate_of_a_round_price_is_not_a_tick_too_much(name):
         ):
             step(env, torch.tensor([[0.5, 0.0, 0.0]]))
             assert env.state.cash.item() == 50_000_000 - 20 * 1_001_000
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_reader_replaces_in_the_rows_counts(compiled):
+    env = make_env(3, compiled=compiled)
+    for expected in (8, 16):
+        env.rows.elapsed = env.rows.elapsed + 7
+        env.advance(torch.zeros(3, 3))
+        assert env.flags()["done"].tolist() == env.rows.done.tolist() == [False] * 3
+        assert env.rows.elapsed.tolist() == [expected] * 3

@@ -167,24 +167,24 @@ def test_looks_are_compiled_once_after_so_many_eager_ones(compilations):
     env = make_env(NUM_ENVS)
     call = RowCall(env.engine, lambda bound, rows: {"day": rows.elapsed + 1}, lambda: flag[0], eager_calls=3)
     for _ in range(2):
-        assert call(env.rows)["day"].tolist() == [1] * NUM_ENVS
+        assert call(env.held)["day"].tolist() == [1] * NUM_ENVS
     flag[0] = True
     for count in (0, 1, 1):
-        assert call(env.rows)["day"].tolist() == [1] * NUM_ENVS and len(compilations) == count
+        assert call(env.held)["day"].tolist() == [1] * NUM_ENVS and len(compilations) == count
     env = make_env(4)
     call = RowCall(env.engine, lambda bound, rows: {"fee": bound.params["commission"] + rows.elapsed}, lambda: True)
     params = dict(env.scenario.params)
     for rate in (0.0, 0.25):
         env.scenario.params = params | {"commission": torch.tensor(rate, dtype=torch.float64)}
-        assert call(env.rows)["fee"].tolist() == [rate] * 4
+        assert call(env.held)["fee"].tolist() == [rate] * 4
     for changed in (torch.zeros(4, dtype=torch.float64), torch.zeros(()), torch.zeros((), device="meta").double()):
         env.scenario.params = params | {"commission": changed}
         words = "parameter 'commission' was () torch.float64 with strides () on cpu when the step was compiled"
         with pytest.raises(ValueError, match=re.escape(words)):
-            call(env.rows)
+            call(env.held)
     env.scenario.params = {name: tensor for name, tensor in params.items() if name != "hmax"}
     with pytest.raises(ValueError, match="parameter 'hmax': not what the compiled step was made for"):
-        call(env.rows)
+        call(env.held)
     assert compilations == [1, 1]
 
 

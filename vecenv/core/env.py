@@ -12,9 +12,9 @@ from torchrl.data import Binary, Composite, Unbounded
 
 from vecenv.core.capabilities import AlternativeActions, BoundedObservations
 from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
-from vecenv.core.engine import RowCalls
+from vecenv.core.engine import RowCalls, stepped
 from vecenv.core.episode_rows import EpisodeRows
-from vecenv.core.rows import Outcome, Rows, leaves, select_rows, with_leaves
+from vecenv.core.rows import Rows
 from vecenv.core.scenario import Observation, ObservationForm, Scenario
 from vecenv.core.worker_seeds import remember
 
@@ -61,6 +61,7 @@ class VecEnv(EpisodeRows):
         one = [scenario.action_spec]
         specs = scenario.understood_actions() if isinstance(scenario, AlternativeActions) else one
         self.checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
+        self._everyone = torch.ones(num_envs, dtype=torch.bool, device=self.env_ids.device)
         self._make_specs()
         self._make_calls()
         if not isinstance(seed, Tensor):
@@ -74,7 +75,7 @@ class VecEnv(EpisodeRows):
 
         Rows that a collector holds come back here first.
         """
-        own = {**self.__dict__, "_rows": self.rows, "_holder": None, "_fetch": None}
+        own = {**self.__dict__, "_held": self.held, "_holder": None, "_fetch": None}
         del own["_calls"]
         return own
 
@@ -101,15 +102,15 @@ class VecEnv(EpisodeRows):
 
     def grade(self) -> Tensor:
         """Return the grade of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
-        return self._calls.grade(self.rows)["grade"]
+        return self._calls.grade(self.held)["grade"]
 
     def grades(self) -> dict[str, Tensor]:
         """Return the grade of each episode so far by each grader of the task. Shape of each: (N,)."""
-        return self._calls.grades(self.rows)
+        return self._calls.grades(self.held)
 
     def info(self) -> dict[str, Tensor]:
         """Return diagnostics of each episode by name, money in currency. Shape of each: (N, ...)."""
-        return self._calls.info(self.rows)
+        return self._calls.info(self.held)
 
     def follow(self, chosen: Mapping[str, Tensor]) -> None:
         """Apply the first parameters that a schedule has chosen, one for each sub-environment, and reset all rows.
@@ -141,20 +142,19 @@ class VecEnv(EpisodeRows):
 
     def observations(self) -> Observation:
         """Return the current observations. Shape: (N, D), float32, or of each block by name (N, ...)."""
-        return self.observation_form.whole(list(self._calls.observe(self.rows).values()))
+        return self.observation_form.whole(list(self._calls.observe(self.held).values()))
 
     def _observation(self) -> TensorDict:
-        return TensorDict(self._calls.observe(self.rows), batch_size=self.batch_size, device=self.device)
+        return TensorDict(self._calls.observe(self.held), batch_size=self.batch_size, device=self.device)
 
     def _flags(self) -> dict[str, Tensor]:
-        rows = self.rows
-        flags = {"done": rows.done, "terminated": rows.terminated, "truncated": rows.truncated}
-        return {name: flag.unsqueeze(-1) for name, flag in flags.items()}
+        return {name: flag.unsqueeze(-1) for name, flag in self.flags().items()}
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         mask = tensordict.get("_step", None)
         reward = self.advance(tensordict.get("action"), None if mask is None else mask.reshape(-1))
-        return self._observation().update({"reward": reward.unsqueeze(-1), **self._flags()})
+        entries = {**self._calls.observe(self.held), "reward": reward.unsqueeze(-1), **self._flags()}
+        return TensorDict(entries, batch_size=self.batch_size, device=self.device)
 
     def advance(self, action: Tensor, mask: Tensor | None = None, eager: bool = False) -> Tensor:
         """Step the rows that are not done and return rewards, 0 for the others. Shape: (N,).
@@ -169,24 +169,20 @@ class VecEnv(EpisodeRows):
             TypeError: the action is not a tensor.
             ValueError: action or mask has another shape, type or device, or the mask divides a world.
         """
-        action, playing = self.checked_action(action), ~self.rows.done
-        stepped = playing
+        action = self.checked_action(action)
+        chosen = self._everyone
         if mask is not None:
-            stepped = checked_mask(mask, self.num_envs, self.env_ids.device) & playing
-            self._check_worlds(stepped, "whether they are stepped")
-        outcome = self._bound.step(self.rows, action, *self.start) if eager else self._outcome(action)
-        rows = select_rows(stepped, outcome.rows, self.rows)
-        if eager:
-            self.take_leaves(leaves(rows))
-        else:
-            self._rows = rows
-        return torch.where(stepped, outcome.reward, 0.0)
-
-    def _outcome(self, action: Tensor) -> Outcome:
-        # The compiled call takes contiguous tensors; vmap returns values common to all rows as expanded views.
+            chosen = checked_mask(mask, self.num_envs, self.env_ids.device)
+            self._check_worlds(chosen & ~self.flags()["done"], "whether they are stepped")
         start = self.start if self.traits.draws else ()
-        *after, reward = self._calls.step[action.shape](self.rows, action.contiguous(), *start).values()
-        return Outcome(with_leaves(self.rows, after), reward)
+        if eager:
+            results = stepped(self._bound, self.rows, action, chosen, *start)
+        else:
+            # The compiled call takes contiguous tensors.
+            results = self._calls.step[action.shape](self.held, action.contiguous(), chosen, *start)
+        *after, reward = results.values()
+        self.take_leaves(after)
+        return reward
 
     def reset_groups(self, num_groups: int, group_size: int, seed: int, first: int = 0) -> TensorDict:
         """Start new episodes; each group of ``group_size`` consecutive rows shares path, start and length.

@@ -13,7 +13,18 @@ from torchrl.envs import EnvBase
 from vecenv.core.checks import check_memory, check_same_forms, checked_integers, checked_mask, distinct, row_numbers
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import EpisodeKey, episode_key
-from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
+from vecenv.core.rows import (
+    TERMINATED,
+    TRUNCATED,
+    HeldRows,
+    Rows,
+    form_of,
+    leaf_names,
+    leaves,
+    owned,
+    select_rows,
+    with_leaves,
+)
 from vecenv.core.scenario import Scenario
 from vecenv.core.worker_seeds import forget, warn_of_copies
 
@@ -24,7 +35,8 @@ _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
 class EpisodeRows(EnvBase):
     """N rows of one scenario, each in an episode of its own; arguments and errors as of `vecenv.core.env.VecEnv`."""
 
-    _rows: Rows
+    _form: Rows
+    _held: HeldRows
 
     def __init__(
         self,
@@ -93,9 +105,7 @@ class EpisodeRows(EnvBase):
         Raises:
             RuntimeError: they are those of a rollout that did not end.
         """
-        if self._fetch is not None:
-            self._fetch()
-        return self._rows
+        return self.held.rows
 
     @rows.setter
     def rows(self, rows: Rows) -> None:
@@ -104,9 +114,16 @@ class EpisodeRows(EnvBase):
         self.take_leaves(leaves(rows))
 
     @property
+    def held(self) -> HeldRows:
+        """The rows as tensors, for those who need no tensorclass; errors as of `rows`."""
+        if self._fetch is not None:
+            self._fetch()
+        return self._held
+
+    @property
     def row_form(self) -> Rows:
         """Rows with the names, shapes and types of `rows`, but not their values, which may be elsewhere."""
-        return self._rows
+        return self._form
 
     @property
     def holder(self) -> object:
@@ -119,15 +136,26 @@ class EpisodeRows(EnvBase):
 
     def take_leaves(self, tensors: Sequence[Tensor]) -> None:
         """Replace the tensors of the rows, unchecked: checks would cost as much as a small step."""
-        self._rows = with_leaves(self._rows, [tensor.contiguous() for tensor in tensors])
-        self._holder = self._fetch = None
+        self._held.put([tensor.contiguous() for tensor in tensors])
+        # TorchRL and PyTorch check each attribute that is set.
+        if self._holder is not None:
+            self._holder = self._fetch = None
+
+    def flags(self) -> dict[str, Tensor]:
+        """Return whether each row is ``done``, ``terminated`` or ``truncated``. Shape of each: (N,), bool."""
+        ended = self.held.tensors[self._ended]
+        return {
+            "done": ended != 0,
+            "terminated": (ended & TERMINATED) != 0,
+            "truncated": (ended & TRUNCATED) != 0,
+        }
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
         check_same_forms(what, named, self._named_rows(), device=True)
 
     def _named_rows(self) -> dict[str, Tensor]:
-        return dict(zip(leaf_names(self._rows), leaves(self._rows), strict=True))
+        return dict(zip(leaf_names(self._form), leaves(self._form), strict=True))
 
     @property
     def state(self) -> TensorClass:
@@ -168,7 +196,10 @@ class EpisodeRows(EnvBase):
         self._start_first()
 
     def _start_first(self) -> None:
-        self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
+        rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
+        self._form = form_of(rows)
+        self._ended = leaf_names(rows).index("ended")
+        self._held = HeldRows(self._form, leaves(rows))
         self._holder = self._fetch = None
 
     def restart(self, chosen: Tensor, unplayed: bool = False) -> None:

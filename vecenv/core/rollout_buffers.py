@@ -131,7 +131,7 @@ class RowBuffers:
                     first.copy_(last)
             self._env.leave_rows(self, _lost)
         else:
-            for buffer, leaf, given in zip(self.steps[0], leaves(self._env.rows), self._given, strict=True):
+            for buffer, leaf, given in zip(self.steps[0], self._env.held.tensors, self._given, strict=True):
                 if given is None or given[0]() is not leaf or given[1] != leaf._version:
                     buffer.copy_(leaf)
         # From now on a rollout may overwrite the donated buffers.

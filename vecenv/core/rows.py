@@ -103,6 +103,37 @@ def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | No
     return build(tree)
 
 
+class HeldRows:
+    """Rows as the tensors of `leaves`; the tensorclass, which costs as much as a small step, is built when it is read.
+
+    From then on the tensorclass counts, as its reader may replace tensors in it.
+    """
+
+    def __init__(self, form: Rows, tensors: list[Tensor]) -> None:
+        self._form = form
+        self.put(tensors)
+
+    def put(self, tensors: list[Tensor]) -> None:
+        """Replace all tensors."""
+        self._tensors = tensors
+        self._rows: Rows | None = None
+
+    @property
+    def rows(self) -> Rows:
+        if self._rows is None:
+            self._rows = with_leaves(self._form, self._tensors)
+        return self._rows
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return self._tensors if self._rows is None else leaves(self._rows)
+
+
+def form_of(rows: Rows) -> Rows:
+    """Return rows with the names, shapes, types and device of others, in next to no memory."""
+    return with_leaves(rows, [leaf.new_empty(()).expand(leaf.shape) for leaf in leaves(rows)])
+
+
 def owned(tree: Tree) -> Tree:
     """Return a copy of a tensorclass with contiguous tensors."""
     return with_leaves(tree, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(tree)])

@@ -71,7 +71,7 @@ class TensorInteraction(Interaction):
             seeds, starts = torch.tensor(episodes, dtype=torch.int64, device=self.env.device).view(-1, 2).unbind(-1)
             self.env.begin_rows(ids, seeds, starts)
         rows = torch.tensor(ids, device=self.env.device)
-        return [Turn(text, outcomes=told) for text, told in self._shown(ids, rows, self._look(self.env.rows))]
+        return [Turn(text, outcomes=told) for text, told in self._shown(ids, rows, self._look(self.env.held))]
 
     def _shown(
         self, ids: Sequence[int], rows: Tensor, seen: Mapping[str, Tensor]
@@ -99,7 +99,7 @@ class TensorInteraction(Interaction):
             said = dict(zip(ids, messages, strict=True))
             texts = [said.get(row, "") for row in self._recorder.ids]
             reward = self._recorder.step(action, texts, chosen)[rows]
-        seen = self._look(env.rows)
+        seen = self._look(env.held)
         shown, after = self._shown(ids, rows, seen), env.rows
         acted = self.door.text.acted(self.door.state(ids))
         acted = torch.ones_like(valid) if acted is None else acted
