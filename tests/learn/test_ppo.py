@@ -149,6 +149,29 @@ def test_observations_by_reference_teach_the_same_up_to_rounding(made: Any, othe
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.assembly
+@pytest.mark.parametrize("by", [False, True])
+def test_compiled_values_read_critic_moments_and_market_as_they_are_now(by: bool) -> None:
+    """Those of two parts of each of two shards, beside the critic's of whole observations, eagerly."""
+    learner = PPO(make_env(8, compiled=True), replace(SMALL_PPO, shards=2, by_reference=by))
+    generator = torch.Generator().manual_seed(0)
+    own, *reference = learner.collector.seen
+    own.copy_(torch.randn(own.shape, generator=generator))
+    for days in reference:
+        days.copy_(torch.randint(learner.collector.references.count, days.shape, generator=generator))
+    former = torch.zeros(8, 8)
+    for changed in ([], learner.critic[:1], learner.critic[-1:], learner.moments, None):
+        if changed is None:
+            learner.env.write_shared(make_env(8, tape=small_tape(seed=5)).scenario.shared)
+        for tensor in changed or []:
+            tensor.mul_(1.5).add_(0.1)
+        found, whole = learner.values_of_rollout(), learner.collector.observation.flatten(0, 1)
+        torch.testing.assert_close(found.flatten(), learner._values(whole), rtol=1e-4, atol=1e-5)
+        # What is kept whole does not refer to the market.
+        assert torch.equal(found, former) == (changed is None and not by)
+        former = found
+
+
 def test_references_are_used_where_a_batch_has_twice_as_many_steps_as_the_market_has_days() -> None:
     def by_default(env: VecEnv, **settings: Any) -> bool:
         made = PPO(env, replace(SMALL_PPO, **({"minibatches": 1} | settings)))

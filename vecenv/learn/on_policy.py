@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vecenv.core.capabilities import Referencing
 from vecenv.core.collector import Policy
+from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import flat_view
 from vecenv.learn.learner import Learner, LearnerConfig
@@ -64,6 +65,7 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         steps = config.num_steps * env.num_envs // self.num_members
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
+        self._valued = FirstCallCompiled(self._values_of_part, lambda: self.env.compiled)
 
     def collecting_policy(self) -> Policy:
         """Return the policy, by reference where that pays or is asked for; ValueError if it is and cannot be."""
@@ -117,20 +119,29 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return [tensor.flatten(0, 1) for tensor in batch]
 
     def _values(self, observation: Tensor) -> Tensor:
-        chunk, network = self._chunk(), self.network
-        parts = observation.split(chunk)
+        parts, network = observation.split(self._chunk()), self.network
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
 
     def _chunk(self) -> int:
-        """Return the steps whose values are computed at once: those of a minibatch of all shards."""
-        return self.batch_size // self.config.minibatches
+        """Return the steps whose values are computed at once: those of a minibatch of one shard."""
+        return self.batch_size // self.shards.count // self.config.minibatches
+
+    def _values_of_part(self, *tensors: Tensor) -> list[Tensor]:
+        """Return values, of the critic, the moments, the market that observations refer to, and what was seen."""
+        count = len(self.critic)
+        critic, (mean, deviation), rest = tensors[:count], tensors[count : count + 2], tensors[count + 2 :]
+        market = len(self._market())
+        observation = self.collector.whole(rest[market:], list(rest[:market]))
+        return [self.network.value(critic, self.network.normalised(observation, mean, deviation))]
 
     def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
         columns, chunk = [], self._chunk()
+        read = [*self.critic, *self.moments, *self._market()]
         for seen in self.seen_by_shard():
-            parts = zip(*(part.split(chunk) for part in seen), strict=True)
-            values = torch.cat([self._values(self.collector.whole(part)) for part in parts])
+            values = torch.empty(len(seen[0]), device=self.env.device)
+            for part, *parts in zip(*(tensor.split(chunk) for tensor in (values, *seen)), strict=True):
+                self._valued([*read, *parts], [part])
             columns.append(values.view(self.config.num_steps, -1))
         return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
 
