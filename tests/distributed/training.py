@@ -62,7 +62,8 @@ def rank(number: int, count: int, port: int, folder: Path, compiled: bool) -> No
     known = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in known.items()}
     told = {}
-    with joined(torch.device("cpu"), 120.0) as own:
+    # Compilation is the longest step, of several minutes on a busy machine.
+    with joined(torch.device("cpu"), 900.0 if compiled else 120.0) as own:
         for case in CASES:
             path = folder / f"{case}.pt"
             told[case] = trained(case, compiled, None, path if count == 2 else None)
