@@ -1,7 +1,8 @@
 """Turns of concurrent sessions of ``vecenv serve``, beside those of OpenEnv's server that does nothing.
 
 Servers run in processes of their own, clients in this one. A call is one episode of twenty days of every session; each
-waits for the answer before its next message. ``--trivial SESSIONS`` starts the server that does nothing.
+waits for the answer before its next message. Where Ray is installed, servers with workers take turns too. ``--trivial
+SESSIONS`` starts the server that does nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from itertools import cycle, islice
 from typing import Any
 
@@ -41,11 +43,15 @@ def _served(config: CaseConfig, sessions: int) -> Sequence[Workload]:
         "does nothing": ["-m", "vecenv.benchmarks.throughput.served_sessions", "--trivial", str(sessions)],
         "vecenv": ["-m", "vecenv.tasks.commands.cli", "serve", *task],
     }
+    numbers = [count for count in (1, 2) if count <= sessions] if find_spec("ray") else []
+    for count in numbers:
+        workers = ["--engine", "ray", "--workers", str(count)]
+        servers[f"vecenv, {count} worker{'s' * (count > 1)}"] = [*servers["vecenv"], *workers]
     workloads = []
     # All start before sessions open: a server closes those that answer no ping for 40 s, as here between their turns.
     for name, url in {name: started_server(words) for name, words in servers.items()}.items():
         play = _players(url, sessions)
-        beside = None if name == "does nothing" else "does nothing"
+        beside = {"does nothing": None, "vecenv": "does nothing"}.get(name, "vecenv")
         workloads.append(Workload(name, play, sessions * DAYS, beside=beside, told={"cores": os.cpu_count()}))
     return workloads
 

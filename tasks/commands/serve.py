@@ -150,7 +150,7 @@ class ServeSettings(HostSettings):
 
         each = -(-(self.limits.sessions + SPARE_ROWS) // self.workers)
         like = made_pools(replace(self, device="cpu"), console, each)
-        with working(console, f"Starting {self.workers} workers …"):
+        with working(console, "Starting the workers …"):
             workers = RayWorkers(like, self.seed, self.workers, lambda: os.kill(os.getpid(), signal.SIGTERM))
         try:
             yield workers.pools

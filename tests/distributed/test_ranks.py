@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from tests.distributed import training
+from vecenv.distributed import ranks
 from vecenv.distributed.command import ProcessSettings
 from vecenv.distributed.ranks import is_rank
 from vecenv.learn.checkpoints import load_checkpoint, state_digest
@@ -215,3 +217,24 @@ def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
     assert ProcessSettings().num_ranks() == ProcessSettings(processes=2).num_ranks() == 0
     with pytest.raises(ValueError, match=r"^--processes 3, but 2 ranks were started: leave it out$"):
         ProcessSettings(processes=3).num_ranks()
+
+
+def test_ranks_that_cannot_meet_say_where_and_why(monkeypatch, capfd):
+    monkeypatch.setattr(ranks, "LONGEST_MEETING", 0.2)
+    monkeypatch.setattr(ranks, "_end_with_parent", lambda: None)
+    threads = torch.get_num_threads()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        known = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank, where, why in (
+            (0, port, ".*address already in use"),
+            (1, port, "nobody listens there within 0 s: Connection refused$"),
+        ):
+            for name, value in (known | {"RANK": str(rank), "MASTER_PORT": str(where)}).items():
+                monkeypatch.setenv(name, value)
+            told = rf"^rank {rank} cannot meet the others at 127\.0\.0\.1:{where}: {why}"
+            with pytest.raises(ValueError, match=told), ranks.joined(torch.device("cpu"), 1.0):
+                pass
+    torch.set_num_threads(threads)
+    assert capfd.readouterr().err == ""

@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -247,6 +248,28 @@ def rank_device(asked: torch.device) -> torch.device:
     return torch.device("cuda", local)
 
 
+def _check_reached(limit: timedelta) -> None:
+    """Wait until somebody listens where the ranks meet; OSError if nobody does within a limit.
+
+    Torch would tell a page of each attempt.
+    """
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    failed: list[OSError] = []
+
+    def reached() -> bool:
+        try:
+            socket.create_connection(place, timeout=limit.total_seconds()).close()
+        except OSError as error:
+            failed.append(error)
+            return False
+        return True
+
+    # The first rank is who listens, if no agent of torchrun does.
+    if os.environ["RANK"] != "0" and not waited(reached, limit):
+        reason = failed[-1].strerror or failed[-1]
+        raise TimeoutError(f"nobody listens there within {limit.total_seconds():.0f} s: {reason}")
+
+
 @contextlib.contextmanager
 def joined(
     device: torch.device, stall_seconds: float, kind: type[ProcessRanks] = ProcessRanks
@@ -271,6 +294,7 @@ def joined(
     timeout = _longest_wait(stall_seconds)
     limit = min(timeout, timedelta(seconds=LONGEST_MEETING))
     try:
+        _check_reached(limit)
         store, number, count = next(dist.rendezvous("env://", timeout=limit))
         store = met(store, number, count, device.type, limit)
         store.set_timeout(timeout)
@@ -279,7 +303,7 @@ def joined(
         dist.init_process_group(backend, store=store, rank=number, world_size=count, timeout=timeout)
     except KindsDifferError:
         raise
-    except (RuntimeError, ValueError, TimeoutError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ValueError(f"rank {os.environ['RANK']} cannot meet the others at {where}: {_reason(error)}") from error
     own = kind(device, stall_seconds)
