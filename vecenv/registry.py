@@ -7,25 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import torch
-from torch import Tensor
-
-from vecenv.core.env import VecEnv
-from vecenv.core.scenario import Scenario
-from vecenv.finance.programs import Strategies
-from vecenv.finance.recorded_markets import check_same_market, recorded_market
 from vecenv.finance.trading import Trading
 from vecenv.learn.domain import Domain
-from vecenv.market.load import Market, MarketOptions, entry_points, fitting_symbols, load_market
-from vecenv.market.tape import MarketTape
+from vecenv.market.generators import entry_points, fitting_symbols
+from vecenv.market.options import MarketOptions
+from vecenv.system.later import Record
 from vecenv.system.settings import refuse_unknown
-from vecenv.text.interaction import Interaction
-from vecenv.text.interface import TextInterface
-from vecenv.text.recording import Recording
-from vecenv.text.records import EpisodeRecord
-from vecenv.text.tensor_interaction import TensorInteraction
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from vecenv.core.env import VecEnv
+    from vecenv.core.scenario import Scenario
+    from vecenv.finance.programs import Strategies
+    from vecenv.market.load import Market
+    from vecenv.market.tape import MarketTape
+    from vecenv.text.interaction import Interaction
+    from vecenv.text.interface import TextInterface
+    from vecenv.text.recording import Recording
+    from vecenv.text.records import EpisodeRecord
 
 GROUP = "vecenv.tasks"
 
@@ -43,8 +46,10 @@ class NoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Record):
     """Record of a task: name, version, and factories of scenario, config, agents and text interface.
+
+    What needs PyTorch is given by `later`, so that commands can tell of the task's settings without it.
 
     Attributes:
         name: identifier in `make` and in the metadata of results.
@@ -82,8 +87,13 @@ class Task:
     programs: Strategies | None = None
 
     def __post_init__(self) -> None:
-        if (self.scenario is None) == (self.interaction is None):
+        if (vars(self)["scenario"] is None) == (not self.talks):
             raise ValueError(f"task {self.name!r} must have either a scenario or an interaction")
+
+    @property
+    def talks(self) -> bool:
+        """Return whether it is a conversation without tensors; `interaction` is not imported for it."""
+        return vars(self)["interaction"] is not None
 
     @property
     def market(self) -> Callable[[Any], MarketOptions] | None:
@@ -94,7 +104,7 @@ class Task:
     def recorded_as_conversations(self) -> bool:
         """Return whether its episodes are recorded by what is said: without tensors, or on no market."""
         spoken = self.text is not None and self.recording is None and self.market is None
-        return spoken or self.interaction is not None
+        return spoken or self.talks
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a task that has a name by it, since its functions may have none."""
@@ -129,7 +139,7 @@ class Task:
 
     def check_talks(self) -> None:
         """Raise ValueError unless agents can act by text, with or without tensors."""
-        if self.interaction is None:
+        if not self.talks:
             self.check_text()
 
     def default_text_config(self) -> Any:  # noqa: ANN401
@@ -163,6 +173,8 @@ class Task:
         """
         if self.market is None and market is not None:
             raise ValueError(f"{record.task} simulates its own market, so --market {market} cannot be used")
+        from vecenv.finance.recorded_markets import check_same_market, recorded_market
+
         config = self.check_recording().config(record, self.config(), self.spoken)
         if self.market is None:
             return self.build(config=config)
@@ -201,6 +213,12 @@ def task_named(task: str | Task) -> Task:
     if task not in announced:
         raise ValueError(f"unknown task {task!r}; installed tasks: {', '.join(task_names()) or 'none'}")
     return announced[task].load()
+
+
+def beside(task: str, other: str) -> bool:
+    """Whether two tasks may have the same rules: those of packages have them only in one module, which is imported."""
+    announced = _announced()
+    return not {task, other} <= {*announced} or announced[task].module == announced[other].module
 
 
 def task_of(env: VecEnv) -> Task:
@@ -244,6 +262,10 @@ def make(
     Raises:
         ValueError: unknown task, unknown setting or market option, invalid market data, or a task without tensors.
     """
+    # Here and below, as commands tell of tasks without PyTorch.
+    from vecenv.core.env import VecEnv
+    from vecenv.market.load import load_market
+
     record = task_named(task)
     own = config is None
     config = _with_overrides(record, record.config() if own else config, overrides)
@@ -294,6 +316,8 @@ def make_interaction(
     Raises:
         ValueError: as `make_spoken`.
     """
+    from vecenv.text.tensor_interaction import TensorInteraction
+
     record = task_named(task)
     config = record.default_text_config() if config is None else config
     world: Interaction

@@ -35,8 +35,8 @@ from vecenv.learn.policies import load_policy
 from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
-from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import trained_agent
+from vecenv.tasks.experiment.run_files import checkpoint_path
 
 OWN, UNIFORM = "own", "uniform"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
-from vecenv.finance.trading import tape_of
+from vecenv.finance.accounts import tape_of
 from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.bars import CLOSE
 from vecenv.market.streams import PortfolioStream

@@ -19,9 +19,9 @@ from torch import Tensor
 from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.matrix import run_vecenv
 from vecenv.core.env import VecEnv
+from vecenv.finance.accounts import tape_of
 from vecenv.finance.evaluation import TradingEvaluation
 from vecenv.finance.metrics import independent_groups
-from vecenv.finance.trading import tape_of
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.intervals import bootstrap_interval
 from vecenv.registry import task_of

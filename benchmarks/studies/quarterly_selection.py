@@ -20,16 +20,16 @@ from torch import Tensor
 import vecenv
 from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.core.env import VecEnv
+from vecenv.finance.accounts import play_account
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics
-from vecenv.finance.trading import play_account
 from vecenv.learn import Trained
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.ensemble import MeanPolicy, best_of
 from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.learner import Learner
-from vecenv.learn.networks import NetworkConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
+from vecenv.learn.settings.run import NetworkConfig
 from vecenv.learn.td3 import TD3, DDPGConfig
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape

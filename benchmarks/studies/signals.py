@@ -23,7 +23,7 @@ from vecenv.benchmarks.result_files import StudyConfig
 from vecenv.benchmarks.studies.signal_figures import study_page, told
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.finance.trading import play_account
+from vecenv.finance.accounts import play_account
 from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.members import MembersPolicy, ensemble_of, row_seeds

@@ -1,6 +1,6 @@
 """Does a small policy learn to write strategies, and what are many common paths worth?
 
-On the planted market the best rule is known. A policy over tokens of the language (`vecenv.tasks.strategy.learning`)
+On the planted market the best rule is known. A policy over tokens (`vecenv.tasks.strategy.token_learner`)
 writes programs, each batch of which is graded on common paths: on many, on one that is another for each batch, and on
 one that is always the same, with as many programs. Beside what it then writes by its most probable tokens: the best
 rule, and the best of as many random programs on the same paths. All are graded on paths and years that no training
@@ -24,8 +24,9 @@ from vecenv.programs.printing import printed
 from vecenv.registry import make_interaction
 from vecenv.system.settings import Count
 from vecenv.tasks.strategy.agents import BEST, written
-from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig
+from vecenv.tasks.strategy.learning import TokensConfig
 from vecenv.tasks.strategy.scene import StrategyWriting
+from vecenv.tasks.strategy.token_learner import TokenLearner
 from vecenv.text.interaction import Episode
 
 BATCH = 128

@@ -25,8 +25,8 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import StudyConfig, markdown, spelled
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
+from vecenv.finance.accounts import play_account
 from vecenv.finance.metrics import Summary, episode_metrics, independent_groups, summarise
-from vecenv.finance.trading import play_account
 from vecenv.learn import train
 from vecenv.learn.evaluation import Agent, PolicyAgent
 from vecenv.learn.intervals import DRAWS, Interval, student_quantile

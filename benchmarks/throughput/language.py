@@ -25,7 +25,8 @@ from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.workloads import fill_given_actions, task_market, workload_config
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.finance.trading import Trading, tape_of
+from vecenv.finance.accounts import tape_of
+from vecenv.finance.trading import Trading
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make_spoken, task_named, task_of
 from vecenv.tasks.signals.news.headlines import HEADLINES

@@ -24,7 +24,7 @@ from vecenv.core.checks import device_named
 from vecenv.distributed.launch import launched
 from vecenv.distributed.ranks import ProcessRanks, joined, rank_device
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.shards import check_shards
+from vecenv.learn.settings.run import check_shards
 
 MODULE = "vecenv.benchmarks.throughput.processes"
 

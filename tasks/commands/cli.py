@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,7 @@ from tyro import conf
 import vecenv
 from vecenv.distributed.launch import launched, recorded
 from vecenv.system.interrupts import INTERRUPTED
+from vecenv.system.later import entry_points
 from vecenv.system.secrets import without_secrets
 from vecenv.tasks.commands.importing import import_files, imported
 from vecenv.tasks.commands.short_help import algorithms_help, presets_help, short_help
@@ -185,6 +186,8 @@ def _as_far_as_given(
 ) -> Invocation[Settings]:
     """Return the settings parsed from the arguments beside ``--help``, or the defaults if they are incomplete."""
     words = [word for word in args if word not in HELP]
+    if not words:
+        return default
     try:
         return parse(args=words, default=default, console_outputs=False)
     except (SystemExit, ValueError):

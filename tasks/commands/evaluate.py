@@ -16,14 +16,15 @@ from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import algorithm_named
 from vecenv.learn.conversations import ConversationEvaluation
-from vecenv.learn.ensemble import Combination, diversity_line
+from vecenv.learn.ensemble import diversity_line
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
+from vecenv.learn.settings.ensemble import Combination
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import option_names, read_values, with_values
 from vecenv.system.settings import Count, Seed, Settings, When, with_earlier
-from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path, read_checkpoint, trained_config
+from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.comparison import (
     COMPARING,
     ENSEMBLE,
@@ -42,6 +43,7 @@ from vecenv.tasks.experiment.language_training import MODEL, check_language, loa
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import wide_console, working
+from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
 from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings, block_of, deciding
 from vecenv.tasks.experiment.splits import PartAsked, splits_of

@@ -146,7 +146,7 @@ def _explain(settings: ExplainSettings, program: Program) -> dict[str, Any]:
 
 def _run(settings: RunSettings, program: Program, config: Any) -> dict[str, Any]:  # noqa: ANN401
     import vecenv
-    from vecenv.finance.trading import tape_of
+    from vecenv.finance.accounts import tape_of
     from vecenv.learn.evaluation import evaluate
     from vecenv.learn.report import evaluation_table
     from vecenv.registry import task_named

@@ -15,13 +15,14 @@ import tyro
 from rich.console import Console
 
 from vecenv.core.checks import device_named
-from vecenv.distributed.command import ProcessSettings, as_started, identity
+from vecenv.distributed.command import as_started, identity
+from vecenv.distributed.settings import ProcessSettings
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
 from vecenv.language.tiny_config import TinyConfig
-from vecenv.learn.runs import CHECKPOINT
-from vecenv.learn.shards import Ranks, check_shards
+from vecenv.learn.settings.run import CHECKPOINT, check_shards
+from vecenv.learn.shards import Ranks
 from vecenv.system.files import WriteLock
 from vecenv.system.settings import Count, CountFromZero, Seed, When
 from vecenv.tasks.experiment.imitation import TINY, imitate

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from vecenv.learn import algorithm_named, algorithm_names
 from vecenv.system.preset_files import as_values, is_flat, read_values, shipped_presets
+from vecenv.system.settings import hints_of
 from vecenv.tasks.experiment.options import inapplicable
 
 WIDTH, NAMES, VALUES = 118, 36, 13
@@ -32,15 +33,15 @@ def short_help(settings: object) -> str:
 
 def presets_help(task: str) -> str:
     """Return the lines of the shipped presets that fit a task, by what their first sentence tells."""
-    # Loaded with the settings that are shown, and with torch.
-    from vecenv.registry import task_named
+    # Loaded with the settings that are shown.
+    from vecenv.registry import beside, task_named
     from vecenv.tasks.experiment.settings import DEFAULT_TASK, SHORTENED
 
     lines, rules = [f"presets of {task} (--preset NAME):"], type(task_named(task).config())
     for name, path in shipped_presets("train").items():
         values = read_values(path)
         own = values.get("task", DEFAULT_TASK)
-        if values.get(SHORTENED) or own == task or type(task_named(own).config()) is rules:
+        if values.get(SHORTENED) or own == task or (beside(own, task) and type(task_named(own).config()) is rules):
             lines.append(_cut(f"  {name:<20}{_sentence(_comment(path))}"))
     return "\n".join(lines)
 
@@ -62,8 +63,9 @@ def _groups(settings: Any, hidden: Mapping[str, str], prefix: str = "") -> Itera
 
 def _lines(settings: Any, hidden: Mapping[str, str], prefix: str) -> tuple[list[str], list[tuple[str, Any]]]:  # noqa: ANN401
     kind: Any = type(settings)
-    hints, told = get_type_hints(kind, include_extras=True), _told(kind)
+    hints, told = hints_of(kind), _told(kind)
     lines: list[str] = []
+    shown = as_values(settings)
     within: list[tuple[str, Any]] = []
     for item in fields(settings):
         value, name = getattr(settings, item.name), f"{prefix}{item.name}"
@@ -75,9 +77,8 @@ def _lines(settings: Any, hidden: Mapping[str, str], prefix: str) -> tuple[list[
         elif is_dataclass(value):
             within.append((item.name, value))
         else:
-            shown = as_values(settings)[item.name]
             option = f"  --{name.replace('_', '-')} {_kind(hints[item.name])}"
-            lines.append(_line(option, _value(shown), _sentence(told.get(item.name, ""))))
+            lines.append(_line(option, _value(shown[item.name]), _sentence(told.get(item.name, ""))))
     return lines, within
 
 
@@ -119,15 +120,28 @@ def _told(kind: type) -> dict[str, str]:
     """Return the docstrings of the fields of a dataclass, those that it inherits included."""
     told: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):
-            continue
-        for field, after in pairwise(getattr(tree, "body", [])):
+        for field, after in pairwise(_body(base)):
             text = after.value if isinstance(after, ast.Expr) else None
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Constant):
                 told[ast.unparse(field.target)] = " ".join(str(text.value).split())
     return told
+
+
+def _body(kind: type) -> list[ast.stmt]:
+    """Return the statements of a class; none of one without a source."""
+    parts, within = kind.__qualname__.split("."), _statements(kind.__module__)
+    for part in parts:
+        within = next((each.body for each in within if isinstance(each, ast.ClassDef) and each.name == part), [])
+    return within
+
+
+@cache
+def _statements(module: str) -> list[ast.stmt]:
+    """Return the statements of a module, which has several classes of settings."""
+    try:
+        return ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, TypeError, KeyError):
+        return []
 
 
 def _sentence(text: str) -> str:

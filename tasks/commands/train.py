@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from vecenv.core.checks import device_named
-from vecenv.distributed.command import as_started
-from vecenv.distributed.ranks import is_rank
-from vecenv.learn.runs import CHECKPOINT
-from vecenv.learn.shards import ALONE, Ranks, as_rank
+from vecenv.distributed.settings import is_rank
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.tasks.experiment.kinds import RankProcesses
-from vecenv.tasks.experiment.planning import plan
 from vecenv.tasks.experiment.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from vecenv.learn.shards import Ranks
 
 STARTED_BY = "started_by"
 """File in a run's folder with the name of the agent that started its ranks."""
@@ -24,6 +21,13 @@ STARTED_BY = "started_by"
 
 def main(settings: TrainSettings) -> dict[str, Any] | None:
     """Train an agent on a market and compare it with baselines on the days of the test."""
+    # Here and below, as settings are parsed and told of without PyTorch.
+    import torch
+
+    from vecenv.core.checks import device_named
+    from vecenv.distributed.command import as_started
+    from vecenv.learn.shards import as_rank
+
     if isinstance(settings.players, RankProcesses):
         with as_started(settings.players, device_named(settings.device), settings.learner.shards) as own:
             if not is_rank():
@@ -42,6 +46,9 @@ def main(settings: TrainSettings) -> dict[str, Any] | None:
 
 def _trained(settings: TrainSettings) -> dict[str, Any] | None:
     """Train, and on the first rank compare and write; None on the others."""
+    from vecenv.learn.shards import ALONE, as_rank
+    from vecenv.tasks.experiment.planning import plan
+
     with plan(settings) as experiment:
         if experiment.first and is_rank():
             (experiment.folder / STARTED_BY).write_text(_agent())

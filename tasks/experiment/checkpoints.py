@@ -11,19 +11,13 @@ import torch
 import yaml
 
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics
+from vecenv.learn.runs import METRICS, read_metrics
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.files import replacing
 from vecenv.system.preset_files import as_values, with_values
 from vecenv.system.settings import with_earlier
-
-SETTINGS = "settings.yaml"
-
-
-def checkpoint_path(place: Path) -> Path:
-    """Return the checkpoint of a run's folder, or the file itself."""
-    return place / CHECKPOINT if place.is_dir() else place
+from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 
 
 def read_checkpoint(place: Path) -> dict[str, Any]:

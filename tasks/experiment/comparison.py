@@ -12,9 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.conversations import ConversationEvaluation, evaluate_conversations
 from vecenv.learn.domain import BEST_RULE
 from vecenv.learn.ensemble import (
-    Combination,
     Diversity,
-    Kind,
     NoEnsembleError,
     diversity,
     draws_actions,
@@ -24,6 +22,7 @@ from vecenv.learn.ensemble import (
 from vecenv.learn.evaluation import Agent, Evaluation, PolicyAgent, evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_task_figures
+from vecenv.learn.settings.ensemble import Combination, Kind
 from vecenv.registry import Task, task_named, task_of
 from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.kinds import ALL

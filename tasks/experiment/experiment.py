@@ -14,7 +14,7 @@ from rich.console import Console
 
 from vecenv.core.env import VecEnv
 from vecenv.distributed.command import identity
-from vecenv.finance.trading import tape_of
+from vecenv.finance.accounts import tape_of
 from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
 from vecenv.learn.evaluation import Evaluation
@@ -24,12 +24,12 @@ from vecenv.learn.runs import run as run_learner
 from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
-from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.language_training import nothing_learned
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
 from vecenv.tasks.experiment.report import generalisation_line, generalised, write_report
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import (
     SeedRun,
     keep_interrupted,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from tyro import conf
 
-from vecenv.distributed.actors import ActorSettings
-from vecenv.distributed.command import ProcessSettings
+from vecenv.distributed.settings import ActorSettings, ProcessSettings
 from vecenv.language.supervised import SupervisedConfig
 from vecenv.language.tiny_config import TinyConfig
-from vecenv.learn.ensemble import Combination, Kind
-from vecenv.market.symbol_subsets import symbol_subsets
-from vecenv.market.tape import MarketTape
+from vecenv.learn.settings.ensemble import Combination, Kind
 from vecenv.registry import task_named
 from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS
+
+if TYPE_CHECKING:
+    from vecenv.market.tape import MarketTape
 
 ALL = "all"
 """Stands for all baselines of a task."""
@@ -34,7 +34,7 @@ class TaskSettings(Settings):
     @property
     def without_tensors(self) -> bool:
         """Whether the task is a conversation."""
-        return task_named(self.task).interaction is not None
+        return task_named(self.task).talks
 
 
 OF_TENSORS = When("without_tensors", False, told="a task of tensors")
@@ -232,6 +232,8 @@ class Subsets(Settings):
         """Return the market of a training environment: the random subsets of symbols, if any, of the training's."""
         if self.symbols_per_path is None:
             return tape
+        from vecenv.market.symbol_subsets import symbol_subsets
+
         return symbol_subsets(tape, self.symbols_per_path, self.subsets_per_path, seed)
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from vecenv.market.load import generator_of, known_days
+from vecenv.market.generators import known_days
+from vecenv.market.load import generator_of
 from vecenv.market.path_folders import path_files
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import read_values
-from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.experiment.markets import OF_FILES, BarMarket, FileMarket
+from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.settings import resumed_settings
 
 FEWER = "judged"

@@ -14,8 +14,8 @@ from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.shards import ranks
 from vecenv.registry import task_named, task_of
-from vecenv.tasks.experiment.checkpoints import checkpoint_path
 from vecenv.tasks.experiment.comparison import trained_agent
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.text.interaction import Interaction
 
 if TYPE_CHECKING:

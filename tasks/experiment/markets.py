@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from inspect import signature
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-import numpy as np
-import torch
 from tyro import conf
 
 from vecenv.finance.trading import Trading
 from vecenv.market.bar_form import FormSettings
-from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
-from vecenv.market.load import MarketOptions, generator_of, load_market
-from vecenv.market.synthetic import business_days
-from vecenv.market.tape import MarketTape, training_paths
-from vecenv.market.validation import checked_currency
+from vecenv.market.currency import checked_currency
+from vecenv.market.generators import generator_of
+from vecenv.market.market_close import MARKET_CLOSE, MarketClose
+from vecenv.market.options import MarketOptions
 from vecenv.registry import Task, with_fitting_symbols
 from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Settings, Share
 from vecenv.tasks.experiment.options import Day
+
+if TYPE_CHECKING:
+    import torch
+
+    from vecenv.market.tape import MarketTape
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -56,6 +58,8 @@ class ByShare(Settings):
 
     def num_training(self, num_paths: int) -> int | None:
         """Return the number of paths for training, of several; None if it is days that are split."""
+        from vecenv.market.tape import training_paths
+
         return training_paths(num_paths, self.test_fraction) if num_paths > 1 else None
 
 
@@ -76,12 +80,16 @@ class ByDates(Settings):
         """Return the days for training; ValueError if there is none after the warm-up."""
         if self.train_end is not None:
             return tape.between(None, self.train_end.isoformat())
+        import numpy as np
+
         return tape.days(0, int(np.searchsorted(tape.dates, np.datetime64(self.test_start), "left")) - self.embargo)
 
     def test(self, tape: MarketTape) -> MarketTape:
         """Return the days for the test; ValueError if there is none after the warm-up."""
         if self.test_start is not None:
             return tape.between(self.test_start.isoformat(), None)
+        import numpy as np
+
         after = int(np.searchsorted(tape.dates, np.datetime64(self.train_end), "right"))
         return tape.days(after + self.embargo, tape.num_days)
 
@@ -180,6 +188,9 @@ class BarMarket(Settings):
         and a missing symbol or series are a ValueError; so are, before anything is drawn, dates that a generated market
         does not have.
         """
+        # Here, as settings are told of without PyTorch.
+        from vecenv.market.load import load_market
+
         options = MarketOptions(
             # Symbols of a config may be placeholders, such as a random one.
             symbols=getattr(config, "market_symbols", self.symbols) or None,
@@ -282,6 +293,8 @@ class GeneratedMarket(BarMarket):
         return super().tape(config, device, headroom)
 
     def _refuse_other_days(self) -> None:
+        from vecenv.market.synthetic import business_days
+
         generate = generator_of(self.market)
         assert generate is not None
         days = self.num_days or signature(generate).parameters["num_days"].default
@@ -382,6 +395,16 @@ MARKETS = (
 )  # fmt: skip
 SPLITS = (ByShare, ByDates)
 
+SHIPPED: Mapping[str, type[GeneratedMarket]] = {
+    "synthetic": RegimeMarket,
+    "planted": PlantedMarket,
+    "random_walk": GeneratedMarket,
+    "neural": NeuralMarket,
+    "judged": NeuralMarket,
+    "news": NewsMarket,
+}
+"""Kinds of the generators that come with the package, which need not be imported to be known."""
+
 OF_FILES = ("market", *OF_FORM, "context_market", "scores", "news", "early_closes")
 """Settings that say which files are read, and how: content is known by fingerprint, whatever its files are called."""
 
@@ -402,13 +425,20 @@ def market_for(record: Task, config: Any, chosen: Mapping[str, Any], whole: bool
     source = chosen.get("market") or (BarMarket.market if own == Trading.generator else own)
     dated = any(chosen.get(name) is not None for name in ("train_end", "test_start"))
     split: Split = Whole() if whole else ByDates() if dated else ByShare()
-    generate = generator_of(source)
-    if generate is None:
+    kind = SHIPPED.get(source) or _by_signature(source)
+    if kind is None:
         read = ScoredFileMarket if getattr(config, "reads_scores", False) else FileMarket
         return read(market=source, split=split)
-    taken = set(signature(generate).parameters)
-    kinds = [kind for kind in (PlantedMarket, NewsMarket, NeuralMarket, RegimeMarket) if set(kind.arguments) <= taken]
-    kind: type[GeneratedMarket] = kinds[0] if kinds else GeneratedMarket
     if kind is NeuralMarket and chosen.get("history") is not None:
         kind = ContinuedMarket
     return kind(market=source, split=split)
+
+
+def _by_signature(source: str) -> type[GeneratedMarket] | None:
+    """Return the kind of a generator by the arguments that it takes, None of data."""
+    generate = generator_of(source)
+    if generate is None:
+        return None
+    taken = set(signature(generate).parameters)
+    kinds = (PlantedMarket, NewsMarket, NeuralMarket, RegimeMarket, GeneratedMarket)
+    return next(kind for kind in kinds if set(kind.arguments) <= taken)

@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from vecenv.market.dates import day_of
 from vecenv.system.preset_files import is_flat, option_names, preset_path, read_values, with_values
+from vecenv.system.settings import hints_of
 
 Options = TypeVar("Options")
 Settings = TypeVar("Settings")
+
+
+def _day(text: str) -> date:
+    # The reader of dates imports NumPy, which a command line without one does not need.
+    from vecenv.market.dates import day_of
+
+    day: date = day_of(text, "the value").item()  # type: ignore[assignment]
+    return day
+
 
 Day = Annotated[
     date,
     PrimitiveConstructorSpec(
         nargs=1,
         metavar="YYYY-MM-DD",
-        instance_from_str=lambda words: day_of(words[0], "the value").item(),
+        instance_from_str=lambda words: _day(words[0]),
         is_instance=lambda value: isinstance(value, date),
         str_from_instance=lambda day: [day.isoformat()],
     ),
@@ -48,6 +57,8 @@ class TaskOptions:
 def early_options(options: type[Options], args: Sequence[str]) -> Options:
     """Parse the options of one dataclass from a command line and ignore all others."""
     own = [word for word in args if word not in ("-h", "--help")]
+    if not own:
+        return options()
     return tyro.cli(options, args=own, return_unknown_args=True)[0]
 
 
@@ -82,7 +93,7 @@ def inapplicable(settings: Any, prefix: str = "", owner: str = "") -> dict[str, 
     ``owner`` is what the whole of the settings requires, if it has no effect.
     """
     own: Mapping[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
-    hints = get_type_hints(type(settings), include_extras=True)
+    hints = hints_of(type(settings))
     found: dict[str, str] = {}
     for item in fields(settings):
         value, told = getattr(settings, item.name), owner or own.get(item.name, "")

@@ -11,8 +11,9 @@ from vecenv.learn.learner import Learner
 from vecenv.learn.policies import check_policy_of, check_same_network, start_from
 from vecenv.learn.runs import Runnable
 from vecenv.learn.shards import ranks
-from vecenv.tasks.experiment.checkpoints import check_same_inputs, checkpoint_path, read_checkpoint
+from vecenv.tasks.experiment.checkpoints import check_same_inputs, read_checkpoint
 from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED, UNTRAINED
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import policies_by_folder
 from vecenv.tasks.experiment.settings import TrainSettings
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
 from vecenv.core.compiling import toolchain_prepared
-from vecenv.distributed.ranks import world_size
+from vecenv.distributed.settings import world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.learn.shards import ranks

@@ -16,8 +16,9 @@ from vecenv.learn.learner import Learner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import dependence_figure, write_run_folder
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.experiment.checkpoints import checkpoint_path, read_progress
+from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import SHOWN_BESIDE, baseline_agents, policies_diversity, trained_agent
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import SeedRun, over_seeds
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 from vecenv.tasks.experiment.trainers import KEPT

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.intervals import Interval
-from vecenv.learn.runs import CHECKPOINT
-from vecenv.tasks.experiment.checkpoints import check_resumable_folder, checkpoint_path, write_settings
+from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.tasks.experiment.checkpoints import check_resumable_folder, write_settings
 from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 
 SEED_FOLDER = "seed_{}"

@@ -9,16 +9,14 @@ from typing import Annotated, Any
 
 from tyro import conf
 
-from vecenv.curriculum import CurriculumSettings
-from vecenv.distributed.ranks import is_rank
+from vecenv.curriculum.settings import CurriculumSettings
+from vecenv.distributed.settings import is_rank
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
-from vecenv.learn.runs import RunSeed
-from vecenv.learn.shards import check_shards
+from vecenv.learn.settings.run import RunSeed, check_shards
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
 from vecenv.system.settings import Count, Fraction, When
-from vecenv.tasks.experiment.checkpoints import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.kinds import (
     ALL,
     KINDS,
@@ -52,6 +50,7 @@ from vecenv.tasks.experiment.options import (
     refuse_inapplicable,
     with_preset,
 )
+from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 
 DEFAULT_TASK = "stock_trading"
 
@@ -168,7 +167,7 @@ class TrainSettings(TaskSettings):
     @property
     def of_policy(self) -> bool:
         """Whether a policy of tensors is trained."""
-        return not self.of_language and self.record.interaction is None
+        return not self.of_language and not self.record.talks
 
     def num_ranks(self) -> int:
         """Return the number of processes to start the command in, as ranks; 0 if it is to run in this one.
@@ -240,7 +239,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
         raise ValueError(f"{resume} is a run of the task {known.get('task', DEFAULT_TASK)!r}, not of {task!r}")
     chosen = known | given
     model, record = chosen.get("model"), task_named(task)
-    talks = record.interaction is not None
+    talks = record.talks
     algorithm = algorithm_named(chosen.get("algorithm", OF_LANGUAGE if talks else TrainSettings.algorithm))
     env = record.default_text_config() if talks or model is not None else record.config()
     for place, values in files.items():
@@ -306,7 +305,7 @@ def _of_kinds(
     chosen: Mapping[str, Any],
 ) -> TrainSettings:
     """Return the defaults of a task, a learner, and what else was chosen."""
-    talks = record.interaction is not None
+    talks = record.talks
     engine = chosen.get("engine") or TrainSettings.engine
     if algorithm.talks and (not talks or model is not None):
         told = f"not --model {model}" if talks else f"and task {record.name!r} is none"
@@ -348,7 +347,7 @@ def _of_kinds(
 
 def learns_language(record: Task, algorithm: Algorithm, model: str | None) -> bool:
     """Whether what learns is a language model: one that is named, or of a conversation, unless the algorithm talks."""
-    return model is not None or (record.interaction is not None and not algorithm.talks)
+    return model is not None or (record.talks and not algorithm.talks)
 
 
 def _fitting(

@@ -29,9 +29,10 @@ from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT, make_network
 from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
-from vecenv.learn.shards import ALONE, as_rank, check_shards, ranks
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import ALONE, as_rank, ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
-from vecenv.tasks.experiment.checkpoints import checkpoint_path, write_settings
+from vecenv.tasks.experiment.checkpoints import write_settings
 from vecenv.tasks.experiment.comparison import (
     BY_SHARPE,
     TRAINED,
@@ -58,6 +59,7 @@ from vecenv.tasks.experiment.other_runs import (
     policies_beside,
     start_from_initial,
 )
+from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import SeedRun, runs_of_seeds
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 from vecenv.tasks.experiment.splits import Splits

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.finance.trading import tape_of
+from vecenv.finance.accounts import tape_of
 from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scenario import moved_by_sentiment

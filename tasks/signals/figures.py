@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.accounts import tape_of
 from vecenv.finance.metrics import independent_groups
-from vecenv.finance.trading import tape_of
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval
 from vecenv.learn.report import COLOURS, empty_figure

@@ -8,7 +8,8 @@ from vecenv.core.env import VecEnv
 from vecenv.tasks.signals.agents import AGENTS, Unmoved
 from vecenv.tasks.signals.figures import figures
 from vecenv.tasks.signals.scenario import SignalsConfig, SignalTrading
-from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING, best
+from vecenv.tasks.stock_trading.agents import best
+from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING
 
 
 def best_rule(env: VecEnv) -> Unmoved | None:

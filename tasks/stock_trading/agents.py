@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.finance.trading import tape_of
+from vecenv.finance.accounts import tape_of
 from vecenv.kernels.money import RATIO_STEPS
 from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.bars import CLOSE, OPEN
@@ -188,6 +188,20 @@ def return_bound(env: VecEnv) -> Tensor:
             gain = (fill_up(rise, torch.where(rise > 0, most, 0.0), value) * rise).sum(-1, keepdim=True)
             value = torch.where(running, value + gain, value)
     return (value / start - 1.0).squeeze(-1)
+
+
+def bound(env: VecEnv) -> Tensor | None:
+    """Return an upper bound of the cumulative return, shape (N,); not available with short positions."""
+    return None if config_of_env(env).shorting else return_bound(env)
+
+
+def best(env: VecEnv) -> BestRule | None:
+    """Return the agent of the best rule where the market knows one: by weights, long only, without costs or limits."""
+    config = config_of_env(env)
+    limited = config.action == "shares" or config.shorting or config.gate != "none" or config.stop_loss > 0
+    if tape_of(env).best_weights is None or limited or bool((cost_rate(env) > 0).any()):
+        return None
+    return BestRule()
 
 
 def config_of_env(env: VecEnv) -> StockTradingConfig:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.feature_names import FINRL_INDICATORS
 from vecenv.system.settings import (
     Count,
     CountFromZero,

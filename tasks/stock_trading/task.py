@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
-from vecenv.core.env import VecEnv
-from vecenv.finance.trading import Trading, tape_of
+from vecenv.finance.trading import Trading
 from vecenv.registry import Task
-from vecenv.tasks.stock_trading.agents import BASELINES, BestRule, config_of_env, cost_rate, return_bound
+from vecenv.system.later import later
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.programs import PROGRAMS
-from vecenv.tasks.stock_trading.scenario import StockTrading
 
 
 def shortened(config: StockTradingConfig, days: int) -> StockTradingConfig:
@@ -34,20 +29,6 @@ def smooth(config: StockTradingConfig) -> StockTradingConfig:
     return replace(config, whole_shares=False, dead_zone=0.0)
 
 
-def bound(env: VecEnv) -> Tensor | None:
-    """Return an upper bound of the cumulative return, shape (N,); not available with short positions."""
-    return None if config_of_env(env).shorting else return_bound(env)
-
-
-def best(env: VecEnv) -> BestRule | None:
-    """Return the agent of the best rule where the market knows one: by weights, long only, without costs or limits."""
-    config = config_of_env(env)
-    limited = config.action == "shares" or config.shorting or config.gate != "none" or config.stop_loss > 0
-    if tape_of(env).best_weights is None or limited or bool((cost_rate(env) > 0).any()):
-        return None
-    return BestRule()
-
-
 def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> None:
     """Raise a ValueError if a policy was trained on another action type than the config's."""
     if trained["action"] != config.action:
@@ -56,8 +37,8 @@ def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> Non
 
 ACCOUNTS = Trading(
     scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
-    bound=bound,
-    best=best,
+    bound=later("vecenv.tasks.stock_trading.agents:bound"),
+    best=later("vecenv.tasks.stock_trading.agents:best"),
     compared=compared,
     smooth=smooth,
     shortened=shortened,
@@ -67,11 +48,11 @@ ACCOUNTS = Trading(
 STOCK_TRADING = Task(
     name="stock_trading",
     version="1",
-    scenario=StockTrading,
+    scenario=later("vecenv.tasks.stock_trading.scenario:StockTrading"),
     config=StockTradingConfig,
-    agents=BASELINES,
+    agents=later("vecenv.tasks.stock_trading.agents:BASELINES"),
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     actions=lambda config: "numbers",
     domain=ACCOUNTS,
-    programs=PROGRAMS,
+    programs=later("vecenv.tasks.stock_trading.programs:PROGRAMS"),
 )

@@ -10,7 +10,8 @@ import torch
 
 from vecenv.finance.programs import Strategies
 from vecenv.finance.trading import required_market
-from vecenv.market.load import GENERATORS, MarketOptions, fitting_symbols, generator_of, load_market
+from vecenv.market.generators import GENERATORS, fitting_symbols
+from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.planted_law import Kind
 from vecenv.market.tape import MarketTape
 from vecenv.programs.parsing import MOST_LINES

@@ -23,7 +23,7 @@ def part(config: StrategyConfig, split: str) -> StrategyConfig:
 
 def _trained(checkpoints: Sequence[Path], config: StrategyConfig, world: Any) -> Author:  # noqa: ANN401
     # Here, as the task needs no learner to be played.
-    from vecenv.tasks.strategy.learning import trained_author
+    from vecenv.tasks.strategy.token_learner import trained_author
 
     return trained_author(checkpoints, config, world)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeStream, step_bits
-from vecenv.finance.trading import tape_of
+from vecenv.finance.accounts import tape_of
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
 from vecenv.learn.evaluation import Agent, PolicyAgent

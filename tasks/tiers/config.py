@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
-from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, When, Within
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.law import MAX_ORDERS

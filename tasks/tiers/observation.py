@@ -16,8 +16,8 @@ from torch import Tensor
 from vecenv.core.capabilities import Items
 from vecenv.kernels.money import single_rounded_down
 from vecenv.market.bars import CLOSE
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.indicators import INDICATORS
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.law import TierState

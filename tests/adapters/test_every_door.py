@@ -41,8 +41,8 @@ from vecenv.adapters.openenv.server import build_app
 from vecenv.adapters.sessions.pool import RowPool
 from vecenv.adapters.sessions.service import TextService
 from vecenv.adapters.torchrl import GroupChatEnv
-from vecenv.market.load import entry_points
 from vecenv.registry import make_interaction, task_named
+from vecenv.system.later import installed
 from vecenv.tasks.commands import cli
 from vecenv.tasks.games.tool_chain.scenario import NOUNS
 from vecenv.testing import check_task, check_text
@@ -269,11 +269,11 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     doors = (vecenv.adapters.gem, vecenv.adapters.gymnasium)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        entry_points.cache_clear()
+        installed.cache_clear()
         for module in doors:
             importlib.reload(module)
         yield
-    entry_points.cache_clear()
+    installed.cache_clear()
     for module in ("climb", "numerals"):
         sys.modules.pop(module, None)
     for registry in (gem.envs.registration.ENV_REGISTRY, gymnasium.registry):

@@ -16,11 +16,13 @@ import torch
 from tests.distributed.in_parts import PARTS, PATHS, ROWS, Ledger, ZeroPolicy, digest, make_env, make_learner
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.small_env import assert_same_bits
-from vecenv.distributed.actors import LOST, ActorCollector, ActorSettings, play_by_actors
+from vecenv.distributed.actors import LOST, ActorCollector, play_by_actors
 from vecenv.distributed.parts import check_parts
+from vecenv.distributed.settings import ActorSettings
 from vecenv.distributed.worker_rows import rows_of_workers
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.runs import CHECKPOINT, METRICS, read_metrics
+from vecenv.learn.runs import METRICS, read_metrics
+from vecenv.learn.settings.run import CHECKPOINT
 
 ray = pytest.importorskip("ray")
 

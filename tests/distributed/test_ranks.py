@@ -18,8 +18,7 @@ import torch
 
 from tests.distributed import training
 from vecenv.distributed import ranks
-from vecenv.distributed.command import ProcessSettings
-from vecenv.distributed.ranks import is_rank
+from vecenv.distributed.settings import ProcessSettings, is_rank
 from vecenv.learn.checkpoints import load_checkpoint, state_digest
 from vecenv.learn.shards import ALONE
 from vecenv.tasks.commands import train

@@ -17,10 +17,11 @@ from vecenv.core.env import VecEnv
 from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
 from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
-from vecenv.learn.domain import AgentRecord, Domain, members_metrics, outcomes
-from vecenv.learn.domain import episode_metrics as metrics_of_rollout
+from vecenv.learn.domain import AgentRecord, Domain
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.intervals import Interval, interval_text, scaled_text, short_text, student_quantile
+from vecenv.learn.outcomes import episode_metrics as metrics_of_rollout
+from vecenv.learn.outcomes import members_metrics, outcomes
 from vecenv.learn.report import evaluation_table
 from vecenv.learn.shards import Shards
 from vecenv.market.synthetic import synthetic_bars

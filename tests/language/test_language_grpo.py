@@ -15,8 +15,9 @@ from vecenv.language.log_probs import TokenTable, counted_tokens, segment_log_pr
 from vecenv.language.models import with_adapters
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import EpisodeReward
-from vecenv.learn.grpo import VARIANTS, group_losses, step_credit
+from vecenv.learn.grpo import group_losses, step_credit
 from vecenv.learn.runs import update_seed
+from vecenv.learn.settings.grpo import VARIANTS
 from vecenv.text.door import TextDoor
 
 GROUP, ROWS = 4, 8

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.learn.learner import Learner, LearnerConfig
+from vecenv.learn.learner import Learner
 from vecenv.learn.runs import Metrics
+from vecenv.learn.settings.run import LearnerConfig
 from vecenv.system.settings import Count, Share
 
 

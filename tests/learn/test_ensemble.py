@@ -11,7 +11,6 @@ from tests.small_env import same_bits
 from vecenv.learn import Trained
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.ensemble import (
-    Combination,
     Diversity,
     MeanPolicy,
     NoEnsembleError,
@@ -30,6 +29,7 @@ from vecenv.learn.evaluation import PolicyAgent
 from vecenv.learn.policies import ActorPolicy, load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.settings.ensemble import Combination
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 

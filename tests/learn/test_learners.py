@@ -15,13 +15,14 @@ from vecenv.learn import runs
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy
-from vecenv.learn.ensemble import Combination
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.group_episodes import EpisodeReward
-from vecenv.learn.grpo import VARIANTS, GRPOConfig
+from vecenv.learn.grpo import GRPOConfig
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.sac import SACConfig
+from vecenv.learn.settings.ensemble import Combination
+from vecenv.learn.settings.grpo import VARIANTS
 from vecenv.learn.td3 import DDPGConfig, TD3Config
 from vecenv.testing import ConformanceFault, check_learner, learner_case
 
@@ -317,7 +318,7 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
         learn.algorithm_of(RunConfig())
     with pytest.raises(ValueError, match=r"unknown algorithm 'reinforce'; there are ppo, cppo, .*, own"):
         vecenv.algorithm_named("reinforce")
-    installed = metadata.EntryPoint("theirs", "vecenv.learn.a2c:ALGORITHM", learn.GROUP)
+    installed = metadata.EntryPoint("theirs", "vecenv.learn.settings.on_policy:A2C", learn.GROUP)
     monkeypatch.setattr(learn, "_installed", lambda: [installed])
     assert vecenv.algorithm_names() == [*names, "theirs", "own"] and vecenv.algorithm_named("theirs").learner is A2C
     assert learn.algorithm_of(A2CConfig()) is records[2]
@@ -330,5 +331,7 @@ def test_algorithms_are_found_by_name_and_a_stranger_is_registered(monkeypatch):
     with pytest.raises(ImportError, match=r"^algorithm 'gone', theirs:GONE: No module named 'theirs'"):
         learn.algorithm_of(A2CConfig())
     monkeypatch.setattr(learn, "_installed", lambda: [metadata.EntryPoint("sac", "theirs:SAC", learn.GROUP)])
-    with pytest.raises(ValueError, match=r"names theirs:SAC 'sac' .*, as vecenv.learn.sac:ALGORITHM is named already"):
+    with pytest.raises(
+        ValueError, match=r"names theirs:SAC 'sac' .*, as vecenv.learn.settings.off_policy:SAC is named already"
+    ):
         vecenv.algorithm_names()

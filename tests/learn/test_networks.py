@@ -25,10 +25,11 @@ from vecenv.learn.heads import (
     gamma_candidates,
     shortest_pattern,
 )
-from vecenv.learn.networks import ItemNetwork, NetworkConfig, tanh
+from vecenv.learn.networks import ItemNetwork, tanh
 from vecenv.learn.policies import ActorPolicy, make_network
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import GRID, dependence_figure, partial_dependence
+from vecenv.learn.settings.run import NetworkConfig
 
 FEATURES = ("daily_change", "macd", "close_30_sma")
 CPU, ROWS = torch.device("cpu"), 20_000

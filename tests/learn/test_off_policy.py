@@ -28,8 +28,9 @@ from vecenv.learn.dqn import DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choi
 from vecenv.learn.off_policy import OffPolicyLearner, critic_losses
 from vecenv.learn.policies import ActorPolicy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.runs import CHECKPOINT, run
+from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.learn.td3 import TD3, DDPGConfig, TD3Config
 from vecenv.registry import task_named
 

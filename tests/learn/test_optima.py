@@ -12,11 +12,12 @@ from vecenv.learn import train
 from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.group_episodes import EpisodeReward
-from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
+from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.settings.grpo import VARIANTS
 from vecenv.learn.td3 import TD3, DDPGConfig, TD3Config
 from vecenv.market.planted import random_walk_bars
 from vecenv.market.tape import MarketTape

@@ -22,7 +22,8 @@ from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.policies import ActorPolicy, check_same_network, load_policy, start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.returns import RunningMoments
-from vecenv.learn.runs import CHECKPOINT, load_run, run
+from vecenv.learn.runs import load_run, run
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.learn.shards import Shards
 from vecenv.learn.validation import METRICS, ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.registry import task_of

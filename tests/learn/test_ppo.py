@@ -18,7 +18,8 @@ from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig
 from vecenv.learn.members import ensemble_of, means_of_members, member_metric, metrics_of_member, row_seeds
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, ppo_losses
-from vecenv.learn.runs import CHECKPOINT, update_seed
+from vecenv.learn.runs import update_seed
+from vecenv.learn.settings.run import CHECKPOINT
 
 
 def test_losses_by_hand() -> None:

@@ -8,7 +8,8 @@ import torch
 from vecenv.learn import validation
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.policies import ActorPolicy
-from vecenv.learn.runs import CHECKPOINT, run
+from vecenv.learn.runs import run
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.testing import learner_case

@@ -15,16 +15,8 @@ import torch
 
 from vecenv.learn import checkpoints, runs
 from vecenv.learn.checkpoints import RunStoppedError, load_checkpoint, save_checkpoint
-from vecenv.learn.runs import (
-    CHECKPOINT,
-    MAY_CHANGE,
-    MetricsLog,
-    checked_losses,
-    differences,
-    progress_metrics,
-    read_metrics,
-    run,
-)
+from vecenv.learn.runs import MAY_CHANGE, MetricsLog, checked_losses, differences, progress_metrics, read_metrics, run
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.system import files
 from vecenv.system.files import WriteLock
 

@@ -15,7 +15,8 @@ from vecenv.core.engine import BoundEngine
 from vecenv.curriculum import CurriculumSettings, set_curriculum
 from vecenv.learn.checkpoints import state_digest
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.shards import ALONE, Shards, check_shards
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import ALONE, Shards
 from vecenv.testing import learner_case
 from vecenv.testing.ranks import on_ranks
 

@@ -9,7 +9,8 @@ import vecenv
 from vecenv import learn
 from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.policies import load_policy
-from vecenv.learn.runs import CHECKPOINT, run
+from vecenv.learn.runs import run
+from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.testing import check_learner, learner_case
 from vecenv.testing.aim import aim_env
 

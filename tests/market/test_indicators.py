@@ -11,8 +11,9 @@ import talib
 import torch
 from torch import Tensor
 
-from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
-from vecenv.market.state_indicators import LABELS, LEVELS, TIER_FEATURES, labels_of
+from vecenv.market.feature_names import FINRL_INDICATORS, TIER_FEATURES
+from vecenv.market.indicators import INDICATORS, compute_indicators
+from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 
 PATHS, DAYS, SYMBOLS = 2, 700, 3
 COLUMNS = ["open", "high", "low", "close", "volume"]

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vecenv.market import load
+from vecenv.market import generators
 from vecenv.market.bars import CLOSE
 from vecenv.market.fetch import UNIVERSES, fetch_bars, long_from_yahoo
-from vecenv.market.load import GENERATORS, MarketOptions, load_market
+from vecenv.market.generators import GENERATORS, fitting_symbols, known_days
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.validation import MarketDataError
@@ -81,7 +82,7 @@ def test_generators_and_options_reach_the_tape(long_frame, monkeypatch, tmp_path
         return synthetic_bars(num_paths, num_days, 1, seed)
 
     points = [SimpleNamespace(name=name, load=lambda: bars) for name in ("brewed", ".brew")]
-    monkeypatch.setattr(load, "entry_points", lambda group: points)
+    monkeypatch.setattr(generators, "entry_points", lambda group: points)
     file = tmp_path / "strong.brew"
     options = {"num_paths": 2, "seed": 3, "features": ()}
     assert load_market("brewed", MarketOptions(**options)).num_days == 70
@@ -89,11 +90,11 @@ def test_generators_and_options_reach_the_tape(long_frame, monkeypatch, tmp_path
     assert asked == [((), 2, 70, 3, "plain"), ((file,), 2, 60, 3, "sour")]
     with pytest.raises(ValueError, match="the generator 'brewed' takes no colour, symbols"):
         load_market("brewed", MarketOptions(symbols=["A"], generator={"colour": "dark"}, **options))
-    assert load.fitting_symbols(file, ["X"]) == ("X",) and load.known_days(file) == {}
+    assert fitting_symbols(file, ["X"]) == ("X",) and known_days(file) == {}
     bars.fitting_symbols = lambda path, wanted: [path.stem, *wanted]
     bars.known_days = lambda path: {path.stem: "2020-01-02"}
-    assert load.fitting_symbols(file, ["X"]) == ("strong", "X") and load.known_days(file) == {"strong": "2020-01-02"}
-    assert load.fitting_symbols("brewed", ["X"]) == ("X",) and load.known_days(tmp_path / "bars.csv") == {}
+    assert fitting_symbols(file, ["X"]) == ("strong", "X") and known_days(file) == {"strong": "2020-01-02"}
+    assert fitting_symbols("brewed", ["X"]) == ("X",) and known_days(tmp_path / "bars.csv") == {}
 
 
 def test_what_cannot_be_loaded_is_refused(long_frame, tmp_path):

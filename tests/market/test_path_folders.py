@@ -5,8 +5,9 @@ import json
 import pytest
 
 import vecenv
+from vecenv.market.generators import known_days
 from vecenv.market.inspect_bars import inspect
-from vecenv.market.load import MarketOptions, known_days, load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
-
-from vecenv.curriculum.adacurl import AdaCurl
-from vecenv.curriculum.adarft import AdaptiveDifficulty
-from vecenv.curriculum.promotion import Promotion
-from vecenv.curriculum.scheduler import Scheduler, Threshold, Uniform
-from vecenv.curriculum.success_model import SuccessModel
 from vecenv.system.settings import Count, Fraction, OpenShare, Positive, Settings, When, Within
+
+if TYPE_CHECKING:
+    import torch
+
+    from vecenv.curriculum.scheduler import Scheduler
 
 Curriculum = Literal["uniform", "threshold", "promotion", "adarft", "adacurl", "success_model"]
 
@@ -74,6 +72,13 @@ class CurriculumSettings(Settings):
         Raises:
             ValueError: there is no curriculum, or more levels are asked for than there are.
         """
+        # Here, as settings are told of without PyTorch.
+        from vecenv.curriculum.adacurl import AdaCurl
+        from vecenv.curriculum.adarft import AdaptiveDifficulty
+        from vecenv.curriculum.promotion import Promotion
+        from vecenv.curriculum.scheduler import Threshold, Uniform
+        from vecenv.curriculum.success_model import SuccessModel
+
         levels = len(success_scores)
         if self.curriculum == "uniform":
             return Uniform(num_envs, levels, device)

@@ -11,7 +11,7 @@ import gc
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from vecenv.distributed.ray_session import (
     ray_module,
     versions,
 )
-from vecenv.system.settings import Count, Positive, Settings, Within
+from vecenv.distributed.settings import ActorSettings
 
 if TYPE_CHECKING:
     from vecenv.learn.learner import Learner
@@ -44,22 +44,6 @@ DEATHS = 5
 """Deaths of an actor in one rollout after which the run ends: what kills it will do so again."""
 
 LOST = "Ray has died on this machine, and all actors with it: resume the run from its checkpoint"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActorSettings(Settings):
-    """Actors that play the rows of a run."""
-
-    actors: Count = 2
-    """Processes that play the rows; their number is no part of the result."""
-    parts: Count = 8
-    """Equal parts of the rows, each played by itself. A part of the result in the last digits: the sums of a policy's
-    layers may round otherwise over other numbers of rows."""
-    max_lag: Annotated[int, Within(0, 1)] = 0
-    """Updates by which the policy that plays may be older than the one that learns. With 1 the actors play on while the
-    learner learns; at 0 they wait for it."""
-    stall_seconds: Positive = 600.0
-    """Time without an answer after which an actor is replaced, compilation included."""
 
 
 class RowActor:

@@ -7,43 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from vecenv.distributed.ranks import is_rank, joined, rank_device, world_size
+from vecenv.distributed.ranks import joined, rank_device
+from vecenv.distributed.settings import ProcessSettings, is_rank
 from vecenv.learn.shards import Ranks, ranks
 from vecenv.system.files import code_digest
 from vecenv.system.preset_files import as_values
-from vecenv.system.settings import Count, Positive, Settings
 
 OF_PROCESSES = ("processes", "stall_seconds", "device")
 """Settings that ranks may have otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessSettings(Settings):
-    """Options of a command that several processes may run."""
-
-    processes: Count | None = None
-    """Processes of this machine that work together; torchrun starts those of several machines. Their number is no part
-    of the result."""
-    stall_seconds: Positive = 600.0
-    """Of several processes: seconds without a step after which one is ended, and all with it."""
-
-    def shared(self) -> bool:
-        """Whether several processes may work on this, by which defaults go; also where there is only one."""
-        return self.processes is not None or is_rank()
-
-    def num_ranks(self) -> int:
-        """Return the number of processes to start the command in, as ranks; 0 if it is to run in this one.
-
-        ValueError if this is a rank of another number.
-        """
-        if is_rank() and self.processes not in (None, world_size()):
-            raise ValueError(f"--processes {self.processes}, but {world_size()} ranks were started: leave it out")
-        return 0 if is_rank() or self.processes is None or self.processes == 1 else self.processes
 
 
 @contextmanager

@@ -24,10 +24,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vecenv.distributed.meeting import KindsDifferError, met, waited
+from vecenv.distributed.settings import is_rank
 from vecenv.learn.shards import Ranks, as_rank
-
-NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun sets in the environment of a rank."""
 
 AFTER_OTHERS = 3.0
 """Seconds after which the loss of a connection is told, which is mostly the consequence of another rank's error."""
@@ -49,31 +47,6 @@ Result = TypeVar("Result")
 
 class RankLostError(RuntimeError):
     """Another rank did not answer."""
-
-
-def is_rank() -> bool:
-    """Whether this process was started as one of several ranks, or of one, by torchrun or as it would.
-
-    Raises:
-        ValueError: some of what it sets in the environment is missing or wrong.
-    """
-    known = [name for name in NEEDED if os.environ.get(name)]
-    if "RANK" not in known and "WORLD_SIZE" not in known:
-        return False
-    if lacking := [name for name in NEEDED if name not in known]:
-        raise ValueError(
-            f"{known[0]} is set, but not {', '.join(lacking)}: ranks meet by all of them, which torchrun sets; "
-            f"start them by --processes or torchrun, or unset {known[0]}"
-        )
-    for name in NEEDED:
-        if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
-            raise ValueError(f"{name} must be a number, got {os.environ[name]!r}")
-    return True
-
-
-def world_size() -> int:
-    """Return the number of ranks, of which this process was started as one; 1 if it was not."""
-    return int(os.environ["WORLD_SIZE"]) if is_rank() else 1
 
 
 class ProcessRanks(Ranks):

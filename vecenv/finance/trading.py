@@ -5,62 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
+from vecenv.learn.domain import BEST_RULE, Domain, Watch
+from vecenv.market.options import MarketOptions
 
-from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows
-from vecenv.finance.evaluation import AccountRecord, Traded, TradingEvaluation
-from vecenv.finance.metrics import EpisodeCurves, episode_metrics, independent_groups
-from vecenv.learn.domain import BEST_RULE, AgentRecord, Domain, Watch
-from vecenv.learn.evaluation import Agent, Evaluation, play
-from vecenv.market.bars import CLOSE
-from vecenv.market.load import MarketOptions
-from vecenv.market.tape import MarketTape
+if TYPE_CHECKING:
+    from torch import Tensor
 
-
-def tape_of(env: VecEnv) -> MarketTape:
-    """Return the market tape of a trading environment."""
-    return env.scenario.tape  # type: ignore[attr-defined]
+    from vecenv.core.env import VecEnv
+    from vecenv.core.rows import Rows
+    from vecenv.finance.evaluation import AccountRecord, TradingEvaluation
+    from vecenv.learn.evaluation import Evaluation
 
 
 def required_market(config: Any) -> MarketOptions:  # noqa: ANN401
     """Return what a config needs of its market: its features and series, and its symbols and scores if it has any."""
     symbols, scores = getattr(config, "market_symbols", ()) or None, getattr(config, "reads_scores", False)
     return MarketOptions(symbols=symbols, features=config.features, context=config.context, scores=scores)
-
-
-class _Accounts(Watch):
-    """Equity, traded value and cash of every row in currency, and the first row's positions, after each step."""
-
-    def __init__(self, env: VecEnv) -> None:
-        self.year = tape_of(env).periods_per_year
-        self.columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self.step(env, ~env.rows.done)
-
-    def step(self, env: VecEnv, running: Tensor) -> None:
-        state: Any = env.state
-        tape = tape_of(env)
-        prices = tape.ohlcv[state.path[0], state.day[0], :, CLOSE]
-        value, traded, cash = (getattr(state, name).double() for name in ("portfolio_value", "traded", "cash"))
-        traded = torch.where(running, traded * tape.tick_size, 0.0)
-        positions = state.holdings[0].double() * prices.double()
-        self.columns.append((value * tape.tick_size, traded, cash * tape.tick_size, positions))
-
-    def record(self, record: AgentRecord) -> AccountRecord:
-        equity, traded, cash, positions = (torch.stack(column) for column in zip(*self.columns, strict=True))
-        curves = EpisodeCurves(equity, traded[1:], cash, record.length, self.year)
-        return AccountRecord(**vars(record), curves=curves, positions=positions)
-
-
-def play_account(env: VecEnv, agent: Agent, seed: int) -> AccountRecord:
-    """Play as `vecenv.learn.evaluation.play`; ValueError of a task that does not trade on a tape."""
-    record = play(env, agent, seed)
-    if not isinstance(record, AccountRecord):
-        raise ValueError(f"{env.scenario.name} does not trade on a tape")
-    return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +61,10 @@ class Trading(Domain):
         env: VecEnv,
         **fields: Any,  # noqa: ANN401
     ) -> Callable[[Mapping[str, AccountRecord]], TradingEvaluation]:
+        # Here and below, as the settings of a task are told of without evaluations.
+        from vecenv.finance.accounts import tape_of
+        from vecenv.finance.evaluation import Traded, TradingEvaluation
+
         state: Any = env.state
         tape = tape_of(env)
         traded = Traded(tape.symbols, tape.dates, state.path.clone(), state.start_day.clone(), self.bound(env))
@@ -107,13 +73,17 @@ class Trading(Domain):
         )
 
     def watch(self, env: VecEnv) -> Watch:
-        return _Accounts(env)
+        from vecenv.finance.accounts import Accounts
+
+        return Accounts(env)
 
     def began(self, env: VecEnv, ended: Rows, ids: Tensor) -> tuple[Tensor, Tensor]:
         state: Any = ended.state
         return state.path, state.start_day
 
     def blocks_of(self, first: Tensor, second: Tensor) -> Tensor:
+        from vecenv.finance.metrics import independent_groups
+
         return independent_groups(first, second, 1)[0]
 
     def seen_of_steps(self, state: Any) -> dict[str, Tensor]:  # noqa: ANN401
@@ -122,6 +92,9 @@ class Trading(Domain):
         return {"market_rows": (state.path << 32) + state.day}
 
     def of_validation(self, evaluation: Evaluation, agent: str) -> dict[str, float]:
+        from vecenv.finance.evaluation import TradingEvaluation
+        from vecenv.finance.metrics import episode_metrics
+
         assert isinstance(evaluation, TradingEvaluation)
         above = evaluation.excess_log_returns
         excess = [100 * value for value in above[agent]] if agent in above else [math.nan] * 3
@@ -131,5 +104,5 @@ class Trading(Domain):
 
     def trades(self, before: Any, after: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         exposure = 1.0 - before.cash.double() / before.portfolio_value.double().clamp(min=1e-12)
-        flow = torch.where(after.traded > 0, (before.cash - after.cash).sign(), 0).to(torch.int8)
+        flow = (before.cash - after.cash).sign().where(after.traded > 0, 0).char()
         return exposure, flow

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
-from vecenv.learn.grpo import GroupConfig
-from vecenv.learn.runs import Frames
+from vecenv.learn.settings.grpo import GroupConfig
+from vecenv.learn.settings.run import Frames
 from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Settings, When, Within
 from vecenv.text.dialogue import TextRules
 from vecenv.text.tool_calls import Form
-from vecenv.tools.offers import in_training
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,8 @@ class AnswerConfig(Settings):
     @property
     def in_training(self) -> Self:
         """These settings without the tools that are held out of training."""
+        from vecenv.tools.offers import in_training
+
         return replace(self, tools=in_training(self.tools))
 
     @property

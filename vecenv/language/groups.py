@@ -13,10 +13,10 @@ from vecenv.core.env import VecEnv
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.conversations import world_failed
-from vecenv.learn.domain import outcomes
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import EpisodeAccounts, EpisodeReward, played_accounts
 from vecenv.learn.intervals import jackknife_interval
+from vecenv.learn.outcomes import outcomes
 from vecenv.learn.shards import Shards
 from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.transcripts import RecordedDialogue

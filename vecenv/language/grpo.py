@@ -58,7 +58,8 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
-from vecenv.learn.shards import Shards, check_shards
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import Shards
 from vecenv.text.interaction import Interaction
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")

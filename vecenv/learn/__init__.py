@@ -8,33 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from vecenv.system.later import Record, entry_points
+
 if TYPE_CHECKING:
     from vecenv.core.env import VecEnv
-    from vecenv.learn.networks import NetworkConfig
     from vecenv.learn.policies import ActorPolicy
+    from vecenv.learn.settings.run import NetworkConfig
 
 GROUP = "vecenv.learners"
 
 SHIPPED = tuple(
-    metadata.EntryPoint(name, f"vecenv.learn.{home}", GROUP)
+    metadata.EntryPoint(name, f"vecenv.learn.settings.{home}:{name.upper()}", GROUP)
     for name, home in {
-        "ppo": "ppo:ALGORITHM",
-        "cppo": "cppo:ALGORITHM",
-        "a2c": "a2c:ALGORITHM",
-        "dqn": "dqn:ALGORITHM",
-        "sac": "sac:ALGORITHM",
-        "td3": "td3:ALGORITHM",
-        "ddpg": "td3:DDPG_ALGORITHM",
-        "exact": "exact:ALGORITHM",
-        "grpo": "grpo:ALGORITHM",
+        "ppo": "on_policy",
+        "cppo": "on_policy",
+        "a2c": "on_policy",
+        "dqn": "off_policy",
+        "sac": "off_policy",
+        "td3": "off_policy",
+        "ddpg": "off_policy",
+        "exact": "exact",
+        "grpo": "grpo",
     }.items()
 )
-"""Algorithms of the package, each in its own file; DDPG is TD3 with other settings."""
+"""Algorithms of the package: their records and settings, by kind; what learns is in a file of its own each."""
 
 Learned = Literal["one choice", "numbers", "any"]
 
@@ -43,7 +44,7 @@ NEEDED: dict[Learned, str] = {"one choice": "a single choice", "numbers": "numbe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm:
+class Algorithm(Record):
     """Record of a learning algorithm.
 
     Attributes:
@@ -82,9 +83,8 @@ class Algorithm:
 _registered: dict[str, Algorithm] = {}
 
 
-@cache
 def _installed() -> metadata.EntryPoints:
-    return metadata.entry_points(group=GROUP)
+    return entry_points(group=GROUP)
 
 
 def _announced() -> dict[str, metadata.EntryPoint]:

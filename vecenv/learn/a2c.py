@@ -7,37 +7,16 @@ and is faster: 1.4 instead of 2.5 ms for 1,280 rows (D = 61, K = 10, two 64 x 64
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.learn import Algorithm
-from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
-from vecenv.system.settings import Count, Positive, Share
+from vecenv.learn.on_policy import OnPolicyLearner
+from vecenv.learn.settings.on_policy import A2CConfig
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
 """Metric names of the fields of `Losses`, in order."""
-
-
-@dataclass(frozen=True)
-class A2CConfig(OnPolicyConfig):
-    """Settings of A2C."""
-
-    epochs: Count = 1
-    """Passes over each batch: one, since the gradient is that of the policy that collected."""
-    minibatches: Count = 1
-    """Number of equal parts of a batch; one optimiser step each, of which the first alone has the policy that
-    collected."""
-
-    unused: ClassVar[dict[str, str]] = {"epochs": "a learner that reuses its batch"}
-    learning_rate: Positive = 3e-3
-    """Learning rate of Adam."""
-    num_steps: Count = 5
-    """Steps per rollout and sub-environment."""
-    gae_lambda: Share = 1.0
-    """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
 
 
 class Losses(NamedTuple):
@@ -74,8 +53,3 @@ class A2C(OnPolicyLearner[A2CConfig]):
         losses = a2c_losses(log_prob, entropy, network.value(critic, observation), advantage, target)
         loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
         return loss, torch.stack(losses).detach()
-
-
-ALGORITHM = Algorithm(
-    name="a2c", summary="one step of the policy gradient for each rollout", learner=A2C, config=A2CConfig
-)

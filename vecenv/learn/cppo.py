@@ -28,8 +28,7 @@ moves. The penalty is converted to scaled rewards, the unit of advantages and va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,59 +37,15 @@ from vecenv.core.capabilities import RiskAware
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import hollow, select_rows
-from vecenv.learn import Algorithm
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo import PPO
 from vecenv.learn.returns import discounted_sums
 from vecenv.learn.runs import Metrics
+from vecenv.learn.settings.on_policy import CPPOConfig
 from vecenv.learn.shards import Shards
-from vecenv.system.settings import Fraction, NotNegative, Positive
 
 CVAR_METRICS = ("trajectory_return", "cvar_nu", "cvar_lambda", "penalised_fraction", "capped_fraction")
 """Metrics of an update beside those of PPO: mean return of its trajectories, the threshold nu and the multiplier lambda
 that judged them, the share of the steps that were penalised, and the share whose penalty was cut by the cap."""
-
-
-@dataclass(frozen=True)
-class CPPOConfig(PPOConfig):
-    """Settings of CVaR-PPO; the constants are those that FinRL-DeepSeek was published with (arXiv 2502.07393).
-
-    ``beta`` and ``nu_start`` count returns in the rewards of that publication: the change of an account of 1e6 in
-    currency x 1e-4, so that the account is 100, and a beta of 3000 is a gain of thirty accounts, which no episode
-    reaches: lambda grows by ``lam_lr`` x 3000 = 1.5 an update, and soon the cap alone limits the penalty.
-    ``reward_unit`` converts the rewards of other tasks. To mean a part of the initial account, multiply by 100: with
-    ``beta`` 10 the tail is to gain a tenth.
-    """
-
-    alpha: Fraction = 0.85
-    """Confidence level: a shortfall counts 1 / (1 - alpha) fold."""
-    beta: float = 3000.0
-    """Least acceptable value of the threshold nu: lambda grows while nu is below, and falls while it is above."""
-    reward_unit: Positive = 1.0
-    """What a reward of 1 counts in the unit of beta and nu: 1 for changes of an account of 1e6 x 1e-4, 100 for returns
-    and log-returns."""
-    nu_start: float = 0.1
-    """Threshold nu of the first update."""
-    nu_delay: float = 0.75
-    """Later thresholds, as a multiple of the mean return of the trajectories of the rollout before."""
-    lam_start: float = 0.01
-    """Lagrange multiplier lambda before the first update."""
-    lam_lr: NotNegative = 5e-4
-    """Step size of lambda."""
-    lam_low_bound: NotNegative = 0.001
-    """Least lambda."""
-    cvar_clip_ratio: NotNegative = 0.05
-    """Largest penalty of a step, as a share of what ``cvar_clip_of`` names."""
-    cvar_clip_of: Literal["value", "advantage"] = "value"
-    """Whose magnitude caps the penalty: the critic's value, as published, which lets little through where returns are
-    about 0; or the step's advantage."""
-    weigh_risk: bool = False
-    """Weigh the rewards that enter the trajectories' returns by the task's `RiskAware.risk_level`: gains divided by it,
-    losses multiplied."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.lam_start < self.lam_low_bound:
-            raise ValueError(f"lam_start must be at least lam_low_bound, {self.lam_low_bound}, got {self.lam_start}")
 
 
 class Penalty(NamedTuple):
@@ -249,13 +204,3 @@ class CPPO(PPO):
         mean = mean_return(parts[2], parts[3], self.shards)
         self.told = torch.stack([mean, self.nu, self.multiplier, *shares], -1)
         return advantages - penalty.amount
-
-
-ALGORITHM = Algorithm(
-    name="cppo",
-    summary="PPO that penalises episodes whose return falls short",
-    learner=CPPO,
-    config=lambda: CPPOConfig(num_steps=16),
-    ensemble=True,
-    extends="ppo",
-)

@@ -11,8 +11,7 @@ faster: 0.7 instead of 2.3 ms for 1,024 rows (D = 15, K = 3, 64 x 64 networks, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,39 +21,15 @@ from torchrl.data import Categorical, MultiCategorical, TensorSpec
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, EpisodeStream, step_bits
 from vecenv.core.scenario import Observation, flat_view
-from vecenv.learn import Algorithm
 from vecenv.learn.heads import FORBIDDEN
 from vecenv.learn.networks import Network
-from vecenv.learn.off_policy import OffPolicyConfig, OffPolicyLearner
+from vecenv.learn.off_policy import OffPolicyLearner
 from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics
-from vecenv.system.settings import Share
+from vecenv.learn.settings.off_policy import DQNConfig
 
 LOSS_METRICS = ("td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of the fields of `Losses`, in order."""
-
-
-@dataclass(frozen=True)
-class DQNConfig(OffPolicyConfig):
-    """Settings of deep Q-learning."""
-
-    double: bool = False
-    """Double: of what follows, the learned network chooses the action, and the target network values it."""
-    duelling: bool = False
-    """Duelling: one network for the value of what is seen, one for the advantages of the choices."""
-    epsilon_start: Share = 1.0
-    """Share of random actions at the start."""
-    epsilon_end: Share = 0.05
-    """Share of random actions after the exploration."""
-    exploration_fraction: Share = 0.3
-    """Share of the frames over which the share of random actions falls along a line."""
-
-    unused: ClassVar[dict[str, str]] = dict.fromkeys(("head", "initial_std"), "a learner of continuous actions")
-
-    def epsilon(self, progress: float) -> float:
-        """Return the share of random actions after a share ``progress`` of the frames."""
-        fallen = min(1.0, progress / self.exploration_fraction) if self.exploration_fraction else 1.0
-        return self.epsilon_start + fallen * (self.epsilon_end - self.epsilon_start)
 
 
 class Losses(NamedTuple):
@@ -194,12 +169,3 @@ class DQN(OffPolicyLearner[DQNConfig]):
         targets = one_step_targets(reward, terminated, following, judged, network.mask(next_observation), config.gamma)
         losses = dqn_losses(self.values(parameters, observation), action, targets)
         return losses.loss, torch.stack(losses).detach()
-
-
-ALGORITHM = Algorithm(
-    name="dqn",
-    summary="values of a single choice, with replay",
-    learner=DQN,
-    config=DQNConfig,
-    actions="one choice",
-)

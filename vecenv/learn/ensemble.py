@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,27 +19,7 @@ from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, flat_view
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.policies import ActorPolicy, load_policy
-from vecenv.system.settings import Positive, Settings
-
-Kind = Literal["mean", "weighted", "vote", "select"]
-
-
-@dataclass(frozen=True)
-class Combination(Settings):
-    """A way to combine policies.
-
-    Attributes:
-        kind: ``mean`` of actions that are numbers, of choices the vote; ``weighted``, the same with weights by the
-            Sharpe ratios of the validation; ``vote``, of actions that are numbers on their signs; or ``select``, the
-            policy with the best Sharpe ratio alone.
-        temperature: of the weights; towards 0 the best policy has all, high ones are equal weights.
-
-    Raises:
-        ValueError: the temperature is not positive.
-    """
-
-    kind: Kind = "mean"
-    temperature: Positive = 1.0
+from vecenv.learn.settings.ensemble import Combination
 
 
 def sharpe_weights(ratios: Sequence[float], temperature: float) -> list[float]:

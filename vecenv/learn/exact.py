@@ -12,8 +12,7 @@ the mean reward, or of the mean over the worst windows (CVaR; Rockafellar and Ur
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,29 +23,11 @@ from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
 from vecenv.core.scenario import flat_view
-from vecenv.learn import Algorithm
-from vecenv.learn.domain import rollout_metrics
 from vecenv.learn.heads import clamp_inward
 from vecenv.learn.learner import Learner
-from vecenv.learn.networks import NetworkConfig
+from vecenv.learn.outcomes import rollout_metrics
 from vecenv.learn.runs import Metrics, checked_losses
-from vecenv.system.settings import Count, PositiveShare
-
-
-@dataclass(frozen=True)
-class ExactConfig(NetworkConfig):
-    """Settings of learning by the exact gradient."""
-
-    head: Literal["gaussian", "dirichlet"] = "gaussian"
-    """Distribution of continuous actions, whose most probable ones are played: normal, or Dirichlet where actions are
-    target weights."""
-    num_steps: Count = 16
-    """Steps through which the gradient flows, T; one optimiser step each."""
-    worst: PositiveShare = 1.0
-    """Share of the windows of each shard, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR
-    at 10%."""
-
-    unused: ClassVar[dict[str, str]] = dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
+from vecenv.learn.settings.exact import ExactConfig
 
 
 class Window(NamedTuple):
@@ -173,12 +154,3 @@ class Exact(Learner[ExactConfig]):
         self.add_observations([window.observation for window in self.windows])
         # Their rows are many, and the next ones take their place.
         del self.windows, self.played
-
-
-ALGORITHM = Algorithm(
-    name="exact",
-    summary="the gradient through the account itself, without a critic",
-    learner=Exact,
-    config=ExactConfig,
-    smooth=True,
-)

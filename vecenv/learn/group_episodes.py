@@ -16,27 +16,8 @@ from vecenv.core.rows import Rows, hollow
 from vecenv.core.scenario import flat_view
 from vecenv.learn.domain import domain_of
 from vecenv.learn.runs import RunConfig
+from vecenv.learn.settings.grpo import EpisodeReward
 from vecenv.learn.shards import Shards
-from vecenv.system.settings import NotNegative, Settings
-
-
-@dataclass(frozen=True)
-class EpisodeReward(Settings):
-    """Weights of the parts whose sum is the reward of an episode."""
-
-    grade: float = 1.0
-    """Weight of the grade in [0, 1]."""
-    total_return: float = 0.0
-    """Weight of the account's return as a fraction of its initial value."""
-    steps: float = 0.0
-    """Weight of the sum of step rewards."""
-    invalid: NotNegative = 0.0
-    """Format penalty: subtracted once if any action was invalid."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.grade == self.total_return == self.steps == 0:
-            raise ValueError("grade, total_return and steps all have weight 0: there is nothing to learn")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,17 +10,14 @@ losses are functions of rewards and log-probabilities, so that both share them (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn import Algorithm
 from vecenv.learn.group_episodes import (
     EpisodeAccounts,
-    EpisodeReward,
     GroupEpisodes,
     audit,
     check_groups,
@@ -35,33 +32,16 @@ from vecenv.learn.group_episodes import (
     refilled,
     rollout_seed,
 )
-from vecenv.learn.learner import Learner, LearnerConfig
+from vecenv.learn.learner import Learner
 from vecenv.learn.returns import generalised_advantages
-from vecenv.learn.runs import Frames, Metrics, RunConfig
-from vecenv.learn.shards import check_shards, ranks
-from vecenv.system.settings import Count, CountFromZero, NotNegative, Positive, Share, When
-
-Ratio = Literal["token", "sequence"]
-"""Probability ratio to the old policy: of each token, or of the sequence, the geometric mean over its tokens (Zheng
-et al., "Group Sequence Policy Optimization", arXiv 2507.18071, 2025, eq. 7)."""
-
-Aggregation = Literal["sequence_mean", "token_mean", "fixed_length"]
-"""Averaging of token losses: per sequence, then over sequences (GRPO); over all tokens (DAPO); or divided by the
-maximum sequence length, which removes the length bias (Dr. GRPO)."""
-
-
-@dataclass(frozen=True)
-class GroupObjective:
-    """Settings of the clipped surrogate: see `Ratio` and `Aggregation`.
-
-    A ratio below 1 - clip_low gets no gradient where the advantage is negative, one above 1 + clip_high where it is
-    positive.
-    """
-
-    ratio: Ratio
-    aggregation: Aggregation
-    clip_low: float
-    clip_high: float
+from vecenv.learn.runs import Metrics
+from vecenv.learn.settings.grpo import (
+    GroupConfig,
+    GroupObjective,
+    GRPOConfig,
+)
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import ranks
 
 
 class GroupLosses(NamedTuple):
@@ -126,87 +106,6 @@ def _averaged(value: Tensor, mask: Tensor, objective: GroupObjective, longest: i
     if objective.aggregation == "fixed_length":
         return value.sum() / (len(value) * longest)
     return (value.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
-
-
-Variant = Literal["grpo", "dr_grpo", "dapo", "gspo", "gigpo", "capo"]
-
-
-class VariantRules(NamedTuple):
-    """Differences between the variants of GRPO.
-
-    Attributes:
-        scaled: divide advantages by the group's standard deviation.
-        refill: replace zero-variance groups by new ones (dynamic sampling).
-        compare_steps: add each step's advantage over the steps of its group in a similar position.
-        positive_first: use positive advantages only in the first updates.
-    """
-
-    objective: GroupObjective
-    scaled: bool = True
-    refill: bool = False
-    compare_steps: bool = False
-    positive_first: bool = False
-
-
-_PLAIN = GroupObjective("token", "sequence_mean", 0.2, 0.2)
-
-VARIANTS: dict[Variant, VariantRules] = {
-    # Shao et al., arXiv 2402.03300, 2024.
-    "grpo": VariantRules(_PLAIN),
-    # Liu et al., "Understanding R1-Zero-Like Training", arXiv 2503.20783, 2025.
-    "dr_grpo": VariantRules(replace(_PLAIN, aggregation="fixed_length"), scaled=False),
-    # Yu et al., arXiv 2503.14476, 2025.
-    "dapo": VariantRules(replace(_PLAIN, aggregation="token_mean", clip_high=0.28), refill=True),
-    # Zheng et al., arXiv 2507.18071, 2025.
-    "gspo": VariantRules(replace(_PLAIN, ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
-    # Feng et al., arXiv 2505.10978, 2025.
-    "gigpo": VariantRules(_PLAIN, compare_steps=True),
-    # Yang et al., "From Imitation to Discrimination", arXiv 2512.02580, 2025.
-    "capo": VariantRules(_PLAIN, positive_first=True),
-}
-
-
-@dataclass(frozen=True)
-class GroupConfig(RunConfig):
-    """Settings of GRPO and its variants, for tensor policies and language models."""
-
-    variant: Variant = "grpo"
-    """grpo, dr_grpo, dapo, gspo, gigpo or capo."""
-    reward: EpisodeReward = field(default_factory=EpisodeReward)
-    """Weights of the episode reward."""
-    clip_low: Positive | None = None
-    """Probability ratios below 1 - clip_low get no gradient; by default the variant's."""
-    clip_high: Positive | None = None
-    """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
-    kl_coef: NotNegative = 0.0
-    """Weight of the KL divergence to the reference policy, the initial one; with dapo of groups that have spread."""
-    renew_reference: Annotated[CountFromZero, When("kl_coef")] = 0
-    """Updates after which the policy of the day becomes the reference, time and again; 0, never (after AdaCuRL)."""
-    refills: Annotated[CountFromZero, When("variant", "dapo")] = 4
-    """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
-    step_weight: Annotated[NotNegative, When("variant", "gigpo")] = 1.0
-    """gigpo: weight of the step advantages."""
-    step_gamma: Annotated[Share, When("variant", "gigpo")] = 0.95
-    """gigpo: discount per step of the step returns."""
-    position_buckets: Annotated[Count, When("variant", "gigpo")] = 5
-    """gigpo: number of equal bins of the invested share of the account; steps of one bin are compared."""
-    positive_share: Annotated[Share, When("variant", "capo")] = 0.25
-    """capo: fraction of the updates, from the first on, that use positive advantages only."""
-
-    @property
-    def rules(self) -> VariantRules:
-        rules = VARIANTS[self.variant]
-        bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
-        return rules._replace(objective=replace(rules.objective, **bounds))
-
-    @property
-    def most_refills(self) -> int | None:
-        """Largest number of further rollouts of an update; None of a variant that keeps all groups."""
-        return self.refills if self.rules.refill else None
-
-    def renews_reference(self, update: int) -> bool:
-        """Return whether the reference becomes the policy before an update, counted from 0."""
-        return bool(self.renew_reference) and update % self.renew_reference == 0
 
 
 EPSILON = 1e-6
@@ -278,14 +177,6 @@ def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Te
     group = torch.arange(rows, device=position.device) // group_size
     day = torch.arange(days, device=position.device).unsqueeze(-1)
     return (group * days + day) * buckets + position
-
-
-@dataclass(frozen=True)
-class GRPOConfig(GroupConfig, LearnerConfig):
-    """Settings of GRPO for tensor policies."""
-
-    total_frames: Frames = 2_500_000
-    """Total environment steps over all sub-environments; rounded up to whole rollouts."""
 
 
 class GRPO(Learner[GRPOConfig]):
@@ -418,12 +309,3 @@ class GRPO(Learner[GRPOConfig]):
         entropy = entropy.view(days, -1).where(mask, 0.0).sum() / mask.sum().clamp(min=1)
         loss = losses.policy + config.kl_coef * losses.reference_kl - config.entropy_coef * entropy
         return loss, torch.stack([losses.policy, entropy, *losses[1:]]).detach()
-
-
-ALGORITHM = Algorithm(
-    name="grpo",
-    summary="comparison of episodes with the same start, without a critic, and its variants",
-    learner=GRPO,
-    config=GRPOConfig,
-    groups=True,
-)

@@ -6,8 +6,7 @@ import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +17,7 @@ from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves, with_leaves
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
-from vecenv.learn.domain import ended_episodes, episode_metrics
-from vecenv.learn.networks import NetworkConfig
+from vecenv.learn.outcomes import ended_episodes, episode_metrics
 from vecenv.learn.policies import ActorPolicy, make_network
 from vecenv.learn.returns import RunningMoments, batch_moments, table_moments, times_of
 from vecenv.learn.runs import (
@@ -32,18 +30,8 @@ from vecenv.learn.runs import (
     set_learning_rate,
     update_seed,
 )
-from vecenv.learn.shards import Shards, check_shards, in_order
-
-
-@dataclass(frozen=True)
-class LearnerConfig(NetworkConfig):
-    """Settings of a learner that samples its actions."""
-
-    head: Literal["gaussian", "dirichlet"] = "gaussian"
-    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus."""
-
+from vecenv.learn.settings.run import NetworkConfig, check_shards
+from vecenv.learn.shards import Shards, in_order
 
 Config = TypeVar("Config", bound=NetworkConfig)
 

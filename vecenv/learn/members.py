@@ -20,9 +20,9 @@ from vecenv.core.capabilities import schedule_of
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, flat_view
-from vecenv.learn.domain import members_metrics
 from vecenv.learn.networks import Network
 from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
+from vecenv.learn.outcomes import members_metrics
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,33 +13,6 @@ from torch.nn.functional import linear
 
 from vecenv.core.capabilities import Items
 from vecenv.learn.heads import FORBIDDEN, Head
-from vecenv.learn.runs import RunConfig
-from vecenv.system.settings import Items as Length
-from vecenv.system.settings import Positive, Within
-
-HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
-"""Distributions of continuous actions: see `vecenv.learn.policies.make_network`."""
-
-
-@dataclass(frozen=True)
-class NetworkConfig(RunConfig):
-    """Settings of a run with actor and critic networks."""
-
-    policy: Literal["flat", "symbol", "attention"] = "flat"
-    """Network on the whole observation, one scorer shared by all symbols, or one in which symbols see each other."""
-    head: HeadName = "gaussian"
-    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none.
-    tanh_normal: normal with a deviation of its own in every state, squashed into the bounds."""
-    hidden: Annotated[tuple[Annotated[int, Within(1, 2**14)], ...], Length(most=64)] = (64, 64)
-    """Widths of the hidden layers of each network."""
-    initial_std: Positive = 0.5
-    """Initial standard deviation of continuous actions, relative to half the width of their bounds; dirichlet: that of
-    a weight, relative to the weight."""
-    bf16: bool = False
-    """Multiply in bfloat16 in the hidden layers."""
-    normalise_observations: bool = True
-    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
-
 
 INPUT_CLIP = 10.0
 """Clipping bound of normalised inputs in standard deviations."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorDict
@@ -16,45 +15,11 @@ from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
-from vecenv.learn.networks import FlatNetwork, Network, NetworkConfig
+from vecenv.learn.networks import FlatNetwork, Network
 from vecenv.learn.returns import RewardScale
-from vecenv.learn.shards import Shards, check_shards
-from vecenv.system.settings import Count, Positive, PositiveShare, Share
-
-
-@dataclass(frozen=True)
-class OffPolicyConfig(NetworkConfig):
-    """Settings of a learner from a replay buffer, with a target network."""
-
-    epochs: Count = 1
-    """Passes over the steps drawn after a rollout; further steps cost as little to draw anew."""
-    minibatches: Count = 16
-    """Optimiser steps after each rollout, each on a minibatch of its own."""
-    minibatch_size: Count = 1024
-    """Steps of the replay buffer in a minibatch, drawn uniformly."""
-    num_steps: Count = 16
-    """Steps per rollout and sub-environment."""
-    gamma: Share = 0.99
-    """Discount per step."""
-    buffer_size: Count = 131_072
-    """Steps that the replay buffer holds, the last ones of all sub-environments; checkpoints hold them too."""
-    target_rate: PositiveShare = 0.01
-    """Share of the way to the learned network that the target network goes: 1 copies it."""
-    target_every: Count = 1
-    """Optimiser steps from one move of the target network to the next."""
-    normalise_rewards: bool = True
-    """Divide rewards by the running standard deviation of the discounted return."""
-
-    unused: ClassVar[dict[str, str]] = {"epochs": "a learner that reuses its batch"}
-
-    def check_rollout(self, num_envs: int) -> None:
-        """Raise ValueError unless the buffer holds a rollout."""
-        if self.buffer_size < self.num_steps * num_envs:
-            raise ValueError(
-                f"buffer_size must be at least a rollout, num_steps {self.num_steps} x num_envs {num_envs}, "
-                f"got {self.buffer_size}"
-            )
-
+from vecenv.learn.settings.off_policy import ContinuousConfig, OffPolicyConfig
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import Shards
 
 Config = TypeVar("Config", bound=OffPolicyConfig)
 
@@ -199,28 +164,6 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
 
     def _move_target(self, rate: float) -> None:
         torch._foreach_lerp_(self.target, self.followed(), rate)
-
-
-@dataclass(frozen=True)
-class ContinuousConfig(OffPolicyConfig):
-    """Settings of a learner of continuous actions from replay."""
-
-    learning_rate: Positive = 3e-3
-    """Learning rate of Adam."""
-    num_steps: Count = 4
-    """Steps per rollout and sub-environment."""
-    target_rate: PositiveShare = 0.005
-    """Share of the way to the learned networks that the target networks go."""
-
-    unused: ClassVar[dict[str, str]] = {"head": "a learner with a choice of heads"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.policy != "flat":
-            raise ValueError(
-                f"the critics of actions see the whole observation: policy must be flat for this learner, got "
-                f"{self.policy}"
-            )
 
 
 class CriticLosses(NamedTuple):

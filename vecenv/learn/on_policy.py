@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,33 +13,11 @@ from vecenv.core.collector import Policy
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import flat_view
-from vecenv.learn.learner import Learner, LearnerConfig
+from vecenv.learn.learner import Learner
 from vecenv.learn.policies import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
 from vecenv.learn.returns import RewardScale, generalised_advantages
 from vecenv.learn.runs import Metrics
-from vecenv.system.settings import Count, Share
-
-
-@dataclass(frozen=True)
-class OnPolicyConfig(LearnerConfig):
-    """Settings of a learner that estimates advantages of its own rollouts."""
-
-    num_steps: Count = 64
-    """Steps per rollout and sub-environment."""
-    gamma: Share = 0.99
-    """Discount per step."""
-    gae_lambda: Share = 0.95
-    """Lambda of generalised advantage estimation."""
-    value_coef: float = 0.5
-    """Weight of the value loss."""
-    by_reference: bool | None = None
-    """Keep of an observation what is a row's own and the day of the market, whose part of the first layer is computed
-    once per update; flat policies only. By default where a batch has twice as many steps as the market has days."""
-    normalise_rewards: bool = True
-    """Divide rewards by the running standard deviation of the discounted return."""
-    normalise_advantages: bool = True
-    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
-
+from vecenv.learn.settings.on_policy import OnPolicyConfig
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 

@@ -16,7 +16,8 @@ from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, Scenario, flat_view
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
-from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, NetworkConfig, scaled, tanh
+from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, scaled, tanh
+from vecenv.learn.settings.run import NetworkConfig
 
 if TYPE_CHECKING:
     from vecenv.learn.learner import Learner

@@ -8,32 +8,18 @@ networks, one CPU core).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn import Algorithm
 from vecenv.learn.heads import GaussianHead
-from vecenv.learn.on_policy import OnPolicyConfig, OnPolicyLearner
-from vecenv.system.settings import NotNegative, Positive
+from vecenv.learn.on_policy import OnPolicyLearner
+from vecenv.learn.settings.on_policy import PPOConfig
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "benchmark_kl")
 """Metric names of the fields of `Losses`, in order, then of the divergence from the benchmark policy."""
-
-
-@dataclass(frozen=True)
-class PPOConfig(OnPolicyConfig):
-    """Settings of PPO."""
-
-    clip: Positive = 0.2
-    """Probability ratios outside 1 ± clip get no gradient."""
-    benchmark_kl: NotNegative = 0.0
-    """Weight of the KL divergence from the policy around the centre of the actions, with tilts the benchmark."""
-    target_kl: NotNegative | None = None
-    """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
 
 
 class Losses(NamedTuple):
@@ -117,13 +103,3 @@ class PPO(OnPolicyLearner[PPOConfig]):
             divergence = network.head.divergence_from_centre(outputs, own).mean()
             loss = loss + config.benchmark_kl * divergence
         return loss, torch.stack([*losses, divergence]).detach()
-
-
-ALGORITHM = Algorithm(
-    name="ppo",
-    summary="the clipped policy gradient, with a critic",
-    learner=PPO,
-    # Short rollouts: more updates per frame, and an earlier first update.
-    config=lambda: PPOConfig(num_steps=16),
-    ensemble=True,
-)

@@ -9,54 +9,19 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, state_digest, telling_what_is_kept
+from vecenv.learn.settings.run import CHECKPOINT, RunConfig
 from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
-from vecenv.system.settings import Count, Positive, Settings, Within
-
-Frames = Annotated[int, Within(1, limit=2**53)]
-"""Numbers of steps."""
-
-
-RunSeed = Annotated[int, Within(0, 2**32, below=True)]
-"""Seeds of runs."""
-
-
-@dataclass(frozen=True)
-class RunConfig(Settings):
-    """Settings of the optimiser and the run."""
-
-    total_frames: Frames = 1_250_000
-    """Total environment steps over all sub-environments; rounded up to whole rollouts."""
-    epochs: Count = 4
-    """Passes over each batch."""
-    minibatches: Count = 8
-    """Number of equal parts of a batch; one optimiser step each."""
-    learning_rate: Positive = 1e-3
-    """Learning rate of Adam."""
-    anneal: bool = True
-    """Lower the learning rate linearly to zero over the run."""
-    max_grad_norm: Positive = 0.5
-    """Gradient clipping: largest global norm."""
-    seed: RunSeed = 0
-    """Seed of the initial weights and the minibatches; the environment has another."""
-    shards: Count = 1
-    """Equal parts of the rows, each with minibatches and gradients of its own, which are added in their order: what is
-    learned is the same on any number of processes that divides it. 1 for one process, 8 by default for several."""
-    checkpoint_every: Count = 10
-    """Updates between checkpoints."""
-    tensorboard: bool = False
-    """Also write TensorBoard's event files."""
-
 
 WEYL = 0x9E3779B9
 """2^32 / golden ratio, odd (Weyl sequence): its multiples modulo 2^32 are distinct and well spread."""
@@ -254,9 +219,6 @@ def _updates(
         if on_update:
             on_update(metrics)
     return history
-
-
-CHECKPOINT = "checkpoint.pt"
 
 
 class RunFiles:

@@ -9,36 +9,19 @@ in half widths of their bounds, so the target of the entropy does not depend on 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn import Algorithm
 from vecenv.learn.heads import Bounds, TanhNormalHead
-from vecenv.learn.off_policy import ActionCritics, ContinuousConfig, OffPolicyLearner, critic_losses
+from vecenv.learn.off_policy import ActionCritics, OffPolicyLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics
-from vecenv.system.settings import Positive
+from vecenv.learn.settings.off_policy import SACConfig
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target", "entropy", "temperature")
 """Metric names of what `SAC.objective` returns beside the loss, in order."""
-
-
-@dataclass(frozen=True)
-class SACConfig(ContinuousConfig):
-    """Settings of SAC."""
-
-    head: Literal["tanh_normal"] = "tanh_normal"
-    """Actions are normal numbers, with a deviation of their own in every state, squashed into their bounds by tanh."""
-    initial_std: Positive = 0.5
-    """Initial standard deviation of actions before they are squashed, in half widths of their bounds."""
-    initial_temperature: Positive = 0.1
-    """Initial weight of the entropy; it is learned."""
-    target_entropy: float = -1.0
-    """Entropy that the temperature holds, for each number of an action, in half widths of its bounds."""
 
 
 class SAC(OffPolicyLearner[SACConfig]):
@@ -112,12 +95,3 @@ class SAC(OffPolicyLearner[SACConfig]):
         lacking = self.config.target_entropy * self.bounds.size + log_prob.detach().mean()
         loss = policy_loss + losses.loss - log_temperature * lacking
         return loss, torch.stack([policy_loss, *losses, -log_prob.mean(), temperature]).detach()
-
-
-ALGORITHM = Algorithm(
-    name="sac",
-    summary="random actions with as much entropy as is asked for, with replay",
-    learner=SAC,
-    config=SACConfig,
-    actions="numbers",
-)

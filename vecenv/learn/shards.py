@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.learn.settings.run import check_shards
+
 
 class Ranks:
     """The processes that train together, which make the same calls in the same order; by default one.
@@ -111,28 +113,6 @@ def as_rank(own: Ranks) -> Iterator[None]:
         yield
     finally:
         _joined.reset(token)
-
-
-def check_shards(count: int, ranks: int, units: int, what: str) -> None:
-    """Raise ValueError unless S shards split over the ranks, and ``units``, called ``what``, over the shards."""
-    if count > units or units % count:
-        raise ValueError(f"{units} {what} cannot be split into {count} equal shards: {_nearest(count, units)}")
-    if count == 1 and ranks > 1:
-        raise ValueError(
-            f"a run of one shard is one process's, not that of {ranks}: a run that several can share begins with "
-            "--processes, or with learner.shards above 1"
-        )
-    if ranks > count or count % ranks:
-        told = _nearest(ranks, count, "processes")
-        raise ValueError(f"{count} shards cannot be shared evenly by {ranks} processes: {told}")
-
-
-def _nearest(asked: int, whole: int, what: str = "shards") -> str:
-    """Tell the divisors of a number that are next to another one."""
-    divisors = [number for number in range(1, whole + 1) if whole % number == 0]
-    below = [number for number in divisors if number < asked][-1:]
-    above = [number for number in divisors if number > asked][:1]
-    return f"take {' or '.join(map(str, below + above))} {what}"
 
 
 class Shards:

@@ -14,44 +14,20 @@ networks, one CPU core).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn import Algorithm
 from vecenv.learn.heads import Bounds, clamp_inward
-from vecenv.learn.off_policy import ActionCritics, ContinuousConfig, OffPolicyLearner, critic_losses
+from vecenv.learn.off_policy import ActionCritics, OffPolicyLearner, critic_losses
 from vecenv.learn.returns import bootstrapped
 from vecenv.learn.runs import Metrics
-from vecenv.system.settings import Count, NotNegative, Positive
+from vecenv.learn.settings.off_policy import DDPGConfig, TD3Config
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of what `TD3.objective` returns beside the loss, in order."""
-
-
-@dataclass(frozen=True)
-class DDPGConfig(ContinuousConfig):
-    """Settings of DDPG."""
-
-    initial_std: Positive = 1.0
-    """Standard deviation of the noise on collected actions, relative to half the width of their bounds."""
-
-
-@dataclass(frozen=True)
-class TD3Config(DDPGConfig):
-    """Settings of TD3."""
-
-    target_every: Count = 2
-    """Optimiser steps from one move of the target networks to the next."""
-    policy_every: Count = 2
-    """Optimiser steps from one move of the actor to the next; the critics move at every one."""
-    target_std: NotNegative = 0.2
-    """Standard deviation of the noise on the target actor's actions, relative to half the width of their bounds."""
-    target_noise_clip: NotNegative = 0.5
-    """Largest magnitude of that noise, in the same unit."""
 
 
 class TD3(OffPolicyLearner[DDPGConfig]):
@@ -132,20 +108,3 @@ class TD3(OffPolicyLearner[DDPGConfig]):
         # By the first critic alone, as in the papers.
         policy_loss = -self.critics.values(constant, observation, self.acted(actor, observation))[0].mean()
         return policy_loss + losses.loss, torch.stack([policy_loss, *losses]).detach()
-
-
-ALGORITHM = Algorithm(
-    name="td3",
-    summary="two critics of actions and an actor that moves less often, with replay",
-    learner=TD3,
-    config=TD3Config,
-    actions="numbers",
-)
-
-DDPG_ALGORITHM = Algorithm(
-    name="ddpg",
-    summary="a critic of actions and an actor that climbs it, with replay",
-    learner=TD3,
-    config=DDPGConfig,
-    actions="numbers",
-)

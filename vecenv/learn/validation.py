@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.domain import domain_of, reference_agents
+from vecenv.learn.domain import domain_of
 from vecenv.learn.evaluation import Agent, Evaluation, PolicyAgent, evaluate
 from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network
+from vecenv.learn.outcomes import reference_agents
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.runs import Metrics, differences, scenario_of
 from vecenv.learn.shards import ranks

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from vecenv.market.dates import checked_format
 from vecenv.system.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class BarForm(Settings):
             columns = {role: name for role, _, name in pairs}
         roles = {role.strip().lower(): name.strip() for role, name in columns.items()}
         zone = None if timezone is None else _zone(timezone)
-        told = None if date_format is None else checked_format(date_format)
+        told = None if date_format is None else _checked_format(date_format)
         return cls(timezone=zone, columns=roles, clip=clip, date_format=told)
 
 
@@ -74,6 +73,13 @@ class FormSettings(Settings):
 
     def form(self) -> BarForm:
         return BarForm.of(self.timezone, self.columns, self.clip, self.date_format)
+
+
+def _checked_format(text: str) -> str:
+    # Readers of dates import NumPy, which settings without a format do not need.
+    from vecenv.market.dates import checked_format
+
+    return checked_format(text)
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -80,9 +80,6 @@ INDICATORS: dict[str, Indicator] = {
 }
 """All indicators by feature name."""
 
-FINRL_INDICATORS = ("macd", "boll_ub", "boll_lb", "rsi_30", "cci_30", "dx_30", "close_30_sma", "close_60_sma")
-"""FinRL's eight, in its order."""
-
 
 def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year: float = EXCHANGE_DAYS) -> Tensor:
     """Compute indicators of all symbols on all days, from bars up to the day.

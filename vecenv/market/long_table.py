@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from vecenv.market.bar_form import BarForm
 from vecenv.market.csv_files import csv_rows, read_csv
+from vecenv.market.currency import checked_currency
 from vecenv.market.dates import DAYLIGHT_SAVING, market_dates, shown_offset
 from vecenv.market.dress import canonical_names, meanings, undressed
 from vecenv.market.parquet_files import read_parquet
@@ -30,7 +31,6 @@ from vecenv.market.validation import (
     MarketDataWarning,
     check_order,
     check_values,
-    checked_currency,
     clipped,
     first_of,
     has_control_characters,

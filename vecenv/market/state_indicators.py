@@ -43,22 +43,6 @@ GAP_NONE = 0.01
 RANGE_NARROW, RANGE_WIDE = 0.5, 1.5
 """Day's range over its 20-day mean."""
 
-TIER_FEATURES = (
-    "daily_change",
-    "rsi_14",
-    "macd_state",
-    "trend_state",
-    "bollinger_zone",
-    "volume_ratio_20",
-    "volatility_level",
-    "momentum_10",
-    "regime_state",
-    "candle",
-    "gap_state",
-    "range_state",
-)
-"""Features per symbol of the trading tiers: the day's change and eleven indicators."""
-
 Numbers = TypeVar("Numbers", float, np.ndarray, Tensor)
 
 

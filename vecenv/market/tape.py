@@ -14,7 +14,7 @@ from torch import Tensor
 from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
 from vecenv.market.bars import CLOSE, VOLUME, Bars, periods_per_year
 from vecenv.market.dates import day_of
-from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.feature_names import FINRL_INDICATORS
 from vecenv.market.panels import SCORES, Panels
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
 from vecenv.market.validation import OHLCV, MarketDataError

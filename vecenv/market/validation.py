@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
@@ -28,8 +27,6 @@ LEAST_DIVIDEND = 0.002
 
 # A one-day close move of this size looks like a split that was never adjusted for.
 SPLIT_MOVE = 0.4
-
-_CURRENCY_CODE = re.compile("[A-Za-z]{3,5}")
 
 
 class MarketDataError(ValueError):
@@ -81,13 +78,6 @@ def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: s
 def has_control_characters(name: str) -> bool:
     """Whether a name has invisible characters: control, bidirectional-format or unassigned ones."""
     return not all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in name)
-
-
-def checked_currency(code: str) -> str:
-    """Return a currency code; ValueError unless it has three letters (ISO 4217), or up to five such as USDT."""
-    if _CURRENCY_CODE.fullmatch(code) is None:
-        raise ValueError(f"currency must be a code such as USD, INR or USDT, got {code!r}")
-    return code
 
 
 def first_of(table: pd.DataFrame, marked: np.ndarray) -> str:

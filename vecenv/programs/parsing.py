@@ -29,11 +29,9 @@ from vecenv.programs.expressions import (
     Truth,
     Vocabulary,
 )
+from vecenv.programs.limits import DEEPEST, MOST_CHARACTERS, MOST_LINES
 from vecenv.programs.printing import line_text
 from vecenv.programs.units import NONE, UNITS, Unit, common, product, quotient
-
-MOST_LINES, MOST_CHARACTERS, DEEPEST = 64, 8192, 24
-"""Limits of a program: lines, characters, and operations within operations of one line."""
 
 LARGEST = float(np.finfo(np.float32).max)
 

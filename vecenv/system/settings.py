@@ -110,6 +110,16 @@ CountFromZero = Annotated[int, Within(0)]
 Seed = Annotated[int, Within(0, 2**63, below=True)]
 
 
+def hints_of(kind: Any, include_extras: bool = True) -> dict[str, Any]:  # noqa: ANN401
+    """Return the annotations of a class of settings by name, evaluated once."""
+    return _hints(kind, include_extras)
+
+
+@cache
+def _hints(kind: Any, include_extras: bool) -> dict[str, Any]:  # noqa: ANN401
+    return get_type_hints(kind, include_extras=include_extras)
+
+
 class Settings:
     """Base of dataclasses of settings: raises ValueError of one sentence that names the first field with a wrong value.
 
@@ -128,7 +138,7 @@ class Settings:
         found: dict[str, str] = {}
         for kind in type(self).__mro__:
             found |= vars(kind).get("unused", {})
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
+        for name, hint in hints_of(type(self)).items():
             conditions = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, When)]
             if conditions and not any(condition.holds(self) for condition in conditions):
                 found[name] = " or ".join(condition.told for condition in conditions)
@@ -207,7 +217,7 @@ Check = Callable[[Any], Any]
 
 @cache
 def _checks(kind: Any, other: Within) -> dict[str, Check]:  # noqa: ANN401
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     return {item.name: _check(hints[item.name], other) for item in fields(kind)}
 
 

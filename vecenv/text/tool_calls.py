@@ -32,16 +32,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from vecenv.text.dress import look_alikes, without_marks
 from vecenv.text.reasoning import without_reasoning
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Form = Literal["json", "react"]
 
-Step = Callable[[Sequence[int], Tensor], Any]
+Step: TypeAlias = "Callable[[Sequence[int], Tensor], Any]"
 """Returns the states of some rows after hypothetical actions. Positions of M rows, (M, *action) -> batch (M,)."""
 
 FAULT = "Error: "

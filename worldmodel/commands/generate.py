@@ -16,7 +16,8 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.core.checks import device_named
-from vecenv.distributed.command import ProcessSettings, as_started, identity
+from vecenv.distributed.command import as_started, identity
+from vecenv.distributed.settings import ProcessSettings
 from vecenv.learn.shards import Ranks
 from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars

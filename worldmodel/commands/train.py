@@ -16,10 +16,11 @@ from rich.console import Console
 from tyro import conf
 
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
-from vecenv.distributed.command import ProcessSettings, as_started, identity
-from vecenv.distributed.ranks import world_size
+from vecenv.distributed.command import as_started, identity
+from vecenv.distributed.settings import ProcessSettings, world_size
 from vecenv.learn.checkpoints import check_optimiser, check_same_form, state_digest, telling_what_is_kept
-from vecenv.learn.shards import ALONE, Ranks, as_rank, check_shards
+from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import ALONE, Ranks, as_rank
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.finance.accounts import play_account
 from vecenv.finance.evaluation import AccountRecord
 from vecenv.finance.metrics import independent_groups
-from vecenv.finance.trading import play_account
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of

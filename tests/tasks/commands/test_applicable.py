@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tasks.commands.small_runs import settings_of
-from vecenv.distributed.actors import ActorSettings
+from vecenv.distributed.settings import ActorSettings
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.grpo import GRPOConfig
 from vecenv.system.preset_files import option_names

@@ -192,3 +192,23 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
     shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
     assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
     assert lines[-1] == "Training  100% 1,234 samples/s · training return +3.0% · grade 0.50 · after 0 s"
+
+
+LIGHT = ("data", "models", "program", "sandbox", "train")
+HELPED = """
+import contextlib, io, sys
+from vecenv.tasks.commands.cli import main
+
+for words in {words!r}:
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        code = main(words)
+    assert code == 0 and "usage: vecenv" in shown.getvalue(), words
+    loaded = {{"torch", "torchrl", "tensordict", "transformers", "pandas"}} & set(sys.modules)
+    assert not loaded, (words, loaded)
+"""
+
+
+def test_help_loads_no_torch():
+    words = [[name, "--help"] for name in LIGHT]
+    result = subprocess.run([sys.executable, "-c", HELPED.format(words=words)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -17,10 +17,10 @@ from tests.tasks.commands.small_runs import DAYS, SHARES, TILTS, bars, made_run,
 from vecenv.language.config import AnswerConfig
 from vecenv.learn import ensemble, evaluation
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.ensemble import Combination
 from vecenv.learn.evaluation import PolicyAgent
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.market.load import known_days
+from vecenv.learn.settings.ensemble import Combination
+from vecenv.market.generators import known_days
 from vecenv.registry import task_named
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.evaluate import EvaluateSettings, main

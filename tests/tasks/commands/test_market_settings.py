@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from tests.tasks.commands.small_runs import changed, parts_of, settings_of, settings_on
-from vecenv.market import load
+from vecenv.market import generators, load
 from vecenv.market.bars import VOLUME
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.registry import task_named
@@ -71,7 +71,7 @@ def test_spans_and_paths_of_training_and_test(monkeypatch):
         parts = [getattr(part, tensor) for part in (training, test)]
         assert np.array_equal(np.concatenate(parts), getattr(tape, tensor).numpy())
     # Dates of real days are refused before anything is drawn.
-    monkeypatch.setattr(markets, "load_market", None)
+    monkeypatch.setattr(load, "load_market", None)
     for name, when in product(("start", "end", "train_end", "test_start"), (date(2010, 1, 3), date(2011, 2, 26))):
         with pytest.raises(ValueError, match=f"{name} {when} is outside .* 2010-01-04 to 2011-02-25: give the file"):
             settings(**{name: when}).tape(CONFIG, CPU)
@@ -105,7 +105,7 @@ def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
 
 def test_all_settings_reach_the_market_or_are_refused(monkeypatch):
     asked = []
-    monkeypatch.setattr(markets, "load_market", lambda *given: asked.append(given))
+    monkeypatch.setattr(load, "load_market", lambda *given: asked.append(given))
     drawn, signals = {"num_paths": 3, "num_days": 300, "market_seed": 4}, SignalsConfig(features=())
     clock = {"score_delay": 3, "market_close": "15:30 Asia/Kolkata", "early_closes": "e.csv"}
     regime, strength = {"regime": "bull"}, {"planted_strength": 0.002}
@@ -219,14 +219,14 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
     for tick, expected in ((None, 1e-4), (0.01, 0.01)):
         splits = planning._splits(changed(given, tick_size=tick), CONFIG, Console(quiet=True))
         assert splits.market.tick_size == splits.tape.tick_size == expected
-    random_walk, factor = load.generator_of("random_walk"), [1.0]
+    random_walk, factor = generators.generator_of("random_walk"), [1.0]
 
     @functools.wraps(random_walk)
     def dearer(**arguments):
         bars = random_walk(**arguments | {"seed": 0})
         return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * factor[0], bars.ohlcv[..., VOLUME:]], dim=-1))
 
-    monkeypatch.setitem(load.GENERATORS, "random_walk", dearer)
+    monkeypatch.setitem(generators.GENERATORS, "random_walk", dearer)
     env, fresh = made(every=1)
     bits = env.scenario.tape.price_bits
     highest = float(env.scenario.tape.ohlcv[..., :VOLUME].max()) / env.scenario.tape.tick_size

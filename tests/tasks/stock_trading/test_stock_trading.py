@@ -18,7 +18,8 @@ from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.finance.metrics import episode_metrics
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.bars import CLOSE, OPEN
-from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS
+from vecenv.market.feature_names import FINRL_INDICATORS
+from vecenv.market.indicators import INDICATORS
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make

@@ -17,10 +17,11 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment import plan
 from vecenv.tasks.experiment.settings import train_settings
 from vecenv.tasks.strategy.config import StrategyConfig
-from vecenv.tasks.strategy.learning import ALGORITHM, TokenLearner, TokensConfig, trained_author
+from vecenv.tasks.strategy.learning import ALGORITHM, TokensConfig
 from vecenv.tasks.strategy.policy import TokenPolicy, grammar
 from vecenv.tasks.strategy.scene import StrategyWriting
 from vecenv.tasks.strategy.search import drawn_programs
+from vecenv.tasks.strategy.token_learner import TokenLearner, trained_author
 
 FEATURES = {
     "close": Feature(PRICE), "move": Feature(RETURN), "signal": Feature(NONE), "cash": Feature(MONEY, account=True),

@@ -16,9 +16,10 @@ from vecenv.tasks.strategy import python_rules
 from vecenv.tasks.strategy.agents import AGENTS, BEST, BUY_AND_HOLD, CROSSOVER, RSI, written
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.grading import Grader
-from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig
+from vecenv.tasks.strategy.learning import TokensConfig
 from vecenv.tasks.strategy.python_rules import PAST, PythonGrader, read_rule
 from vecenv.tasks.strategy.task import STRATEGY
+from vecenv.tasks.strategy.token_learner import TokenLearner
 from vecenv.testing import check_interaction
 
 SMALL = {"num_paths": 16, "num_days": 160, "days": 5, "paths": 4, "embargo": 2, "tries": 2}

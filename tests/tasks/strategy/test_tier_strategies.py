@@ -17,8 +17,9 @@ from vecenv.sandbox.monty import Monty
 from vecenv.tasks.strategy.agents import BUY_AND_HOLD, CROSSOVER, RSI, best_rule, written
 from vecenv.tasks.strategy.config import StrategyConfig
 from vecenv.tasks.strategy.grading import Grader, played_by_law
-from vecenv.tasks.strategy.learning import TokenLearner, TokensConfig
+from vecenv.tasks.strategy.learning import TokensConfig
 from vecenv.tasks.strategy.task import STRATEGY
+from vecenv.tasks.strategy.token_learner import TokenLearner
 from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.programs import OUTPUTS, PROGRAMS, REFUSALS, TierStrategies
 from vecenv.testing import check_interaction

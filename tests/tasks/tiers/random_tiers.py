@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tests.tasks.tiers.oracle import PRESETS, Market
-from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.observation import RSI

@@ -12,8 +12,8 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.curriculum import CurriculumSettings, set_curriculum
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.load import MarketOptions, load_market
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, CurriculumConfig, interpolated_rules
 from vecenv.tasks.tiers.curriculum import Curriculum, path_volatility

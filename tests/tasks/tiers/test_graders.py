@@ -22,9 +22,9 @@ from vecenv.finance.metrics import independent_groups
 from vecenv.learn.evaluation import Agent, evaluate
 from vecenv.learn.intervals import Interval, bootstrap_interval
 from vecenv.learn.report import evaluation_table, parts_table
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import AGENTS, orders_for, rule_column, shares_for
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig

@@ -12,8 +12,8 @@ from vecenv.core.rows import leaves
 from vecenv.finance.account_figures import holdings_figure
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.bars import CLOSE
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.load import MarketOptions, load_market
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.records import TierRecording

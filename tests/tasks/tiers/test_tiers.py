@@ -16,7 +16,7 @@ from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.market.bars import Bars
-from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make

@@ -21,7 +21,8 @@ from rich.console import Console
 from tests.worldmodel.neural_market import KNOWN, TEST, TINY, save_judged_model, tiny_network, write_market
 from vecenv.learn.checkpoints import state_digest
 from vecenv.learn.shards import ranks
-from vecenv.market.load import MarketOptions, known_days, load_market
+from vecenv.market.generators import known_days
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.validation import MarketDataError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.tasks.tiers.language import Order, OrderLanguage, format_orders
 from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
 from vecenv.tasks.tiers.observation import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote

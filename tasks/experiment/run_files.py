@@ -1,0 +1,14 @@
+"""Names of the files of a run's folder that commands look for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vecenv.learn.settings.run import CHECKPOINT
+
+SETTINGS = "settings.yaml"
+
+
+def checkpoint_path(place: Path) -> Path:
+    """Return the checkpoint of a run's folder, or the file itself."""
+    return place / CHECKPOINT if place.is_dir() else place
