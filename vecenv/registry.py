@@ -96,6 +96,16 @@ class Task(Record):
         return vars(self)["interaction"] is not None
 
     @property
+    def speaks(self) -> bool:
+        """Return whether it has tensors and a text interface, which is not imported for it."""
+        return vars(self)["text"] is not None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether its episodes are recorded by a `Recording`, which is not imported for it."""
+        return vars(self)["recording"] is not None
+
+    @property
     def market(self) -> Callable[[Any], MarketOptions] | None:
         """Return what returns the `MarketOptions` of a config; None for a task without a market."""
         return self.domain.market if isinstance(self.domain, Trading) else None
@@ -103,7 +113,7 @@ class Task(Record):
     @property
     def recorded_as_conversations(self) -> bool:
         """Return whether its episodes are recorded by what is said: without tensors, or on no market."""
-        spoken = self.text is not None and self.recording is None and self.market is None
+        spoken = self.speaks and not self.is_recorded and self.market is None
         return spoken or self.talks
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,7 +139,7 @@ class Task(Record):
     def check_text(self) -> None:
         """Raise ValueError unless the task has tensors and a text interface."""
         self._check_tensors()
-        if self.text is None:
+        if not self.speaks:
             raise ValueError(f"task {self.name!r} has no text")
 
     def _check_tensors(self) -> Callable[..., Scenario]:

@@ -24,9 +24,9 @@ from vecenv.learn.evaluation import Agent
 from vecenv.registry import task_of
 from vecenv.system.settings import Count, Seed
 from vecenv.tasks.experiment.checkpoints import read_progress
-from vecenv.tasks.experiment.comparison import compared_rules
 from vecenv.tasks.experiment.language_training import loaded_model
 from vecenv.tasks.experiment.progress import wide_console
+from vecenv.tasks.experiment.rules import compared_rules
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings, resumed_settings
 from vecenv.tasks.experiment.splits import splits_of
 from vecenv.tasks.signals.rating.information import information

@@ -12,7 +12,7 @@ from vecenv.adapters.guard import Limits
 from vecenv.registry import task_named
 from vecenv.system.interrupts import end_at_interrupt
 from vecenv.system.settings import When, Within
-from vecenv.tasks.commands.serve import HostSettings, row_pools, serve_http
+from vecenv.tasks.commands.serve import HostSettings
 from vecenv.tasks.experiment.kinds import OF_TENSORS
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Interaction
@@ -52,6 +52,9 @@ class McpSettings(HostSettings):
 
 def main(settings: McpSettings) -> dict[str, Any]:
     """Offer a task's observations, answers and tools to any client of MCP, until it goes or is interrupted."""
+    # It needs PyTorch, which settings do not.
+    from vecenv.tasks.commands.serving import row_pools, serve_http
+
     try:
         from vecenv.adapters.mcp import build_app, serve_stdio
         from vecenv.adapters.sessions.service import TextService

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from vecenv.tasks.commands.importing import import_files, imported
-from vecenv.tasks.sweep.space import SweepSettings
+from vecenv.tasks.sweep.settings import SweepSettings
 
 
 def main(settings: SweepSettings) -> dict[str, Any]:

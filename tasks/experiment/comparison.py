@@ -52,13 +52,6 @@ BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
 """Combinations by the Sharpe ratios of the validations."""
 
 
-def compared_rules(record: Task, config: Any = None, of_text: bool = False) -> Any:  # noqa: ANN401
-    """Return a config of a task, its default if None, as all agents are compared under it, perhaps by texts."""
-    if of_text:
-        config = record.spoken(record.default_text_config() if config is None else config)
-    return record.domain.compared(record.config() if config is None else config)
-
-
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the chosen baselines, with `ALL` expanded, a ValueError if some are unknown."""
     known = task_named(task).agents

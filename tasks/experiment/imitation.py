@@ -14,7 +14,7 @@ from rich.console import Console
 
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig
-from vecenv.language.tiny_config import TINY_RATE, TinyConfig
+from vecenv.language.tiny_config import TINY, TINY_RATE, TinyConfig
 from vecenv.learn.conversations import recorded_conversations
 from vecenv.learn.shards import ranks
 from vecenv.system.files import why_unwritten
@@ -27,9 +27,6 @@ from vecenv.text.interaction import Episode, Interaction
 
 if TYPE_CHECKING:
     from vecenv.language.supervised_checkpoint import SupervisedCheckpoint
-
-TINY = "tiny"
-"""Name of the model that is built without downloads."""
 
 
 def imitate(

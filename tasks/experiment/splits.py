@@ -21,20 +21,13 @@ from vecenv.tasks.experiment.checkpoints import check_fits, read_checkpoint
 from vecenv.tasks.experiment.known_before import tell_known_before, trained_on
 from vecenv.tasks.experiment.markets import BarMarket, GeneratedMarket, Market, NoMarket, split_last
 from vecenv.tasks.experiment.progress import working
+from vecenv.tasks.experiment.rules import FIRST, VALIDATION, PartAsked
 
 Episodes = Split | Literal["all"]
 """What episodes are drawn from: a split, or all."""
 
-PartAsked = Literal["test", "all"] | None
-"""What of a market of data is asked for: the test, all, or by default what no policy knows."""
-
 SHOWN: dict[Episodes, str] = {"train": "Training", "validation": "Validation", "test": "Test", "all": "Test"}
 """Names in messages."""
-
-VALIDATION, TEST = 2**30, 2**31
-"""First numbers of sub-environments of validations and tests without a market; those of a training begin at 0."""
-
-FIRST: dict[Split, int] = {"train": 0, "validation": VALIDATION, "test": TEST}
 
 SEED_STRIDE = 1 << 40
 """Difference between the market seeds of successive rounds of paths."""

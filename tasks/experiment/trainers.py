@@ -33,14 +33,7 @@ from vecenv.learn.settings.run import check_shards
 from vecenv.learn.shards import ALONE, as_rank, ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import write_settings
-from vecenv.tasks.experiment.comparison import (
-    BY_SHARPE,
-    TRAINED,
-    UNTRAINED,
-    compared_rules,
-    trained_agent,
-    trained_agents,
-)
+from vecenv.tasks.experiment.comparison import BY_SHARPE, TRAINED, UNTRAINED, trained_agent, trained_agents
 from vecenv.tasks.experiment.imitation import check_start, imitated_start
 from vecenv.tasks.experiment.kinds import Groups, ImitatedStart, RayActors
 from vecenv.tasks.experiment.language_training import (
@@ -59,6 +52,7 @@ from vecenv.tasks.experiment.other_runs import (
     policies_beside,
     start_from_initial,
 )
+from vecenv.tasks.experiment.rules import compared_rules
 from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import SeedRun, runs_of_seeds
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 
 from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, When, Within
-from vecenv.tasks.tiers.graders import GRADERS
-from vecenv.tasks.tiers.law import MAX_ORDERS
-from vecenv.tasks.tiers.orders import MAX_GAIN
-from vecenv.tasks.tiers.reward import component_weights
+from vecenv.tasks.tiers.grader_names import GRADERS
+from vecenv.tasks.tiers.limits import MAX_GAIN, MAX_ORDERS
+from vecenv.tasks.tiers.rewards import weights_by_name
 
 THREE = ("RELIANCE", "INFY", "TCS")
 TEN = (*THREE, "HDFCBANK", "SBIN", "ICICIBANK", "BHARTIARTL", "ITC", "KOTAKBANK", "LT")
@@ -92,7 +91,7 @@ class TierConfig(BatchConfig, _TierRules):
             raise ValueError(f"{RANDOM_SYMBOL!r} must be the only symbol, got {', '.join(self.symbols)}")
         if self.grader not in GRADERS:
             raise ValueError(f"unknown grader {self.grader!r}; there are {', '.join(GRADERS)}")
-        component_weights(self.reward, self.reward_weights)
+        weights_by_name(self.reward, self.reward_weights)
 
     @property
     def features(self) -> tuple[str, ...]:

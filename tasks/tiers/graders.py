@@ -7,11 +7,12 @@ from the reward: the reward trains, the grade evaluates. A grader's version chan
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from vecenv.tasks.tiers.grader_names import GRADERS
 
 STANDARD_COST = 0.002
 """Minimum trading cost charged by a calibrated grade, as a share of the value traded."""
@@ -184,19 +185,13 @@ PARTS = {"participation": participation, "position": position, "discipline": dis
 GradeFunction = Callable[[EpisodeStatistics], Tensor]
 
 
-@dataclass(frozen=True)
-class Grader:
-    """Grade functions by kind of tier (``single``, ``portfolio``, ``full``); ``version`` rises when a grade changes."""
-
-    version: int
-    grades: dict[str, GradeFunction]
-
-
-GRADERS: dict[str, Grader] = {
-    "calibrated": Grader(1, {"single": calibrated, "portfolio": calibrated, "full": calibrated}),
-    "seed": Grader(1, {"single": seed_single, "portfolio": seed_portfolio, "full": seed_full}),
+FUNCTIONS: dict[str, GradeFunction] = {
+    "calibrated": calibrated,
+    "seed_single": seed_single,
+    "seed_portfolio": seed_portfolio,
+    "seed_full": seed_full,
 }
-"""Graders by name."""
+"""Grade functions by the names that graders have for them."""
 
 
 def grade_function(name: str, kind: str) -> GradeFunction:
@@ -207,4 +202,4 @@ def grade_function(name: str, kind: str) -> GradeFunction:
     grades = GRADERS[name].grades
     if kind not in grades:
         raise ValueError(f"grader {name!r} does not know the kind of tier {kind!r}; it knows {', '.join(grades)}")
-    return grades[kind]
+    return FUNCTIONS[grades[kind]]

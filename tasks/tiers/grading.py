@@ -13,7 +13,8 @@ from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeStatistics, grade_function
 from vecenv.tasks.tiers.law import Tensors, TierState, affordable
 from vecenv.tasks.tiers.observation import purchases_a_day
-from vecenv.tasks.tiers.reward import MISTAKES, RULE_BREAKS, picked
+from vecenv.tasks.tiers.reward import picked
+from vecenv.tasks.tiers.rewards import MISTAKES, RULE_BREAKS
 
 if TYPE_CHECKING:
     from vecenv.tasks.tiers.scenario import TierTrading

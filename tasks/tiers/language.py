@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
+from vecenv.tasks.tiers.law import Kind
+from vecenv.tasks.tiers.limits import MAX_ORDERS
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.symbol_names import split_name
 

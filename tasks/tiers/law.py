@@ -17,6 +17,7 @@ from torch import Tensor
 from vecenv.kernels.materialise import materialise
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import fill_prices
+from vecenv.tasks.tiers.rewards import ORDER_COUNTS
 
 
 class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]
@@ -72,8 +73,6 @@ class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]
 
 
 Tensors = Mapping[str, Tensor]
-
-MAX_ORDERS = 8
 
 FRACTION_STEPS = 10_000
 """Fractions of orders are whole hundredths of a percent, so that shares and budgets are exact."""
@@ -275,18 +274,6 @@ def execute_orders(
         exposure=exposure,
         counts=dict(zip(ORDER_COUNTS, happenings, strict=True)),
     )
-
-
-ORDER_COUNTS = (
-    "regime_violation",
-    "overbought_buy",
-    "oversold_sell",
-    "position_limit",
-    "trade_limit",
-    "sell_unheld",
-    "losing_streak_buy",
-)
-"""Reward components that count orders."""
 
 
 def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

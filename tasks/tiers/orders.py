@@ -178,9 +178,6 @@ LEAST_CASH = 0.02
 TILT_STEPS = 2.0**30
 """Steps per unit of a benchmark weight, before and after its tilt."""
 
-MAX_GAIN = 8.0
-"""Largest gain: the exponential has ten digits up to it, and tilted steps sum exactly."""
-
 HALVINGS, TERMS = 8, 6
 """Of the exponential, for these ten digits."""
 

@@ -20,7 +20,8 @@ from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.figures import candle_charts, reward_section
 from vecenv.tasks.tiers.language import Order, format_orders
 from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, Tensors, TierState, decode_orders
-from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES
+from vecenv.tasks.tiers.reward import COMPONENTS
+from vecenv.tasks.tiers.rewards import MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.money import exact_money, sign_of
 from vecenv.text.recorder import RecordedRows
@@ -253,3 +254,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
 
 def _trades(record: RecordedEpisode) -> int:
     return sum(order["shares"] != 0 for day in record.days for order in day.orders)
+
+
+RECORDING = TierRecording()
+"""Of all tiers."""

@@ -7,17 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecenv.core.scenario import Scenario
 from vecenv.finance.trading import Trading
 from vecenv.registry import Task
-from vecenv.tasks.tiers.agents import AGENTS, trained_on_tiers
+from vecenv.system.later import later
 from vecenv.tasks.tiers.config import TIERS, CurriculumConfig, tier_config
-from vecenv.tasks.tiers.curriculum import Curriculum
-from vecenv.tasks.tiers.law import MAX_ORDERS
-from vecenv.tasks.tiers.programs import PROGRAMS, TierStrategies
-from vecenv.tasks.tiers.records import TierRecording
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.text import TierText
+from vecenv.tasks.tiers.limits import MAX_ORDERS
+
+PROGRAMS = later("vecenv.tasks.tiers.programs:PROGRAMS")
 
 
 def compared(config: Any) -> Any:  # noqa: ANN401
@@ -40,9 +36,9 @@ def check_trained(trained: Mapping[str, Any], config: Any) -> None:  # noqa: ANN
 
 def tier(
     name: str,
-    scenario: Callable[..., Scenario],
+    scenario: Any,  # noqa: ANN401
     config: Callable[[], Any],
-    programs: TierStrategies | None = PROGRAMS,
+    programs: Any = PROGRAMS,  # noqa: ANN401
 ) -> Task:
     """Return the record of a tier, or of the curriculum."""
     return Task(
@@ -50,24 +46,25 @@ def tier(
         version="1",
         scenario=scenario,
         config=config,
-        agents=AGENTS,
+        agents=later("vecenv.tasks.tiers.agents:AGENTS"),
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
         actions=lambda config: "numbers" if config.action in ("weights", "limit_weights") else "other",
         domain=Trading(
             scale="calibrated is participation × position × discipline; a position is 1 at hindsight's net return, 0.5 "
             "at buy and hold's, and 0 at half of hindsight's lead (at least a point) below that, which may be a gain",
+            teachers=("rule_based", "oracle"),
             compared=compared,
-            trained=trained_on_tiers,
+            trained=later("vecenv.tasks.tiers.agents:trained_on_tiers"),
             check_trained=check_trained,
         ),
-        text=TierText,
+        text=later("vecenv.tasks.tiers.text:TierText"),
         spoken=spoken,
-        recording=TierRecording(),
+        recording=later("vecenv.tasks.tiers.records:RECORDING"),
         programs=programs,
     )
 
 
 SINGLE_STOCK, SINGLE_STOCK_COSTS, MULTI_STOCK_3, PORTFOLIO, FULL_AUTONOMOUS = (
-    tier(name, TierTrading, partial(tier_config, name)) for name in TIERS
+    tier(name, later("vecenv.tasks.tiers.scenario:TierTrading"), partial(tier_config, name)) for name in TIERS
 )
-CURRICULUM = tier("curriculum", Curriculum, CurriculumConfig, programs=None)
+CURRICULUM = tier("curriculum", later("vecenv.tasks.tiers.curriculum:Curriculum"), CurriculumConfig, programs=None)

@@ -16,7 +16,8 @@ from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 from vecenv.tasks.commands import sft
 from vecenv.tasks.commands.cli import BAD_INPUT, main
-from vecenv.tasks.commands.sft import SftSettings, read_conversations
+from vecenv.tasks.commands.fine_tuning import read_conversations
+from vecenv.tasks.commands.sft import SftSettings
 from vecenv.text.door import TextDoor
 
 CHAT = small_chat()

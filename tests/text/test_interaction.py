@@ -82,7 +82,7 @@ def test_it_is_played_by_hand_and_served():
     from vecenv.adapters.openenv.session import TextSession
     from vecenv.adapters.sessions.pool import RowPool
     from vecenv.adapters.sessions.service import TextService
-    from vecenv.tasks.commands import play, serve
+    from vecenv.tasks.commands import play, serve, serving
 
     console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "```", "7", "``` "])
     console.input = lambda prompt: next(typed, "quit")
@@ -91,7 +91,7 @@ def test_it_is_played_by_hand_and_served():
     assert shown.count("Answer with a whole number.") == 2 and "it is no number from 1 to 20." in shown
     assert played.outcomes == {"tries": 2.0}
     settings = replace(serve.ServeSettings.defaults(("--task", "guess_number")), splits=("train", "test"))
-    pools = serve.row_pools(settings, console)
+    pools = serving.row_pools(settings, console)
 
     def session(split: str) -> list[str]:
         one = TextSession(TextService("guess_number", pools, 10, 0))

@@ -7,6 +7,9 @@ from typing import Annotated
 
 from vecenv.system.settings import Count, Settings, Within
 
+TINY = "tiny"
+"""Name of the model that is built without downloads."""
+
 TINY_RATE = 3e-3
 """Default learning rate of supervised training from random weights."""
 

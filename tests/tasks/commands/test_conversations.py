@@ -10,7 +10,7 @@ from vecenv import Domain, registry
 from vecenv.learn.report import empty_figure
 from vecenv.learn.runs import read_metrics
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.sft import read_conversations
+from vecenv.tasks.commands.fine_tuning import read_conversations
 
 DRAWN = []
 

@@ -15,7 +15,7 @@ from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.commands import cli, collect
 from vecenv.tasks.commands.collect import CollectSettings
 from vecenv.tasks.commands.data import NewsSettings, _ragged, main
-from vecenv.tasks.commands.replay import read_jsonl
+from vecenv.tasks.commands.replaying import read_jsonl
 from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.signals.news import headlines, lexicon
 from vecenv.tasks.tiers.language import OrderLanguage

@@ -20,7 +20,8 @@ from tests.adapters.served_market import reset, serving, step
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from vecenv.adapters.sessions.pool import Message, Opening
 from vecenv.adapters.sessions.worker_pool import LOST
-from vecenv.tasks.commands.serve import ServeSettings, row_pools
+from vecenv.tasks.commands.serve import ServeSettings
+from vecenv.tasks.commands.serving import row_pools
 
 GAME = ("--task", "frozen_lake", "--splits", "train", "--no-compile", "--limits.sessions", "4")
 ANSWERS = ("Right", "Down", "nowhere", "Left")

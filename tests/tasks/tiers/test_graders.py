@@ -195,7 +195,7 @@ def test_thresholds_of_the_seed_grades():
 def test_graders_are_found_by_name_and_kind():
     kinds = {"single": seed_single, "portfolio": seed_portfolio, "full": seed_full}
     assert {kind: grade_function("seed", kind) for kind in kinds} == kinds
-    assert GRADERS["calibrated"].grades == dict.fromkeys(kinds, calibrated)
+    assert GRADERS["calibrated"].grades == dict.fromkeys(kinds, "calibrated")
     assert [grader.version for grader in GRADERS.values()] == [1, 1]
     with pytest.raises(ValueError, match=r"'sede'.*calibrated \(version 1\), seed \(version 1\)"):
         grade_function("sede", "single")

@@ -28,15 +28,8 @@ from vecenv.tasks.tiers.law import (
     decode_orders,
     execute_orders,
 )
-from vecenv.tasks.tiers.orders import (
-    FRACTION_BINS,
-    HALVINGS,
-    MAX_GAIN,
-    TERMS,
-    WeightLimits,
-    choices_to_orders,
-    target_weights,
-)
+from vecenv.tasks.tiers.limits import MAX_GAIN
+from vecenv.tasks.tiers.orders import FRACTION_BINS, HALVINGS, TERMS, WeightLimits, choices_to_orders, target_weights
 from vecenv.tasks.tiers.task import SINGLE_STOCK
 from vecenv.testing import check_task
 

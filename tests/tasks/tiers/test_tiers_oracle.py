@@ -23,7 +23,8 @@ from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.law import Kind
-from vecenv.tasks.tiers.reward import COMPONENTS, MISTAKES, RULE_BREAKS, component_weights
+from vecenv.tasks.tiers.reward import COMPONENTS, component_weights
+from vecenv.tasks.tiers.rewards import MISTAKES, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_PATHS = 2

@@ -6,7 +6,8 @@ import torch
 
 from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.tasks.tiers.language import Order, OrderLanguage, format_orders
-from vecenv.tasks.tiers.law import MAX_ORDERS, Kind
+from vecenv.tasks.tiers.law import Kind
+from vecenv.tasks.tiers.limits import MAX_ORDERS
 from vecenv.tasks.tiers.observation import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Position, Quote
 from vecenv.tasks.tiers.render import TextRenderer
 from vecenv.text.symbol_names import slots_by_name

@@ -1,0 +1,158 @@
+"""Evaluation of agents by `vecenv evaluate`: what is played, and what is told and written of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from vecenv.core.checks import device_named
+from vecenv.core.env import VecEnv
+from vecenv.learn.conversations import ConversationEvaluation
+from vecenv.learn.ensemble import diversity_line
+from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
+from vecenv.learn.settings.ensemble import Combination
+from vecenv.registry import task_named
+from vecenv.system.files import WriteLock
+from vecenv.tasks.experiment.comparison import (
+    COMPARING,
+    ENSEMBLE,
+    SHOWN_BESIDE,
+    baseline_agents,
+    check_combination,
+    chosen_agents,
+    compared_conversations,
+    policies_diversity,
+    trained_agents,
+    write_conversations,
+)
+from vecenv.tasks.experiment.kinds import Combining
+from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
+from vecenv.tasks.experiment.progress import wide_console, working
+from vecenv.tasks.experiment.run_files import SETTINGS
+from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
+from vecenv.tasks.experiment.splits import splits_of
+from vecenv.text.interaction import Interaction
+from vecenv.text.recording import write_parquet
+from vecenv.text.records import write_jsonl
+
+if TYPE_CHECKING:
+    from vecenv.tasks.commands.evaluate import EvaluateSettings
+
+RECORD_FILES = (".jsonl", ".parquet")
+"""Suffixes of files of records."""
+
+
+def evaluated(settings: EvaluateSettings) -> dict[str, Any]:
+    """Evaluate trained agents, baselines, or both on any market and span."""
+    names = chosen_agents(settings.task, settings.agents)
+    if settings.model is not None:
+        check_language(settings.task, settings.model)
+    elif settings.checkpoint and settings.without_tensors and task_named(settings.task).domain.trained is None:
+        raise ValueError(f"task {settings.task!r} is a conversation, which a language model plays: give --model")
+    _refuse_bad_record(settings)
+    with nullcontext() if settings.folder is None else WriteLock(settings.folder):
+        return _run(settings, names)
+
+
+def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
+    console = wide_console()
+    checkpoints = _checkpoints(settings.checkpoint, names)
+    combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
+    check_combination(combination, list(checkpoints.values()))
+    env, differing = _environment(settings, checkpoints, console), None
+    with working(console, COMPARING.format(settings.episodes)):
+        agents = _agents(settings, env, checkpoints, names, combination)
+        if isinstance(env, Interaction):
+            evaluation: Evaluation = compared_conversations(env, agents, settings.seed)
+        else:
+            evaluation = evaluate(env, agents, settings.seed)
+            differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
+        evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
+    console.print(evaluation_table(evaluation))
+    if (parts := parts_table(evaluation)) is not None:
+        console.print(parts)
+    if differing is not None:
+        console.print(diversity_line(differing), soft_wrap=True)
+    paths = [str(path) for path in checkpoints.values()]
+    origin = {"checkpoint": paths if len(paths) > 1 else next(iter(paths), None), "model": settings.model}
+    told = {} if differing is None else {"combine": settings.trained.combine, "diversity": differing.to_json()}
+    result = {**origin, **told, **evaluation.to_json()}
+    if settings.folder is not None:
+        metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
+        write_run_folder(settings.folder, metadata, evaluation, beside=SHOWN_BESIDE)
+        write_task_figures(settings.folder, env, agents, settings.seed)
+        if isinstance(env, Interaction):
+            write_conversations(settings.folder, evaluation)
+        console.print(f"Written to {settings.folder}", soft_wrap=True)
+    if settings.record is not None:
+        records: Sequence[Any]
+        if isinstance(evaluation, ConversationEvaluation):
+            records = next(iter(evaluation.conversations.values()))
+        else:
+            assert isinstance(env, VecEnv)
+            agent, recording = next(iter(agents.values())), task_named(settings.task).check_recording()
+            records = recording.record(env, agent, range(env.num_envs), settings.seed, settings.source.origin())
+        if settings.record.suffix == ".parquet":
+            write_parquet(settings.record, recording, records)
+        else:
+            write_jsonl(settings.record, records)
+        console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
+    return result
+
+
+def _environment(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv | Interaction:
+    record = task_named(settings.task)
+    config = settings.source.fitted(record, settings.env)
+    splits = splits_of(record, settings.source, config, settings.device, console)
+    splits.check_policies(config, checkpoints.values())
+    run = [] if settings.model is None or not (Path(settings.model) / SETTINGS).is_file() else [Path(settings.model)]
+    policies = [*checkpoints.values(), *run]
+    with working(console, "Comparing the market with those of the trainings …") if policies else nullcontext():
+        split, why = splits.unseen(config, policies, settings.days.part)
+    env, note = splits.episodes(split, settings.episodes, config)
+    splits.show(console, {split: env}, settings.seed, why)
+    splits.tell_known_before(console, checkpoints.values())
+    if note:
+        console.print(note)
+    return env
+
+
+def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, Path]:
+    """Return the checkpoints of one place by seed, of several by the names of their folders."""
+    return policy_files(places[0]) if len(places) == 1 else policies_by_folder(places, {ENSEMBLE, *baselines})
+
+
+def _agents(
+    settings: EvaluateSettings,
+    env: VecEnv | Interaction,
+    checkpoints: Mapping[str, Path],
+    names: Sequence[str],
+    combination: Combination | None,
+) -> dict[str, Any]:
+    """Return the agents by name, the trained ones, if any, first."""
+    trained: dict[str, Any] = {}
+    if settings.model is not None:
+        trained[MODEL] = loaded_model(settings.model, device_named(settings.device), settings.trained.language)
+    if isinstance(env, Interaction):
+        made, config = env.task.domain.trained, env.config
+        trained |= {name: made([path], config, env) for name, path in checkpoints.items()}
+    else:
+        trained = trained_agents(checkpoints, env, combination) | trained
+    return trained | baseline_agents(env, names)
+
+
+def _refuse_bad_record(settings: EvaluateSettings) -> None:
+    if settings.record is None:
+        return
+    task = task_named(settings.task)
+    kinds = RECORD_FILES if task.interaction is None else RECORD_FILES[:1]
+    if task.interaction is None:
+        task.check_recording()
+    if settings.record.suffix not in kinds:
+        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(kinds)}")
