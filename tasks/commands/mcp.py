@@ -16,7 +16,7 @@ from vecenv.tasks.commands.serve import HostSettings
 from vecenv.tasks.experiment.kinds import OF_TENSORS
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Interaction
-from vecenv.tools.tool_set import ALL
+from vecenv.tools.words import ALL
 
 NEEDED = "the server needs fastmcp: pip install 'vecenv[mcp]'"
 

@@ -32,7 +32,8 @@ import torch
 from vecenv.core.random import EpisodeStream, random_bits
 from vecenv.text.tool_calls import FAILURE, CallName, ToolCall
 from vecenv.tools.declaration import Tool
-from vecenv.tools.offers import ALL, FAILS, keys_of, named
+from vecenv.tools.offers import keys_of, named
+from vecenv.tools.words import ALL, FAILS
 
 REFUSED = {
     "timeout": "the tool did not answer within {:.0f} s",

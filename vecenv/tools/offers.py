@@ -25,11 +25,7 @@ import torch
 from vecenv.core.random import EpisodeKey, EpisodeStream, episode_key, random_bits
 from vecenv.text.tool_calls import CallName
 from vecenv.tools.declaration import Tool
-
-ALL = "all"
-"""Stands for all tools of a task."""
-
-FAILS, MOCK = "fails:", "mock:"
+from vecenv.tools.words import ALL, FAILS, MOCK
 
 _WITHOUT = ("without:", "held:")
 _DRAWN = re.compile(r"drawn:([0-9]{1,4})(?:-([0-9]{1,4}))?")

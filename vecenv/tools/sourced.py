@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from vecenv.text.interaction import Interaction
 from vecenv.tools.declaration import Arguments, Reply, Tool, rows_of
-from vecenv.tools.offers import ALL
 from vecenv.tools.tool_set import Callers, ToolSet
+from vecenv.tools.words import ALL
 
 World = TypeVar("World", bound=Interaction)
 

@@ -27,8 +27,9 @@ from vecenv.text.door import ChosenState
 from vecenv.text.tool_calls import CallName, Form, Said, Step, ToolCall
 from vecenv.tools.declaration import LONGEST_REPLY, Kind, Reply, Tool, ToolFault, rows_of, told_fault
 from vecenv.tools.failing import OUTCOMES, REFUSED, Failures, failure_rates
-from vecenv.tools.offers import ALL, FAILS, MOCK, Offers, named
+from vecenv.tools.offers import Offers, named
 from vecenv.tools.recording import Recording
+from vecenv.tools.words import ALL, FAILS, MOCK
 
 Value = TypeVar("Value")
 State = TypeVar("State")

@@ -16,10 +16,12 @@ from rich.console import Console
 import vecenv
 from tests.tasks.commands.small_runs import SHARES, settings_on
 from vecenv.learn.checkpoints import RunStoppedError
+from vecenv.market import generators
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli, collect, evaluate, sft, train
 from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.experiment import markets
 from vecenv.tasks.experiment.progress import StepBar, TextBar, TrainingBar, working
 from vecenv.tasks.experiment.settings import TrainSettings
 from vecenv.tasks.tiers.config import TierConfig
@@ -194,7 +196,8 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
     assert lines[-1] == "Training  100% 1,234 samples/s · training return +3.0% · grade 0.50 · after 0 s"
 
 
-LIGHT = ("data", "models", "program", "sandbox", "train")
+# Those that play a task or read data; what measures or trains networks of markets has its sizes beside the networks.
+LIGHT = {point.name for point in cli.COMMANDS}
 HELPED = """
 import contextlib, io, sys
 from vecenv.tasks.commands.cli import main
@@ -209,6 +212,13 @@ for words in {words!r}:
 
 
 def test_help_loads_no_torch():
-    words = [[name, "--help"] for name in LIGHT]
-    result = subprocess.run([sys.executable, "-c", HELPED.format(words=words)], capture_output=True, text=True)
+    nested = (["data", "inspect"], ["data", "convert"], ["models", "fetch"])
+    words = [[*each, "--help"] for each in (*([name] for name in sorted(LIGHT)), *nested)]
+    code = HELPED.format(words=words)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_kinds_of_shipped_generators_are_those_of_their_arguments():
+    assert all(markets._by_signature(name) is kind for name, kind in markets.SHIPPED.items())
+    assert {*generators.GENERATORS} <= {*markets.SHIPPED} and markets._by_signature("bars.csv") is None

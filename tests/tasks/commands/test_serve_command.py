@@ -28,8 +28,8 @@ from vecenv.adapters.sessions.pool import Message, Opening
 from vecenv.registry import task_named
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings
-from vecenv.tasks.commands.serving import row_pools
 from vecenv.tasks.commands.serve import main as serve_command
+from vecenv.tasks.commands.serving import row_pools
 from vecenv.tasks.experiment.splits import TapeSplits
 from vecenv.text.dialogue import TextRules
 
