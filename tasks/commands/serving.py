@@ -90,7 +90,7 @@ def pools_of(settings: HostSettings, console: Console) -> Iterator[Mapping[str, 
 
     each = -(-(settings.limits.sessions + SPARE_ROWS) // workers)
     like = made_pools(replace(settings, device="cpu"), console, each)
-    with working(console, f"Starting {workers} workers …"):
+    with working(console, "Starting the workers …"):
         started = RayWorkers(like, settings.seed, workers, lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         yield started.pools
