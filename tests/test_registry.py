@@ -112,7 +112,7 @@ def test_names_and_settings_are_checked(monkeypatch):
 def test_arguments_reach_the_environment_and_its_market(compiled):
     env = make(num_envs=3, seed=12, compile=compiled, params={"hmax": torch.tensor([1.0, 2.0, 3.0])})
     assert env.compiled is compiled
-    assert vecenv.FusedCollector(env, num_steps=1).mode == ("compiled" if compiled else "eager")
+    assert vecenv.FusedCollector(env, num_steps=1).mode == ("recorded" if compiled else "eager")
     assert env.seed_tensor.item() == 12 and env.scenario.varied == {"hmax"}
     assert env.scenario.tape.num_paths == 2 and env.scenario.tape.feature_names == ("macd",)
     # The gate brings its series to the market, and a tape is used as it is.

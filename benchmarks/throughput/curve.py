@@ -46,7 +46,7 @@ Column = Literal["environment", "without_observations", "policy", "training"]
 GIVEN = ("environment", "without_observations")
 """Columns with given actions."""
 STOCK_TRADING = "stock_trading"
-Mode = Literal["eager", "compiled", "cuda_graph"]
+Mode = Literal["eager", "compiled", "recorded", "cuda_graph"]
 
 CURVES = {
     "environment": ("environment only", "#0072B2"),
@@ -67,8 +67,8 @@ class BenchConfig(Settings):
     """Environment counts of the curve."""
     columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
     """Columns measured at every count; text, for tasks with text, only at text_envs."""
-    modes: tuple[Mode, ...] = ("eager", "compiled", "cuda_graph")
-    """Execution modes at 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
+    modes: tuple[Mode, ...] = ("eager", "compiled", "recorded", "cuda_graph")
+    """Execution modes at 2,048 environments; cuda_graph needs a GPU, recorded a CPU. The curve uses the fastest."""
     largest_training: CountFromZero = 262_144
     """Environment count above which training is skipped: an update of a million samples takes a CPU half a minute."""
     text_envs: Count = 65_536
@@ -187,7 +187,8 @@ def tape_of_task(config: BenchConfig) -> MarketTape | None:
 
 def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode, int]]:
     """List the measurements: all modes at 2,048, the fastest mode elsewhere."""
-    modes = [mode for mode in config.modes if mode != "cuda_graph" or device.type == "cuda"]
+    other = "recorded" if device.type == "cuda" else "cuda_graph"
+    modes = [mode for mode in config.modes if mode != other]
     best = modes[-1]
     columns: list[Column] = [column for column in config.columns if column != "text"]
     plan = [
@@ -219,7 +220,7 @@ def _workloads(
         rules = replace(rules, rationing=config.rationing, episode_length=length, min_episode_length=length // 2)
     device = device_named(config.device)
     env = vecenv.make(config.task, num_envs, market=tape(), device=device, compile=mode != "eager", config=rules)
-    if mode == "cuda_graph" and env.traits.warm_up:
+    if mode in ("cuda_graph", "recorded") and env.traits.warm_up:
         # Such episodes begin between the steps.
         mode = "compiled"
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))

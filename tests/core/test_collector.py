@@ -35,9 +35,10 @@ def eager_rollouts() -> list[list[torch.Tensor]]:
 @pytest.mark.assembly
 def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts):
     """Account, actions, rewards, flags and observations of two rollouts, with several ends in each row."""
-    compiled = two_rollouts(FusedCollector(grouped(), num_steps=NUM_STEPS, mode="compiled"))
-    for rollout in range(2):
-        assert_same_bits(compiled[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
+    for mode in ("compiled", "recorded"):
+        compiled = two_rollouts(FusedCollector(grouped(), num_steps=NUM_STEPS, mode=mode))
+        for rollout in range(2):
+            assert_same_bits(compiled[rollout], eager_rollouts[rollout], f"in rollout {rollout}, {mode}")
 
 
 def stepped_by_hand(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
@@ -135,13 +136,13 @@ def test_a_policy_sees_the_observation_and_its_parameters_may_change():
 
 def test_arguments_out_of_range_are_refused():
     modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
-    assert modes == ["eager", "compiled"]
+    assert modes == ["eager", "recorded"]
     env = make_env(2)
     for arguments, message in (
         ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
         ({"policy": "random"}, "policy must be None, 'given' or a policy, got 'random'"),
         ({"policy": NoisyPolicy(), "store_observations": False}, "a policy needs the observations"),
-        ({"mode": "fast"}, "mode 'fast' is not one of compiled, eager or, on a CUDA device, cuda_graph"),
+        ({"mode": "fast"}, "mode 'fast' is not one of compiled, eager and recorded, or on a CUDA device cuda_graph"),
         ({"mode": "cuda_graph"}, "mode 'cuda_graph' is not one of"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -393,3 +393,6 @@ def test_what_a_reader_replaces_in_the_rows_counts(compiled):
         env.advance(torch.zeros(3, 3))
         assert env.flags()["done"].tolist() == env.rows.done.tolist() == [False] * 3
         assert env.rows.elapsed.tolist() == [expected] * 3
+    # Every second of a mask's booleans.
+    env.advance(torch.zeros(3, 3), torch.tensor([True, False, False, True, True, False])[::2])
+    assert env.rows.elapsed.tolist() == [17, 16, 17]

@@ -15,6 +15,7 @@ from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_action
+from vecenv.core.recording import NotRecordable, Recording
 from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
 from vecenv.core.rows import Outcome, Rows, leaves, with_leaves
 from vecenv.core.scenario import Observation, flat_view
@@ -51,8 +52,10 @@ class FusedCollector:
         parts: number of equal parts of the rows on which the policy acts one after the other, in calls of one shape,
             so that a row's actions are the same bit for bit however many parts are beside its own. By default it acts
             on all rows at once, which is faster.
-        mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``, one graph of T steps; by default as ``env``, where
-            compiled means ``"cuda_graph"`` on a CUDA device, unless episodes have a warm-up: they start between steps.
+        mode: ``"compiled"``, ``"eager"``, on a CUDA device ``"cuda_graph"``, one graph of T steps, on a CPU
+            ``"recorded"``, the same of the compiled steps if they are nothing but kernels, else as ``"compiled"``; by
+            default as ``env``, where compiled means the graph or the recording, unless episodes have a warm-up: they
+            start between steps.
 
     Raises:
         ValueError: an argument is out of range, the mode does not fit the device, or the policy returns other shapes
@@ -79,14 +82,20 @@ class FusedCollector:
             raise ValueError("a policy needs the observations")
         on_cuda = env.device.type == "cuda"
         warm_up = env.traits.warm_up
-        self.mode = mode or (("cuda_graph" if on_cuda and not warm_up else "compiled") if env.compiled else "eager")
-        if self.mode == "cuda_graph" and warm_up:
-            raise ValueError(f"{env.scenario.name} has a warm-up, which no CUDA graph can hold: choose mode 'compiled'")
-        if self.mode not in ("compiled", "eager", "cuda_graph") or (self.mode == "cuda_graph" and not on_cuda):
-            raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
+        usual = "compiled" if warm_up else "cuda_graph" if on_cuda else "recorded"
+        self.mode = mode or (usual if env.compiled else "eager")
+        if self.mode in ("cuda_graph", "recorded") and warm_up:
+            held = "CUDA graph" if self.mode == "cuda_graph" else "recording"
+            raise ValueError(f"{env.scenario.name} has a warm-up, which no {held} can hold: choose mode 'compiled'")
+        if self.mode not in ("compiled", "eager", "cuda_graph" if on_cuda else "recorded"):
+            raise ValueError(
+                f"mode {self.mode!r} is not one of compiled, eager and recorded, or on a CUDA device cuda_graph"
+            )
         self.env, self.policy = env, policy
         self.num_steps, self.total_frames = num_steps, total_frames
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._recording: Recording | None = None
+        self._recordable = self.mode == "recorded"
         self._inputs = CollectorInputs(env, policy)
         self._part = None if parts is None else env.num_envs // parts
         rows = self._part or env.num_envs
@@ -250,6 +259,24 @@ class FusedCollector:
             self._replay()
         self._graph = graph
 
+    def _record(self) -> None:
+        """Record the T steps, which have been compiled, unless a step does more than to call kernels."""
+        try:
+            recording = Recording(self._inputs.addresses())
+            for step in range(self.num_steps):
+                for phase in self._phases:
+                    phase.call.record(phase.inputs[step], phase.outputs[step], recording)
+        except NotRecordable:
+            self._recordable = False
+        else:
+            self._recording = recording
+
+    def _replay_recorded(self, recording: Recording) -> None:
+        if not recording.replay():
+            # Raises the error that the kernel has thrown.
+            self._replay()
+            raise RuntimeError("a recorded kernel failed, and did not when it was called alone")
+
     def _replay(self) -> None:
         for step in range(self.num_steps):
             for phase in self._phases:
@@ -286,8 +313,12 @@ class FusedCollector:
             self._graph.replay()
         elif self._restarts is not None:
             self._replay_with_restarts(self._restarts)
+        elif self._recording is not None and self._recording.valid(self._inputs.addresses()):
+            self._replay_recorded(self._recording)
         else:
             self._replay()
+            if self._recordable:
+                self._record()
 
     def metrics(self) -> dict[str, float]:
         """Return what the log of a training tells of how the last rollout was collected: here nothing."""

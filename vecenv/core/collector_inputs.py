@@ -75,11 +75,15 @@ class CollectorInputs:
         self.shared, self.parameters = self._read[:count], self._read[count:]
         self._layouts = [layout(tensor) for tensor in self._read]
         self._own_layouts = self._layouts[count:]
-        self._addresses = [tensor.data_ptr() for tensor in self._read]
+        self._addresses = self.addresses()
 
     def _now(self) -> list[Tensor]:
         env, own = self._env, [] if self._policy is None else self._policy.parameters
         return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
+
+    def addresses(self) -> list[int]:
+        """Return where the tensors lie now."""
+        return [tensor.data_ptr() for tensor in self._read]
 
     def check(self, addresses: bool) -> None:
         """Raise ValueError if a tensor was replaced or changed its layout, or its address, which a CUDA graph reads."""

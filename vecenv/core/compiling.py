@@ -18,12 +18,15 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
 from threading import Thread
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from vecenv.core.recording import NotRecordable, Recording, Wrapper
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 InPlaceCall = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
@@ -115,15 +118,36 @@ def compile_in_place(
         check_no_compiler(error)
         return eager_in_place(function)
 
-    def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        compiled([*inputs, *outputs])
+    return CompiledCall(compiled, None if len(own) == len(outputs) else own, returned)
 
-    def call_with_donated(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        results = compiled([*inputs, *(outputs[place] for place in own)])
-        for place, result in zip(returned, results, strict=True):
-            inputs[place].copy_(result)
 
-    return call if len(own) == len(outputs) else call_with_donated
+class CompiledCall:
+    """A call of `compile_in_place`.
+
+    Args:
+        compiled: what Inductor has made; it takes a list of tensors.
+        own: places of the outputs that are no inputs; None for all.
+        returned: places of the inputs that what it returns is to be copied to.
+    """
+
+    def __init__(self, compiled: Callable[..., Any], own: list[int] | None, returned: list[int]) -> None:
+        self._compiled, self._own, self._returned = compiled, own, returned
+        self._wrapper: Wrapper | None = None
+
+    def _arguments(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+        return [*inputs, *(outputs if self._own is None else [outputs[place] for place in self._own])]
+
+    def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        results = self._compiled(self._arguments(inputs, outputs))
+        if self._returned:
+            for place, result in zip(self._returned, results, strict=True):
+                inputs[place].copy_(result)
+
+    def record(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], recording: Recording) -> None:
+        """Append the kernels of this call to a recording; `NotRecordable` if it does more than to call kernels."""
+        if self._wrapper is None:
+            self._wrapper = Wrapper(self._compiled)
+        self._wrapper.record(self._arguments(inputs, outputs), recording)
 
 
 def _adapted(graph: torch.fx.GraphModule) -> dict[str, object]:
@@ -187,6 +211,12 @@ class FirstCallCompiled:
                 else eager_in_place(self._function)
             )
         self._call(inputs, outputs)
+
+    def record(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], recording: Recording) -> None:
+        """Append the kernels of a call like the first one to a recording; `NotRecordable` if there are no others."""
+        if not isinstance(self._call, CompiledCall):
+            raise NotRecordable("it is not compiled")
+        self._call.record(inputs, outputs, recording)
 
 
 def _settings(on_gpu: bool, options: Mapping[str, object]) -> dict[str, object]:

@@ -179,7 +179,8 @@ class VecEnv(EpisodeRows):
             results = stepped(self._bound, self.rows, action, chosen, *start)
         else:
             # The compiled call takes contiguous tensors.
-            results = self._calls.step[action.shape](self.held, action.contiguous(), chosen, *start)
+            given = action.contiguous(), chosen.contiguous()
+            results = self._calls.step[action.shape](self.held, *given, *start)
         *after, reward = results.values()
         self.take_leaves(after)
         return reward

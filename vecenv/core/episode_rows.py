@@ -14,10 +14,9 @@ from vecenv.core.checks import check_memory, check_same_forms, checked_integers,
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import (
-    TERMINATED,
-    TRUNCATED,
     HeldRows,
     Rows,
+    flags_of,
     form_of,
     leaf_names,
     leaves,
@@ -143,12 +142,7 @@ class EpisodeRows(EnvBase):
 
     def flags(self) -> dict[str, Tensor]:
         """Return whether each row is ``done``, ``terminated`` or ``truncated``. Shape of each: (N,), bool."""
-        ended = self.held.tensors[self._ended]
-        return {
-            "done": ended != 0,
-            "terminated": (ended & TERMINATED) != 0,
-            "truncated": (ended & TRUNCATED) != 0,
-        }
+        return flags_of(self.held.tensors[self._ended])
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tensordict import TensorDict
@@ -12,7 +13,7 @@ from torch import Tensor
 from vecenv.core.checks import check_memory
 from vecenv.core.collector_inputs import Policy, References
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_leaves
+from vecenv.core.rows import Rows, flags_of, hollow, leaf_names, leaves, of_fields, with_leaves
 
 ALIGNMENT = 16
 """Observation rows are padded to whole cache lines of 16 float32. Their last block is aligned to one, unless that makes
@@ -78,13 +79,7 @@ class RolloutBuffers:
         entries = {"action": self.actions, **self.extras}
         if observed:
             entries |= zip(self._names, self.seen, strict=True)
-        after = self.rows.rows(after=True)
-        following = {
-            "reward": self.reward,
-            "terminated": after.terminated,
-            "truncated": after.truncated,
-            "done": after.done,
-        }
+        following = {"reward": self.reward, **flags_of(self.rows.tensors[self.rows.ended][1:])}
         batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=self.batch_size)
         batch["next"] = TensorDict(
             {name: entry.transpose(0, 1).unsqueeze(-1) for name, entry in following.items()},
@@ -100,6 +95,7 @@ class RowBuffers:
 
     Attributes:
         donated: whether each leaf of the rows is donated.
+        ended: place of the leaf of the end flags.
         tensors: of each leaf. A donated leaf has the same memory at every step. Shape of each: (T + 1, N, ...).
         steps: the tensors of each step. Shape of each: (N, ...).
     """
@@ -108,6 +104,7 @@ class RowBuffers:
         self._env = env
         own = leaves(env.rows)
         self.donated = of_fields(env.rows, env.traits.donated)
+        self.ended = leaf_names(env.rows).index("ended")
         self.tensors, parts = [], []
         for leaf, donated in zip(own, self.donated, strict=True):
             buffer = leaf.new_zeros((1 if donated else num_steps + 1, *leaf.shape))
@@ -126,10 +123,9 @@ class RowBuffers:
         """Copy the environment's rows to the first step, except donated leaves that are as they were left."""
         if self._env.holder is self:
             # Nobody has read them since the last rollout: donated leaves are here.
-            for first, last, donated in zip(self.steps[0], self.steps[-1], self.donated, strict=True):
-                if not donated:
-                    first.copy_(last)
-            self._env.leave_rows(self, _lost)
+            torch._foreach_copy_(self._kept(self.steps[0]), self._kept(self.steps[-1]))
+            # No step writes the first rows.
+            self._env.leave_rows(self, _lost if any(self.donated) else partial(self._give, 0))
         else:
             for buffer, leaf, given in zip(self.steps[0], self._env.held.tensors, self._given, strict=True):
                 if given is None or given[0]() is not leaf or given[1] != leaf._version:
@@ -138,15 +134,15 @@ class RowBuffers:
         self._given = [None] * len(self._given)
 
     def leave(self) -> None:
-        """Make the rows after the last step those of the environment; with donated leaves only when it reads them."""
-        if any(self.donated):
-            self._env.leave_rows(self, self._give)
-        else:
-            self._give()
+        """Make the rows after the last step those of the environment, when somebody reads them."""
+        self._env.leave_rows(self, self._give)
 
-    def _give(self) -> None:
+    def _kept(self, step: list[Tensor]) -> list[Tensor]:
+        return [leaf for leaf, donated in zip(step, self.donated, strict=True) if not donated]
+
+    def _give(self, step: int = -1) -> None:
         """Replace the environment's rows by copies, because it may be stepped or saved before the next rollout."""
-        copies = [buffer.clone() for buffer in self.steps[-1]]
+        copies = [buffer.clone() for buffer in self.steps[step]]
         self._env.take_leaves(copies)
         self._given = [
             # Tensors of inference mode do not count their changes.
@@ -184,13 +180,12 @@ class Restarts:
         self._env, self._buffers = env, buffers
         own = zip(leaves(env.rows), buffers.donated, strict=True)
         self.prepared = [torch.zeros_like(leaf) for leaf, donated in own if not donated]
-        names = leaf_names(env.rows)
-        self._ended, self._episode = names.index("ended"), names.index("episode")
+        self._episode = leaf_names(env.rows).index("episode")
 
     def prepare(self, step: int) -> None:
         """Compute the starts of the rows that are done before a step. It waits for the device."""
         before, env = self._buffers.steps[step], self._env
-        ids = before[self._ended].nonzero()[:, 0]
+        ids = before[self._buffers.ended].nonzero()[:, 0]
         if not len(ids):
             return
         episode = before[self._episode][ids] + 1

@@ -43,6 +43,11 @@ class Rows(TensorClass):
         return self.ended != 0
 
 
+def flags_of(ended: Tensor) -> dict[str, Tensor]:
+    """Return whether rows are ``done``, ``terminated`` or ``truncated`` by their `Rows.ended`, in its shape, bool."""
+    return {"done": ended != 0, "terminated": (ended & TERMINATED) != 0, "truncated": (ended & TRUNCATED) != 0}
+
+
 class Outcome(NamedTuple):
     """Results of one step for all rows: the rows before auto-reset, and rewards. Shape: (N,), float32."""
 

@@ -1,0 +1,141 @@
+"""A recorded rollout has the bits of an eager one and sees what is written, moved or not to be recorded."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.small_env import assert_same_bits, collected, make_env, random_actions
+from vecenv.core.collector import FusedCollector
+from vecenv.core.compiling import CompiledCall, compile_in_place
+from vecenv.core.recording import NotRecordable, Recording
+
+NUM_ENVS, NUM_STEPS = 5, 12
+
+
+class Twins:
+    """A collector that records and an eager one, of given actions."""
+
+    def __init__(self) -> None:
+        self.recorded, self.eager = (
+            FusedCollector(make_env(NUM_ENVS, compiled=flag), "given", num_steps=NUM_STEPS) for flag in (True, False)
+        )
+        self._rollouts = 0
+
+    def differ(self) -> list[int]:
+        """Roll both out, and return which tensors differ."""
+        self._rollouts += 1
+        for collector in (self.recorded, self.eager):
+            collector.actions.copy_(random_actions(NUM_STEPS, NUM_ENVS, 3, seed=self._rollouts))
+            collector.rollout()
+        pairs = zip(collected(self.recorded), collected(self.eager), strict=True)
+        return [
+            place for place, (one, other) in enumerate(pairs) if not torch.equal(one.nan_to_num(), other.nan_to_num())
+        ]
+
+    def write(self, name: str, value: float) -> None:
+        for collector in (self.recorded, self.eager):
+            collector.env.write_params({name: torch.tensor(value, dtype=torch.float64)})
+
+
+@pytest.fixture(scope="module")
+def twins() -> Twins:
+    made = Twins()
+    assert made.differ() == []
+    return made
+
+
+@pytest.mark.assembly
+def test_replays_have_the_bits_of_eager_steps(twins):
+    recording = twins.recorded._recording
+    assert recording is not None
+    for _ in range(2):
+        assert twins.differ() == []
+        assert_same_bits(collected(twins.recorded), collected(twins.eager))
+    # Between rollouts rows are stepped, restarted, saved and loaded by others.
+    for collector in (twins.recorded, twins.eager):
+        collector.env.advance(random_actions(NUM_ENVS, 3), eager=True)
+        collector.env.restart(torch.tensor([True, False, True, False, False]))
+        saved = collector.env.state_dict()
+        collector.rollout()
+        collector.env.load_state_dict(saved)
+    assert twins.differ() == [] and twins.recorded._recording is recording
+
+
+@pytest.mark.assembly
+def test_parameters_written_between_replays_are_read(twins):
+    for rate in (0.05, 0.0):
+        twins.write("commission", rate)
+        assert twins.differ() == []
+    twins.recorded.env.write_params({"commission": torch.tensor(0.5, dtype=torch.float64)})
+    assert twins.differ(), "the commission costs nothing"
+    twins.recorded.env.load_state_dict(twins.eager.env.state_dict())
+    twins.write("commission", 0.0)
+    assert twins.differ() == []
+
+
+@pytest.mark.assembly
+def test_moved_memory_and_another_number_of_threads_are_recorded_anew(twins, monkeypatch):
+    assert twins.differ() == []
+    rate = twins.recorded.env.scenario.params["commission"]
+    first = twins.recorded._recording
+    rate.set_(torch.full_like(rate, 0.05))
+    twins.write("commission", 0.05)
+    assert twins.differ() == [] and twins.recorded._recording is not first
+    moved = twins.recorded._recording
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "get_num_threads", lambda: 3)
+        assert twins.differ() == [] and twins.recorded._recording is not moved
+    assert twins.differ() == []
+    # The fault that the comparison of addresses is for.
+    monkeypatch.setattr(Recording, "valid", lambda self, addresses: True)
+    kept = torch.empty(0, dtype=rate.dtype).set_(rate)
+    rate.set_(torch.full_like(rate, 0.5))
+    twins.eager.env.write_params({"commission": rate})
+    assert twins.differ() and kept.item() == 0.05
+    monkeypatch.undo()
+    twins.recorded.env.load_state_dict(twins.eager.env.state_dict())
+    assert twins.differ() == []
+
+
+def spread(x: Tensor) -> list[Tensor]:
+    return [((x - x.sum(0)) / 3).amax(0)]
+
+
+def compiled(function: object, *inputs: Tensor) -> tuple[CompiledCall, list[Tensor]]:
+    outputs = [torch.zeros_like(tensor) for tensor in function(*inputs)]
+    call = compile_in_place(function, inputs, outputs)
+    assert isinstance(call, CompiledCall)
+    return call, outputs
+
+
+def test_only_kernels_of_tensors_and_sizes_are_recorded():
+    numbers = torch.arange(16.0).view(4, 4)
+    for function in (lambda x: [x @ x + 1], lambda x: [x.cumsum(0)]):
+        call, outputs = compiled(function, numbers)
+        with pytest.raises(NotRecordable, match="it uses "):
+            call.record([numbers], outputs, Recording([]))
+    call, outputs = compiled(spread, numbers)
+    recording = Recording([])
+    for frozen in (0.5, True, None, "x", torch.zeros(2, device="meta")):
+        with pytest.raises(NotRecordable, match="a kernel takes"):
+            recording.add(torch.sin, [frozen])
+    with pytest.raises(NotRecordable, match="128 arguments"):
+        recording.add(torch.sin, [1] * 128)
+    with pytest.raises(NotRecordable, match="cannot be found"):
+        recording.add(torch.sin, [1])
+    call.record([numbers], outputs, recording)
+    assert recording.replay() and torch.equal(outputs[0], *spread(numbers))
+    numbers.fill_(1)
+    assert recording.replay() and torch.equal(outputs[0], *spread(numbers))
+
+
+def test_a_division_by_zero_is_told_and_ends_no_process():
+    numbers, divisors = torch.arange(8), torch.ones(8, dtype=torch.int64)
+    call, outputs = compiled(lambda x, y: [x // y], numbers, divisors)
+    recording = Recording([])
+    call.record([numbers, divisors], outputs, recording)
+    assert recording.replay() and torch.equal(outputs[0], numbers)
+    divisors[3] = 0
+    assert not recording.replay()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        call([numbers, divisors], outputs)
