@@ -13,7 +13,7 @@ from tests.device.task_paths import make
 from tests.device.trial import Path, Trial, on_both
 from tests.device.worldmodel_paths import rollout
 from vecenv import FusedCollector
-from vecenv.core import env
+from vecenv.core import engine
 from vecenv.core.rows import leaves, with_leaves
 from vecenv.learn.learner import Learner
 from vecenv.tasks.stock_trading.scenario import StockTrading
@@ -92,7 +92,7 @@ def test_a_mask_write(monkeypatch):
             leaf[mask] = new[mask]
         return with_leaves(other, kept)
 
-    monkeypatch.setattr(env, "select_rows", faulty)
+    monkeypatch.setattr(engine, "select_rows", faulty)
     (said,) = said_of(stepped)
     assert said.startswith("step: ") and " 0 allowed: " in said and f"{line_of(faulty, 3)} mask" in said
 
