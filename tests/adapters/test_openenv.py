@@ -20,7 +20,7 @@ from tests.adapters import served_market
 from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
 from vecenv.adapters.openenv import TextAction, TextClient
 from vecenv.adapters.openenv.session import TextSession
-from vecenv.adapters.sessions.http_server import check_exposure
+from vecenv.adapters.sessions.http_server import DeadlineProtocol, check_exposure
 from vecenv.adapters.sessions.pool import RowPool
 from vecenv.adapters.sessions.service import SessionError, TextService
 from vecenv.tasks.commands.serve import ServeSettings
@@ -216,6 +216,15 @@ def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leav
     asyncio.run(leave(service_of({"train": TAPE}, 1)))
     service = service_of({"train": TAPE}, 2)
     asyncio.run(go_on(service.pools["train"], batches_of(service)))
+
+
+def test_the_time_limit_of_a_request_is_none_of_a_session(monkeypatch: pytest.MonkeyPatch, market: Served):
+    upgraded, own = [], DeadlineProtocol.handle_websocket_upgrade
+    recorded = lambda protocol, event: (upgraded.append(protocol), own(protocol, event))  # noqa: E731
+    monkeypatch.setattr(DeadlineProtocol, "handle_websocket_upgrade", recorded)
+    with market.connected() as connection:
+        reset(connection, index=1)
+        assert [protocol._deadline for protocol in upgraded] == [None]
 
 
 def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch, market: Served):

@@ -66,6 +66,7 @@ class DeadlineProtocol(H11Protocol):
         super().__init__(**given)
         self._seconds = seconds
         self._deadline: asyncio.TimerHandle | None = None
+        self._upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -80,7 +81,8 @@ class DeadlineProtocol(H11Protocol):
         self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Stop the timer: WebSockets have separate limits."""
+        """Stop the timer for good: WebSockets have separate limits, and take no answer of HTTP."""
+        self._upgraded = True
         self._stop_watching()
         super().handle_websocket_upgrade(event)
 
@@ -97,7 +99,7 @@ class DeadlineProtocol(H11Protocol):
 
     def _watch(self) -> None:
         """Start the timer while a request is awaited, and stop it when it has arrived."""
-        if self.transport.is_closing() or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+        if self._upgraded or self.transport.is_closing() or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_watching()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self._seconds, self._late)
