@@ -173,6 +173,22 @@ def test_compiled_values_read_critic_moments_and_market_as_they_are_now(by: bool
         former = found
 
 
+@pytest.mark.assembly
+@pytest.mark.parametrize("policy", ["flat", "symbol"])
+def test_compiled_moments_are_those_of_all_samples_so_far(policy: str) -> None:
+    settings = {"shards": 2, "policy": policy, "by_reference": False}
+    learner = PPO(make_env(8, compiled=True), replace(SMALL_PPO, **settings))
+    generator, given = torch.Generator().manual_seed(0), []
+    for rollout in range(2):
+        (seen,) = learner.collector.seen
+        seen.copy_(torch.rand(seen.shape, generator=generator) + 10 * rollout + 1)
+        learner.update_moments()
+        given.append(learner.network.samples(seen.flatten(0, 1)).double())
+        every, found = torch.cat(given), learner.observation_moments
+        torch.testing.assert_close(found.mean, every.mean(0), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(found.squares, every.var(0, correction=0) * len(every), rtol=1e-4, atol=1e-6)
+
+
 def test_references_are_used_where_a_batch_has_twice_as_many_steps_as_the_market_has_days() -> None:
     def by_default(env: VecEnv, **settings: Any) -> bool:
         made = PPO(env, replace(SMALL_PPO, **({"minibatches": 1} | settings)))

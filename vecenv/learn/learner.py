@@ -107,6 +107,7 @@ class Learner(ABC, Generic[Config]):
         self.observation_moments = RunningMoments(shape, device)
         # The moments at the start of the update, in float32 for the fused step.
         self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
+        self._sums = FirstCallCompiled(self._sums_of, lambda: self.env.compiled)
         # Before the collector, which binds the parameter tensors.
         self.schedule = schedule_of(env.scenario, env.num_envs * shards.ranks.count) if units else None
         if self.schedule is not None:
@@ -299,10 +300,29 @@ class Learner(ABC, Generic[Config]):
             self.take_moments()
 
     def add_observations(self, parts: Iterable[Tensor]) -> None:
-        """Add each own shard's observations to the moments that scale the next update's inputs. Shape: (B, D)."""
+        """Add each own shard's observations to the moments that scale the next update's inputs. Shape: (T * N, D)."""
         if self.config.normalise_observations:
-            self.observation_moments.update((self.network.samples(part) for part in parts), self.shards)
+            number, means, squares = zip(*map(self._moments_of, parts), strict=True)
+            each = list(zip(means, squares, strict=True))
+            self.observation_moments.merge(*self.shards.moments(number[0], each))
             self.take_moments()
+
+    def _moments_of(self, observation: Tensor) -> tuple[int, Tensor, Tensor]:
+        """Return the number of samples of a shard's observations, and their `batch_moments`. Shape: (T * N, D)."""
+        first = self.network.samples(observation[:1])
+        sums = torch.zeros(2, *first[0].shape, dtype=torch.float64, device=self.env.device)
+        found = torch.empty_like(sums)
+        # Step by step: compiled for the rows of one.
+        for rows in observation.split(self.env.num_envs // self.shards.own):
+            self._sums([first[0], rows], [*found])
+            sums += found
+        number, (total, squares) = len(first) * len(observation), sums
+        return number, first[0] + total / number, squares - total.square() / number
+
+    def _sums_of(self, origin: Tensor, observation: Tensor) -> list[Tensor]:
+        """Return the sums over all samples' distances from one of them, and over their squares, float64."""
+        shifted = (self.network.samples(observation) - origin).double()
+        return [shifted.sum(0), shifted.square().sum(0)]
 
     def take_moments(self) -> None:
         """Scale the inputs of the next update by the running moments."""
