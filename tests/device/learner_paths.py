@@ -8,9 +8,10 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
-from vecenv.learn import algorithm_named, evaluation, group_episodes, grpo, members, ppo
+from vecenv.learn import algorithm_named, evaluation, group_episodes, members, ppo
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.learner import Learner
+from vecenv.learn.settings.grpo import VARIANTS
 from vecenv.registry import task_of
 
 STEPS = 6
@@ -56,7 +57,7 @@ ENSEMBLES: dict[str, dict[str, Any]] = {
 }
 """Settings of the members, of which there are two."""
 
-GROUPS = tuple(f"GRPO {variant}" for variant in grpo.VARIANTS)
+GROUPS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 LEARNER_PATHS = (*UPDATES, *ENSEMBLES, *GROUPS, "agents stock_trading", "agents full_autonomous")
 
 

@@ -260,7 +260,8 @@ def test_baselines_and_trained_agents_act_in_lists_as_in_their_own_space(tmp_pat
     translated = MULTI_STOCK_3.domain.trained([path], own.scenario.config, test)
     for _ in range(4):
         listed, chosen = translated.act(test), policy.act(own)
-        test.rows, own.rows = test.engine.bound().step(test.rows, listed).rows, own._outcome(chosen).rows
+        test.rows = test.engine.bound().step(test.rows, listed).rows
+        own.advance(chosen)
         assert torch.equal(test.state.portfolio_value, own.state.portfolio_value)
     assert float(own.state.num_trades.sum()) > 0
     for env in (own, test):
