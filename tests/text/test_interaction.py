@@ -82,11 +82,11 @@ def test_it_is_played_by_hand_and_served():
     from vecenv.adapters.openenv.session import TextSession
     from vecenv.adapters.sessions.pool import RowPool
     from vecenv.adapters.sessions.service import TextService
-    from vecenv.tasks.commands import play, serve, serving
+    from vecenv.tasks.commands import playing, serve, serving
 
     console, typed = Console(file=io.StringIO(), width=80), iter(["?", "east", "```", "7", "``` "])
     console.input = lambda prompt: next(typed, "quit")
-    played = play.talk(Dialogue(make_interaction(GUESS_NUMBER)), console, [Episode(3, 0)])
+    played = playing.talk(Dialogue(make_interaction(GUESS_NUMBER)), console, [Episode(3, 0)])
     shown = console.file.getvalue()
     assert shown.count("Answer with a whole number.") == 2 and "it is no number from 1 to 20." in shown
     assert played.outcomes == {"tries": 2.0}
