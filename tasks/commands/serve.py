@@ -79,6 +79,11 @@ class HostSettings(TaskSettings):
         if isinstance(self.source, NoMarket) and self.num_tasks > VALIDATION:
             raise ValueError(f"num_tasks must be at most {VALIDATION:,} for {self.task}, got {self.num_tasks:,}")
 
+    @property
+    def ray_workers(self) -> int:
+        """Workers on Ray that play the rows; 0 where the process that serves does."""
+        return 0
+
     def dialogue(self, world: Interaction) -> Dialogue:
         """Return the turns of the rows of a split's world."""
         return Dialogue(world, self.text)
@@ -106,6 +111,10 @@ class ServeSettings(HostSettings):
     workers: Annotated[Count, When("engine", "ray", told="--engine ray")] = 2
     """Processes that play the rows, of which each session has one until it ends. What it is shown is the same with any
     number."""
+
+    @property
+    def ray_workers(self) -> int:
+        return self.workers if self.engine == "ray" else 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -80,8 +80,7 @@ def pools_of(settings: HostSettings, console: Console) -> Iterator[Mapping[str, 
     Raises:
         ActorError: no worker can be replaced any more.
     """
-    workers = getattr(settings, "workers", 1) if getattr(settings, "engine", "process") == "ray" else None
-    if workers is None:
+    if not (workers := settings.ray_workers):
         yield row_pools(settings, console)
         return
     # Before the market is made.

@@ -11,7 +11,7 @@ from vecenv.market.feature_names import TIER_FEATURES
 from vecenv.system.settings import Count, Fraction, Items, Positive, PositiveShare, Settings, When, Within
 from vecenv.tasks.tiers.grader_names import GRADERS
 from vecenv.tasks.tiers.limits import MAX_GAIN, MAX_ORDERS
-from vecenv.tasks.tiers.rewards import weights_by_name
+from vecenv.tasks.tiers.reward_presets import weights_by_name
 
 THREE = ("RELIANCE", "INFY", "TCS")
 TEN = (*THREE, "HDFCBANK", "SBIN", "ICICIBANK", "BHARTIARTL", "ITC", "KOTAKBANK", "LT")

@@ -14,7 +14,7 @@ from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeStatistics, grade_f
 from vecenv.tasks.tiers.law import Tensors, TierState, affordable
 from vecenv.tasks.tiers.observation import purchases_a_day
 from vecenv.tasks.tiers.reward import picked
-from vecenv.tasks.tiers.rewards import MISTAKES, RULE_BREAKS
+from vecenv.tasks.tiers.reward_presets import MISTAKES, RULE_BREAKS
 
 if TYPE_CHECKING:
     from vecenv.tasks.tiers.scenario import TierTrading

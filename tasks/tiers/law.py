@@ -17,7 +17,7 @@ from torch import Tensor
 from vecenv.kernels.materialise import materialise
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import fill_prices
-from vecenv.tasks.tiers.rewards import ORDER_COUNTS
+from vecenv.tasks.tiers.reward_presets import ORDER_COUNTS
 
 
 class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]

@@ -21,7 +21,7 @@ from vecenv.tasks.tiers.figures import candle_charts, reward_section
 from vecenv.tasks.tiers.language import Order, format_orders
 from vecenv.tasks.tiers.law import FRACTION_STEPS, Kind, OrderList, Tensors, TierState, decode_orders
 from vecenv.tasks.tiers.reward import COMPONENTS
-from vecenv.tasks.tiers.rewards import MISTAKES
+from vecenv.tasks.tiers.reward_presets import MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.money import exact_money, sign_of
 from vecenv.text.recorder import RecordedRows

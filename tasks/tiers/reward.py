@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.tiers.law import CAPACITY_STEPS, Execution, Limits, OrderList, TierState
-from vecenv.tasks.tiers.rewards import COMPONENTS, weights_by_name
+from vecenv.tasks.tiers.reward_presets import COMPONENTS, weights_by_name
 
 EPISODE, GRADE_CHANGE = (COMPONENTS.index(name) for name in ("episode", "grade_change"))
 """Places of the components made of grades, which are computed only where they weigh something."""

@@ -115,6 +115,7 @@ def hints_of(kind: Any, include_extras: bool = True) -> dict[str, Any]:  # noqa:
     return _hints(kind, include_extras)
 
 
+# Apart, as mypy holds a class that is given to a cached function for unhashable.
 @cache
 def _hints(kind: Any, include_extras: bool) -> dict[str, Any]:  # noqa: ANN401
     return get_type_hints(kind, include_extras=include_extras)

@@ -16,7 +16,7 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.reward import COMPONENTS
-from vecenv.tasks.tiers.rewards import MISTAKES
+from vecenv.tasks.tiers.reward_presets import MISTAKES
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import write_parquet
 from vecenv.text.records import write_jsonl

@@ -21,7 +21,7 @@ from vecenv.tasks.tiers.graders import GRADERS, grade_function
 from vecenv.tasks.tiers.grading import benchmark, episode_statistics
 from vecenv.tasks.tiers.law import Kind
 from vecenv.tasks.tiers.reward import COMPONENTS
-from vecenv.tasks.tiers.rewards import RULE_BREAKS
+from vecenv.tasks.tiers.reward_presets import RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.task import MULTI_STOCK_3, SINGLE_STOCK
 

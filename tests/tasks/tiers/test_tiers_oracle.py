@@ -24,7 +24,7 @@ from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.law import Kind
 from vecenv.tasks.tiers.reward import COMPONENTS, component_weights
-from vecenv.tasks.tiers.rewards import MISTAKES, RULE_BREAKS
+from vecenv.tasks.tiers.reward_presets import MISTAKES, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_PATHS = 2
