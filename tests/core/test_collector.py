@@ -134,6 +134,17 @@ def test_a_policy_sees_the_observation_and_its_parameters_may_change():
     assert len(torch.cat(noises).unique(dim=0)) == 8 * NUM_ENVS, "noise was drawn twice"
 
 
+def test_a_rollout_that_fails_leaves_the_rows_before_it(monkeypatch):
+    collector, other = (FusedCollector(make_env(4), num_steps=3) for _ in range(2))
+    for each in (collector, other):
+        each.rollout()
+    own = collector._replay
+    monkeypatch.setattr(collector, "_replay", lambda: (own(), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        collector.rollout()
+    assert_same_bits(snapshot(collector.env.rows), snapshot(other.env.rows))
+
+
 def test_arguments_out_of_range_are_refused():
     modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
     assert modes == ["eager", "recorded"]
