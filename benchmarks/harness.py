@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vecenv.benchmarks import device as machine
-from vecenv.core.checks import TooLittleMemoryError
+from vecenv.system.memory import TooLittleMemoryError
 
 BUNDLE_SECONDS = 0.02
 """Shorter calls are timed together, as many as take this long."""

@@ -23,7 +23,7 @@ from vecenv.registry import task_named
 
 if TYPE_CHECKING:
     from vecenv.benchmarks.harness import Point
-    from vecenv.benchmarks.throughput.curve import Column, Mode
+    from vecenv.benchmarks.throughput.command import Column, Mode
 
 COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
 
@@ -77,7 +77,8 @@ def ceilings(place: Place) -> Sequence[Job]:
 
 def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence[Column] = COLUMNS) -> Sequence[Job]:
     """Return columns of ``vecenv bench`` at some numbers of environments, in the fastest mode, and at 2,048 in all."""
-    from vecenv.benchmarks.throughput.curve import BenchConfig, curve_point, tape_of_task
+    from vecenv.benchmarks.throughput.command import BenchConfig
+    from vecenv.benchmarks.throughput.curve import curve_point, tape_of_task
 
     device = torch.device(place.device)
     gpu = device.type == "cuda"

@@ -27,9 +27,9 @@ from vecenv.system.settings import Count
 from vecenv.tasks.crypto_lob.agents import Imbalance
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS, forecasts_of_rows
-from vecenv.tasks.crypto_lob.forecasts.command import rows_of
 from vecenv.tasks.crypto_lob.forecasts.fit import ForecastModel, forecasts
 from vecenv.tasks.crypto_lob.forecasts.quality import quality_by_horizon
+from vecenv.tasks.crypto_lob.forecasts.runs import rows_of
 from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
 
 TASK = "crypto_lob"

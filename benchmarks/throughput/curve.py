@@ -1,4 +1,4 @@
-"""Throughput of environments by their number, in steps per second: ``vecenv bench``.
+"""Measures ``vecenv bench``: throughput of environments by their number, in steps per second.
 
 Columns: the environment only with given actions, with policy sampling, with PPO training, and, for tasks with text,
 rendering of observations and parsing of actions. Every step is live (ended rows reset) and all learner inputs are
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, Workload, run
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import result_of, write_result
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
 from vecenv.benchmarks.throughput.language import text_points
 from vecenv.benchmarks.throughput.processes import Size, curve
@@ -38,15 +38,15 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.settings import Count, CountFromZero, Positive, Settings, When, Within
 from vecenv.tasks.experiment.markets import NoMarket, market_for
+from vecenv.tasks.experiment.settings import DEFAULT_TASK
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-Column = Literal["environment", "without_observations", "policy", "training"]
+if TYPE_CHECKING:
+    from vecenv.benchmarks.throughput.command import BenchConfig, Column, Mode
+
 GIVEN = ("environment", "without_observations")
 """Columns with given actions."""
-STOCK_TRADING = "stock_trading"
-Mode = Literal["eager", "compiled", "recorded", "cuda_graph"]
 
 CURVES = {
     "environment": ("environment only", "#0072B2"),
@@ -57,74 +57,8 @@ CURVES = {
 """Label and colour of each column in the picture."""
 
 
-@dataclass(frozen=True)
-class BenchConfig(Settings):
-    """Settings of the throughput benchmark."""
-
-    task: str = STOCK_TRADING
-    """Installed task."""
-    num_envs: tuple[Count, ...] = (*(4**k for k in range(10)), 2048)
-    """Environment counts of the curve."""
-    columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
-    """Columns measured at every count; text, for tasks with text, only at text_envs."""
-    modes: tuple[Mode, ...] = ("eager", "compiled", "recorded", "cuda_graph")
-    """Execution modes at 2,048 environments; cuda_graph needs a GPU, recorded a CPU. The curve uses the fastest."""
-    largest_training: CountFromZero = 262_144
-    """Environment count above which training is skipped: an update of a million samples takes a CPU half a minute."""
-    text_envs: Count = 65_536
-    """Number of sub-environments in the text benchmarks."""
-    text_rows: tuple[Count, ...] = (64, 2048)
-    """Numbers of sub-environments rendered per call."""
-    num_steps: Count = 64
-    """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
-    repeats: Annotated[int, Within(5)] = 7
-    """Timed rollouts per figure, of which the median counts; by processes, timed rollouts and updates of each start."""
-    market: str | None = None
-    """Path of a market, or a generator's name, by default that of the task."""
-    start: str | None = None
-    """First day of the market."""
-    end: str | None = None
-    """Last day of the market."""
-    num_days: Count = 3000
-    """Days of a generated market."""
-    rationing: Literal["pro_rata", "by_size"] = "pro_rata"
-    """Rationing rule of stock_trading for insufficient cash."""
-    episode_length: Count = 250
-    """Longest episode of stock_trading; lengths are drawn from half of it up, so that rows end at different times."""
-    threads: Count = 1
-    """CPU threads."""
-    device: str = "cpu"
-    """Device."""
-    max_buffer_gb: Positive = 4.0
-    """Memory limit of one rollout."""
-    bf16: bool = False
-    """Policy in bfloat16."""
-    output: Path | None = RESULTS
-    """Folder for the JSON and the picture; none are written without it."""
-    preset: Literal["none", "figure3"] = "none"
-    """figure3: the paper's curve, N = 1, 2, 4 ... 2,048 with a PPO agent, Dow 2020-01 to 2021-12."""
-    processes: tuple[Count, ...] = ()
-    """Measure, instead of the curve, sampling and PPO training by so many processes of this machine, such as 1 2, with
-    the last of num_envs for all together."""
-    shards: Annotated[Count, When("processes")] = 8
-    """Equal parts of the rows, which the processes share."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("rationing", "episode_length", "preset"):
-            if self.task != STOCK_TRADING and getattr(self, name) != getattr(BenchConfig, name):
-                raise ValueError(f"{name} is a setting of {STOCK_TRADING}, not of {self.task}")
-        for name in ("market", "start", "end", "num_days"):
-            if task_named(self.task).market is None and getattr(self, name) != getattr(BenchConfig, name):
-                raise ValueError(f"{name} is a setting of tasks on a market of bars, not of {self.task}")
-
-
 def main(config: BenchConfig) -> dict[str, Any]:
-    """Run the benchmark, print its figures, write JSON and plot, and return the JSON.
-
-    Raises:
-        ValueError: there is no such task, the device is not available or the market is invalid.
-    """
+    """Run the benchmark; see `vecenv.benchmarks.throughput.command.main`."""
     if config.preset == "figure3":
         counts = tuple(2**k for k in range(12))
         config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
@@ -143,7 +77,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
     figures = [figure for found in run(points, device, config.repeats).values() for figure in found]
     for published in PUBLISHED.get(config.task, ()):
         print(published.line())
-    scalar = None if tape is None or config.task != STOCK_TRADING else scalar_steps_per_second(tape)
+    scalar = None if tape is None or config.task != DEFAULT_TASK else scalar_steps_per_second(tape)
     if scalar is not None:
         print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
     result = result_of(
@@ -252,7 +186,7 @@ def _advance(
 
 def _write(config: BenchConfig, result: dict[str, Any]) -> None:
     parts = ["figure3" if config.preset == "figure3" else "throughput"]
-    parts += [machine.file_stem(config.task)] if config.task != STOCK_TRADING else []
+    parts += [machine.file_stem(config.task)] if config.task != DEFAULT_TASK else []
     parts.append(machine.file_stem(result["device"]))
     parts += [machine.file_stem(config.rationing)] if config.rationing != "pro_rata" else []
     stem = "-".join(parts + ["bf16"] * config.bf16)

@@ -28,14 +28,16 @@ from vecenv.registry import task_named
 from vecenv.tasks.experiment.markets import GeneratedMarket
 from vecenv.tasks.experiment.splits import HEADROOM, FreshPaths, TapeSplits
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import NetworkSettings, TransformerSettings
+from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk
 from vecenv.worldmodel.sampling.block_paths import blocks_of
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.training.fit import TrainingSettings, new_state, train_network
+from vecenv.worldmodel.training.fit import new_state, train_network
+from vecenv.worldmodel.training.settings import TrainingSettings
 
 UNCACHED_DAYS = 3
 """Days for the rate without a cache, which is the same for every day."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from vecenv.system.settings import (
     Count,
@@ -25,6 +22,9 @@ from vecenv.system.settings import (
 )
 from vecenv.tasks.crypto_lob.factors import DEFAULT_FACTORS, check_factors
 from vecenv.tasks.crypto_lob.snapshots import FaultyRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Part = Literal["all", "train", "validation", "test"]
 
@@ -175,6 +175,9 @@ _MOST = 2**62
 
 def rate_tensors(config: CryptoLobConfig) -> dict[str, Tensor]:
     """Return the parameters of the rules. Shape of each: (), int64."""
+    # Not above: the settings are told of without PyTorch.
+    import torch
+
     rates = {
         "taker_fee": config.taker_fee * BASIS_POINT,
         "maker_fee": config.maker_fee * BASIS_POINT,

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from vecenv.core.checks import check_memory
 from vecenv.market.validation import MarketDataError, MarketDataWarning
+from vecenv.system.memory import check_memory
 
 FaultyRows = Literal["refuse", "hole"]
 """What becomes of rows whose book or time cannot be."""

@@ -10,13 +10,14 @@ from typing import Any
 
 from rich.console import Console
 
-from vecenv.core.checks import check_memory, device_named, warn_of_slow_bfloat16
+from vecenv.core.checks import device_named, warn_of_slow_bfloat16
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.distributed.settings import world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock
+from vecenv.system.memory import check_memory
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.comparison import chosen_agents
 from vecenv.tasks.experiment.experiment import Experiment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vecenv.benchmarks.throughput.curve import BenchConfig, main
+from vecenv.benchmarks.throughput.command import BenchConfig, main
 from vecenv.benchmarks.throughput.processes import Size, Start, curve, shares_of, starts_of
 
 

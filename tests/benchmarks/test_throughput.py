@@ -20,16 +20,16 @@ from vecenv.benchmarks.result_files import result_of, summary_text, write_result
 from vecenv.benchmarks.throughput import comparisons, served_sessions, worldmodel
 from vecenv.benchmarks.throughput import curve as throughput
 from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
-from vecenv.benchmarks.throughput.curve import BenchConfig
+from vecenv.benchmarks.throughput.command import BenchConfig
 from vecenv.benchmarks.throughput.language import news_texts, text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
-from vecenv.core.checks import TooLittleMemoryError
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import make
 from vecenv.sandbox.jail import lacking
+from vecenv.system.memory import TooLittleMemoryError
 from vecenv.tasks.tiers.reward import COMPONENTS
 from vecenv.text.door import TextDoor
 from vecenv.worldmodel.network import market_network, transformer

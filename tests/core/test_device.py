@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.small_env import make_env
-from vecenv.core import checks
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
 from vecenv.core.collector import FusedCollector
 from vecenv.core.rows import leaves
@@ -16,8 +15,10 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.system import memory
 from vecenv.tasks.commands import cli
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network
+from vecenv.tasks.crypto_lob.forecasts.fit import fitted_network
+from vecenv.tasks.crypto_lob.forecasts.settings import FitSettings
 from vecenv.tasks.stock_trading.agents import Hold
 from vecenv.worldmodel.data.correlation import matrices_over
 
@@ -30,35 +31,35 @@ def market_of_one_bar_a_day(count: int) -> pd.DataFrame:
 
 
 def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypatch, capsys):
-    available = checks.available_memory("cpu")
+    available = memory.available_memory("cpu")
     assert available is not None and 1e8 < available < 1e14
     meminfo, limit, unlimited = (tmp_path / name for name in ("meminfo", "limit", "unlimited"))
     meminfo.write_text("MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
     limit.write_text("4000000000\n")
     unlimited.write_text("max\n")
-    monkeypatch.setattr(checks, "_MEMINFO", meminfo)
-    monkeypatch.setattr(checks, "_CGROUP_LIMITS", (unlimited, tmp_path / "nowhere"))
-    assert checks.available_memory("cpu") == 8_000_000 * 1024
-    monkeypatch.setattr(checks, "_CGROUP_LIMITS", (limit, unlimited))
-    assert checks.available_memory("cpu") == 4_000_000_000
-    checks.check_memory(4_000_000_000, "cpu", "few things")
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (unlimited, tmp_path / "nowhere"))
+    assert memory.available_memory("cpu") == 8_000_000 * 1024
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (limit, unlimited))
+    assert memory.available_memory("cpu") == 4_000_000_000
+    memory.check_memory(4_000_000_000, "cpu", "few things")
     words = r"^many things need 4\.1 GB of memory or more, and cpu has 4\.0 GB left: choose fewer$"
     with pytest.raises(ValueError, match=words):
-        checks.check_memory(4_100_000_000, "cpu", "many things")
+        memory.check_memory(4_100_000_000, "cpu", "many things")
     # Another system: all of its memory; one that tells nothing refuses nothing.
-    monkeypatch.setattr(checks, "_CGROUP_LIMITS", ())
-    monkeypatch.setattr(checks, "_MEMINFO", tmp_path / "nowhere")
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", ())
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "nowhere")
     pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
-    monkeypatch.setattr(checks.os, "sysconf", pages.__getitem__)
-    assert checks.available_memory("cpu") == 4_096_000
-    monkeypatch.setattr(checks.os, "sysconf_names", {})
-    assert checks.available_memory("cpu") is None
-    checks.check_memory(1 << 60, "cpu", "many things")
+    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    assert memory.available_memory("cpu") == 4_096_000
+    monkeypatch.setattr(memory.os, "sysconf_names", {})
+    assert memory.available_memory("cpu") is None
+    memory.check_memory(1 << 60, "cpu", "many things")
     # What PyTorch holds on a device without using it can be used.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
-    assert checks.available_memory("cuda") == 1400
+    assert memory.available_memory("cuda") == 1400
     monkeypatch.undo()
     for generator in ("synthetic", "planted", "random_walk", "neural"):
         with pytest.raises(ValueError, match=r"num_paths 1,000,000,000 of [\d,]+ bars each need .* GB of memory"):
@@ -73,7 +74,7 @@ def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypat
         matrices_over(SimpleNamespace(quantities=torch.zeros(1, 1, 10**5, 4), valid=torch.ones(1, 1, 10**5)))
     with pytest.raises(ValueError, match=r"networks of a width \(hidden\) of 1,000,000,000 need"):
         fitted_network(torch.zeros(1, 42), None, None, None, FitSettings(hidden=10**9))
-    monkeypatch.setattr(checks, "available_memory", lambda device: 10**7)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
     for params in (None, {"commission": torch.zeros(100_000)}):
         with pytest.raises(ValueError, match=r"^100,000 sub-environments need [\d,.]+ GB .*, and cpu has 0\.0"):
             make_env(100_000, params=params)
@@ -81,7 +82,7 @@ def test_memory_that_is_left_and_sizes_that_do_not_fit_in_it(tmp_path, monkeypat
         FusedCollector(make_env(8), None, 20_000)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    monkeypatch.setattr(checks, "available_memory", lambda device: 10**10)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**10)
     assert cli.main(["train", "--market", "synthetic", "--num-paths", "1000000", "--device", "cpu"]) == cli.BAD_INPUT
     captured = capsys.readouterr()
     assert "vecenv train: error: num_paths 1,000,000 of 11,340 bars each need" in captured.err

@@ -14,13 +14,13 @@ from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.network import return_chain
-from vecenv.worldmodel.network.market_network import NetworkSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network.settings import NetworkSettings, TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.rollout import FEWEST_REPEATED
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
-from vecenv.worldmodel.training.fit import TrainingSettings, new_state, train_network
+from vecenv.worldmodel.training.fit import new_state, train_network
+from vecenv.worldmodel.training.settings import TrainingSettings
 
 PATHS, DAYS, SEED = 4, 5, 3
 

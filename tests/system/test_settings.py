@@ -9,9 +9,9 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from vecenv.core.checks import TooLittleMemoryError
 from vecenv.core.scenario import flat_view
 from vecenv.registry import make, task_named, task_names
+from vecenv.system.memory import TooLittleMemoryError
 from vecenv.system.settings import Count, Items, Positive, Seed, Settings, Share, Within
 
 INFINITY, NAN = math.inf, math.nan

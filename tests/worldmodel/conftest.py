@@ -8,7 +8,7 @@ from tests.worldmodel import neural_market as small
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.network.checkpoint import save_network
-from vecenv.worldmodel.network.market_network import NetworkSettings
+from vecenv.worldmodel.network.settings import NetworkSettings
 from vecenv.worldmodel.sampling import stationary
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart

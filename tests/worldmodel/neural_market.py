@@ -14,9 +14,8 @@ from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.correlation import matrices_after
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network.checkpoint import save_network
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.return_chain import Joint
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import Joint, NetworkSettings, TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 

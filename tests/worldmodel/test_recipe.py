@@ -10,10 +10,9 @@ from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.commands.training_run import bars_digest
 from vecenv.worldmodel.network.checkpoint import SHIPPED, load_network
-from vecenv.worldmodel.network.market_network import NetworkSettings
+from vecenv.worldmodel.network.settings import NetworkSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.training.bar_stage import BarStageSettings
-from vecenv.worldmodel.training.fit import TrainingSettings
+from vecenv.worldmodel.training.settings import BarStageSettings, TrainingSettings
 
 CONSTANTS = {
     "training.drift": {

@@ -1,4 +1,4 @@
-"""Checks of what callers give: devices and their memory, and input tensors, as compiled calls read raw memory.
+"""Checks of what callers give: devices, and input tensors, as compiled calls read raw memory.
 
 Accepted dtype conversions: floats of any width and integers to floats, rounded to nearest; integers to integers only if
 the target type holds every value of the source type. Booleans do not convert to or from numbers.
@@ -6,10 +6,8 @@ the target type holds every value of the source type. Booleans do not convert to
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -180,49 +178,3 @@ def warn_of_slow_bfloat16(device: torch.device, option: str) -> None:
     """
     if device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2":
         warnings.warn(f"{option}: this CPU (AVX2) emulates bfloat16, much slower than float32", stacklevel=2)
-
-
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
-
-class TooLittleMemoryError(ValueError):
-    """An allocation that does not fit."""
-
-
-def available_memory(device: torch.device | str) -> int | None:
-    """Return the bytes of GPU memory, or of host memory within the container's limit without swap; None if unknown."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # Plus freed memory in PyTorch's caching allocator.
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    found = [limit for path in _CGROUP_LIMITS if (limit := _number(path)) is not None]
-    if _MEMINFO.is_file():
-        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
-        if "MemAvailable" in lines:
-            found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    elif "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found, default=None)
-
-
-def check_memory(needed: int, device: torch.device | str, what: str, remedy: str = "choose fewer") -> None:
-    """Raise TooLittleMemoryError if fewer than ``needed`` bytes are available; ``what`` needs them, in the plural."""
-    available = available_memory(device)
-    if available is not None and needed > available:
-        raise TooLittleMemoryError(
-            f"{what} need {_gigabytes(needed)} of memory or more, and {device} has {_gigabytes(available)} left: "
-            f"{remedy}"
-        )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None

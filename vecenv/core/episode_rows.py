@@ -10,7 +10,7 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from vecenv.core.checks import check_memory, check_same_forms, checked_integers, checked_mask, distinct, row_numbers
+from vecenv.core.checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import (
@@ -26,6 +26,7 @@ from vecenv.core.rows import (
 )
 from vecenv.core.scenario import Scenario
 from vecenv.core.worker_seeds import forget, warn_of_copies
+from vecenv.system.memory import check_memory
 
 _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
 """Seed and ids of a saved state with their widths in bits; all are non-negative integers."""

@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.core.collector_inputs import Policy, References
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, flags_of, hollow, leaf_names, leaves, of_fields, with_leaves
+from vecenv.system.memory import check_memory
 
 ALIGNMENT = 16
 """Observation rows are padded to whole cache lines of 16 float32. Their last block is aligned to one, unless that makes

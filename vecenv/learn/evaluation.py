@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.learn.domain import AgentRecord, domain_of
 from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text
+from vecenv.system.memory import check_memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,6 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import ReplayBuffer, TensorStorage
 
-from vecenv.core.checks import check_memory
 from vecenv.core.env import VecEnv
 from vecenv.learn.heads import Bounds
 from vecenv.learn.learner import Learner
@@ -20,6 +19,7 @@ from vecenv.learn.returns import RewardScale
 from vecenv.learn.settings.off_policy import ContinuousConfig, OffPolicyConfig
 from vecenv.learn.settings.run import check_shards
 from vecenv.learn.shards import Shards
+from vecenv.system.memory import check_memory
 
 Config = TypeVar("Config", bound=OffPolicyConfig)
 

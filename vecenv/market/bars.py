@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
 
@@ -70,7 +73,7 @@ class Bars:
     @property
     def listed(self) -> Tensor:
         """Whether a symbol has a bar on a day. Shape: (P, T, K), bool."""
-        return ~torch.isnan(self.ohlcv[..., CLOSE])
+        return ~self.ohlcv[..., CLOSE].isnan()
 
     def to(self, device: torch.device | str) -> Bars:
         return self._changed(lambda tensor: tensor.to(device))

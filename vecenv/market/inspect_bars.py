@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import calendar
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vecenv.market.bar_form import BarForm
-from vecenv.market.bars import CLOSE, HIGH, LOW, Bars, periods_per_year
+from vecenv.market.bars import CLOSE, HIGH, LOW, periods_per_year
 from vecenv.market.long_table import MarketSource
-from vecenv.market.path_folders import read_paths
-from vecenv.market.sources import read_bars
+from vecenv.market.path_folders import path_files, read_paths
+from vecenv.market.sources import read_arrays, read_bars
 
 _LARGEST_MOVES = 5
 _LONGEST_RUNS = 5
@@ -35,8 +36,11 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
     Raises:
         MarketDataError: for a fault in the source.
     """
-    bars = read_paths(source, partial(read_bars, form=form))
-    ohlcv, listed = bars.ohlcv.numpy(), bars.listed[0].numpy()
+    # PyTorch, which takes seconds to import, is needed for several paths alone.
+    several = bool(path_files(source))
+    bars = read_paths(source, partial(read_bars, form=form)) if several else read_arrays(source, form=form)
+    ohlcv = np.asarray(bars.ohlcv)
+    listed = ~np.isnan(ohlcv[..., CLOSE])
     return {
         "source": bars.source,
         "span": [str(bars.dates[0]), str(bars.dates[-1])],
@@ -44,14 +48,14 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
         "days": len(bars.dates),
         "periods_per_year": periods_per_year(bars.dates),
         "symbols": len(bars.symbols),
-        "rows": int(bars.listed.sum()),
+        "rows": int(listed.sum()),
         "columns": list(bars.columns),
         "context": list(bars.context),
         "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],
-        "largest_moves": _largest_moves(bars),
-        "listings": {symbol: _listing(bars.dates, listed[:, k]) for k, symbol in enumerate(bars.symbols)},
+        "largest_moves": _largest_moves(bars.symbols, bars.dates, ohlcv[0, ..., CLOSE]),
+        "listings": {symbol: _listing(bars.dates, listed[0, :, k]) for k, symbol in enumerate(bars.symbols)},
         "calendar": _calendar(bars.dates),
-        "frozen": _frozen(bars),
+        "frozen": _frozen(bars.symbols, bars.dates, ohlcv[0], listed[0]),
     }
 
 
@@ -78,13 +82,13 @@ def _calendar(dates: np.ndarray) -> dict[str, Any] | None:
     return {"weekdays": names, "days": len(span), "missing": int(missing.sum()), "runs": longest}
 
 
-def _frozen(bars: Bars) -> list[dict[str, Any]]:
+def _frozen(symbols: Sequence[str], dates: np.ndarray, ohlcv: np.ndarray, listed: np.ndarray) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = []
-    for k, symbol in enumerate(bars.symbols):
-        days = np.flatnonzero(bars.listed[0, :, k].numpy())
-        prices = bars.ohlcv[0, days, k, : CLOSE + 1].numpy()
+    for k, symbol in enumerate(symbols):
+        days = np.flatnonzero(listed[:, k])
+        prices = ohlcv[days, k, : CLOSE + 1]
         for low, high in _runs((prices[1:] == prices[:-1]).all(axis=1)):
-            first, last = (str(bars.dates[days[row]]) for row in (low, high))
+            first, last = (str(dates[days[row]]) for row in (low, high))
             runs.append({"symbol": symbol, "first": first, "last": last, "bars": int(high - low + 1)})
     return sorted((run for run in runs if run["bars"] >= _FROZEN), key=lambda run: -run["bars"])[:_LONGEST_RUNS]
 
@@ -106,13 +110,12 @@ def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _largest_moves(bars: Bars) -> list[dict[str, Any]]:
-    close = bars.ohlcv[0, :, :, CLOSE].numpy()
+def _largest_moves(symbols: Sequence[str], dates: np.ndarray, close: np.ndarray) -> list[dict[str, Any]]:
     moves: list[tuple[float, str, str]] = []
-    for k, symbol in enumerate(bars.symbols):
+    for k, symbol in enumerate(symbols):
         days = np.flatnonzero(~np.isnan(close[:, k]))
         move = close[days[1:], k] / close[days[:-1], k] - 1
         for i in np.argsort(-np.abs(move))[:_LARGEST_MOVES]:
-            moves.append((float(move[i]), symbol, str(bars.dates[days[i + 1]])))
+            moves.append((float(move[i]), symbol, str(dates[days[i + 1]])))
     largest = sorted(moves, key=lambda entry: -abs(entry[0]))[:_LARGEST_MOVES]
     return [{"symbol": symbol, "date": day, "move": move} for move, symbol, day in largest]

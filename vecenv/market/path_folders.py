@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from vecenv.market.bars import Bars
 from vecenv.market.validation import MarketDataError, MarketDataWarning
@@ -58,6 +57,9 @@ def read_paths(source: Source, read: Callable[[Source | Path], Bars]) -> Bars:
     files = path_files(source)
     if not files:
         return read(source)
+    # Not above: a file of one path is looked at without PyTorch.
+    import torch
+
     folder = Path(str(source))
     record = path_record(folder, RECORD)
     if record.get("paths") != len(files):

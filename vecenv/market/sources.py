@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.market.bar_form import BarForm
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.dates import Day, day_of
@@ -30,9 +27,32 @@ from vecenv.market.validation import (
     warn_of_dividends,
     warn_of_splits,
 )
+from vecenv.system.memory import check_memory
 
 _CELL_BYTES = 24
 """Least bytes of a column for each day of each symbol: what is read, and what is made of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class BarArrays:
+    """What a file holds as `Bars` has it, P = 1, but in NumPy, so that it is told of without PyTorch."""
+
+    symbols: tuple[str, ...]
+    dates: np.ndarray
+    ohlcv: np.ndarray
+    columns: dict[str, np.ndarray]
+    context: dict[str, np.ndarray]
+    source: str
+    currency: str | None
+
+    def bars(self) -> Bars:
+        from torch import from_numpy
+
+        columns, context = (
+            {name: from_numpy(values) for name, values in table.items()} for table in (self.columns, self.context)
+        )
+        ohlcv = from_numpy(self.ohlcv)
+        return Bars(self.symbols, self.dates, ohlcv, columns, context, self.source, currency=self.currency)
 
 
 def read_bars(
@@ -96,7 +116,13 @@ def read_bars(
             f"{name}: no bar from {first or 'the start'} to {last or 'the end'}; "
             f"the data runs from {days.min()} to {days.max()}"
         )
-    return replace(_align(table[inside], name), currency=loaded.attrs[CURRENCY])
+    return _align(table[inside], name, loaded.attrs[CURRENCY]).bars()
+
+
+def read_arrays(source: MarketSource, form: BarForm | None = None) -> BarArrays:
+    """Read daily bars of all symbols and days as `read_bars` does, without PyTorch."""
+    name, loaded = source_name(source), load_table(source, form=form)
+    return _align(checked_prices(loaded, name), name, loaded.attrs[CURRENCY])
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str], form: BarForm | None = None) -> Bars:
@@ -114,9 +140,11 @@ def with_context(bars: Bars, source: str | Path, names: Sequence[str], form: Bar
             f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"
         )
     lacking = [name for name in names if name not in bars.context and name != "turbulence"]
+    from torch import from_numpy
+
     # Forward fill only: no look-ahead.
     closes = pd.Series(series.ohlcv[0, :, 0, CLOSE].numpy(), index=series.dates).reindex(bars.dates, method="ffill")
-    values = torch.from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
+    values = from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
     return replace(bars, context=bars.context | dict.fromkeys(lacking, values))
 
 
@@ -156,7 +184,7 @@ def _adjusted(table: pd.DataFrame, source: str) -> pd.DataFrame:
     return table.assign(**{column: table[column] * factor for column in ("open", "high", "low")})
 
 
-def _align(table: pd.DataFrame, source: str) -> Bars:
+def _align(table: pd.DataFrame, source: str, currency: str | None) -> BarArrays:
     symbols = table["symbol"].cat.categories.tolist()
     days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     symbol = table["symbol"].cat.codes.to_numpy()
@@ -165,33 +193,34 @@ def _align(table: pd.DataFrame, source: str) -> Bars:
     what = f"{source}: {len(days):,} days of {len(symbols):,} symbols"
     check_memory(needed, "cpu", what, "choose fewer symbols, or dates on which most have bars")
 
-    def spread(values: np.ndarray) -> Tensor:
+    def spread(values: np.ndarray) -> np.ndarray:
         wide = np.full((1, len(days), len(symbols), *values.shape[1:]), np.nan)
         wide[0, day, symbol] = values
-        return torch.from_numpy(wide)
+        return wide
 
     ohlcv = table[OHLCV].to_numpy(copy=True)
     # The checks tolerate rounding; clamping makes low ≤ open, close ≤ high exact.
     ohlcv[:, 1], ohlcv[:, 2] = ohlcv[:, :4].max(axis=1), ohlcv[:, :4].min(axis=1)
     context = {name: _context(table, name, day, len(days), source) for name in CONTEXT if name in table}
     others = [name for name in table.columns if name not in ("date", "symbol", *OHLCV, *context)]
-    return Bars(
+    return BarArrays(
         symbols=tuple(symbols),
         dates=days,
         ohlcv=spread(ohlcv),
         columns={name: spread(table[name].to_numpy()) for name in others},
         context=context,
         source=source,
+        currency=currency,
     )
 
 
-def _context(table: pd.DataFrame, name: str, day: np.ndarray, num_days: int, source: str) -> Tensor:
+def _context(table: pd.DataFrame, name: str, day: np.ndarray, num_days: int, source: str) -> np.ndarray:
     """One value per date of a column that must not differ between symbols. Shape: (1, T)."""
     values, series = table[name].to_numpy(), np.empty(num_days)
     series[day[::-1]] = values[::-1]
     what = "{value} differs from another symbol's value of the same date"
     refuse_rows(table, values != series[day], name, what, source)
-    return torch.from_numpy(series)[None]
+    return series[None]
 
 
 def convert(source: MarketSource, target_path: str | Path, form: BarForm | None = None) -> int:

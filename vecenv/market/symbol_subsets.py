@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import MarketDataError
+from vecenv.system.memory import check_memory
 
 
 def drawn_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Tensor:

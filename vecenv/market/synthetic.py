@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 from vecenv.market.bars import EXCHANGE_DAYS, Bars
 from vecenv.market.streams import SyntheticStream
 from vecenv.market.validation import has_control_characters
+from vecenv.system.memory import check_memory
 
 FIRST_DAY = "2010-01-04"
 

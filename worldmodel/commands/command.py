@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from rich.console import Console
 from tyro import conf
 
-from vecenv.worldmodel.commands.fit import FitSettings, fit
-from vecenv.worldmodel.commands.generate import GenerateSettings, generate
-from vecenv.worldmodel.commands.train import TrainSettings, train
-from vecenv.worldmodel.commands.validate import ValidateSettings, validate
-from vecenv.worldmodel.network.checkpoint import load_network, model_file
+from vecenv.worldmodel.commands.settings import DescribeSettings, FitSettings, GenerateSettings, TrainSettings
+from vecenv.worldmodel.validation.settings import ValidateSettings
+
+# What runs needs PyTorch, which settings do not, and is imported by its command.
 
 UNKNOWN = "–"
-
-
-@dataclass(frozen=True)
-class DescribeSettings:
-    """Describe a neural market: its weights, and the data that they were trained on."""
-
-    model: str = "shipped"
-    """Weights by name, shipped or judged, or a checkpoint."""
 
 
 def describe(settings: DescribeSettings) -> dict[str, Any]:
@@ -32,6 +22,8 @@ def describe(settings: DescribeSettings) -> dict[str, Any]:
         FileNotFoundError: there is no such checkpoint.
         ValueError: it is not one of a neural market.
     """
+    from vecenv.worldmodel.network.checkpoint import load_network, model_file
+
     file = model_file(settings.model)
     saved = load_network(file)
     parameters = sum(tensor.numel() for tensor in saved.network.parameters())
@@ -65,12 +57,20 @@ def main(settings: Settings) -> dict[str, Any] | None:
     """Train a neural market, fit one to your own data, draw histories from it, and measure how real they are."""
     match settings:
         case TrainSettings():
+            from vecenv.worldmodel.commands.train import train
+
             return train(settings)
         case FitSettings():
+            from vecenv.worldmodel.commands.fit import fit
+
             return fit(settings)
         case GenerateSettings():
+            from vecenv.worldmodel.commands.generate import generate
+
             return generate(settings)
         case ValidateSettings():
+            from vecenv.worldmodel.commands.validate import validate
+
             return validate(settings)
         case DescribeSettings():
             return describe(settings)

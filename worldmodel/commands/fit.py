@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -19,10 +19,9 @@ from vecenv.market.dates import day_of
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
 from vecenv.system.interrupts import first_interrupt_asks
-from vecenv.system.settings import Count, Positive, Seed
+from vecenv.worldmodel.commands.settings import NOTHING, FitSettings
 from vecenv.worldmodel.commands.training_run import (
     TRAINING_PART,
-    ModelTraining,
     PartsBar,
     calibrate,
     calibration_parts,
@@ -32,12 +31,12 @@ from vecenv.worldmodel.commands.training_run import (
     validation_table,
 )
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network, model_file, save_network
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings, one_market_network
+from vecenv.worldmodel.network.market_network import MarketNetwork, one_market_network
+from vecenv.worldmodel.network.settings import NetworkSettings
 from vecenv.worldmodel.sampling.stationary import LEAST_DAYS
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket
 from vecenv.worldmodel.training.coupling import FEWEST
 from vecenv.worldmodel.training.fit import (
-    TrainingSettings,
     TrainingState,
     Validation,
     judge_start,
@@ -46,9 +45,7 @@ from vecenv.worldmodel.training.fit import (
     train_network,
     validate_network,
 )
-
-NOTHING = "none"
-"""Initial weights drawn at random."""
+from vecenv.worldmodel.training.settings import TrainingSettings
 
 VALIDATION_SHARE = 0.15
 """Default share of the days for validation, the last ones."""
@@ -61,53 +58,6 @@ NAMED = 6
 
 READING, ZERO_SHOT = "reading", "zero-shot"
 """Parts before the training."""
-
-
-class Defaults(NamedTuple):
-    """Default size of the optimisation: maximum number of updates, and peak learning rate."""
-
-    steps: int
-    learning_rate: float
-
-
-FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
-"""Chosen on ten US stocks of 2009 to 2018 that the shipped weights have not seen."""
-
-
-@dataclass(frozen=True)
-class FitSettings(ModelTraining):
-    """Fit a neural market to daily bars of your own, from the weights that are shipped."""
-
-    market: Path
-    """File of bars, which becomes the only market of the model."""
-    init: str = "shipped"
-    """Weights to start from: shipped, judged, a checkpoint, or none for random ones."""
-    name: str | None = None
-    """Name of the market, by default that of the file."""
-    train_end: str | None = None
-    """Last date of training, by default that before the last 15% of the days, at least 60."""
-    validation_end: str | None = None
-    """Last date of validation, by default the last one; later days are not read. No days are kept for a test."""
-    steps: Count | None = None
-    """Maximum number of updates, by default 480, and 300 from nothing."""
-    learning_rate: Positive | None = None
-    """Peak learning rate, by default 5e-5, and 1e-3 from nothing."""
-    evaluate_every: Count = 40
-    """Updates between validations."""
-    patience: Count = 8
-    """Validations without improvement before training stops."""
-    seed: Seed = 0
-    """Seed of the draws, and of random weights."""
-
-    def training(self) -> TrainingSettings:
-        usual = FROM_NOTHING if self.init == NOTHING else FINE_TUNING
-        return TrainingSettings(
-            steps=usual.steps if self.steps is None else self.steps,
-            learning_rate=usual.learning_rate if self.learning_rate is None else self.learning_rate,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-            seed=self.seed,
-        )
 
 
 def fit(settings: FitSettings) -> dict[str, Any]:

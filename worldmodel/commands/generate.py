@@ -5,27 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from rich.console import Console
-from tyro import conf
 
 from vecenv.core.checks import device_named
 from vecenv.distributed.command import as_started, identity
-from vecenv.distributed.settings import ProcessSettings
 from vecenv.learn.shards import Ranks
-from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.path_folders import RECORD, WEIGHTS
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock, replacing
-from vecenv.system.settings import Count, CountFromZero, Positive, When, Within
+from vecenv.worldmodel.commands.settings import GenerateSettings
 from vecenv.worldmodel.network.checkpoint import load_network, model_file
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_own_paths, stored_past
 from vecenv.worldmodel.sampling.neural import NeuralMarket, own_paths, rollout_network
@@ -35,44 +32,6 @@ from vecenv.worldmodel.sampling.stress_paths import FEWEST_PATHS, share_of, stre
 
 FILE_SUFFIXES = (".parquet", ".csv", ".npz", ".json", ".safetensors")
 """Endings that name a file, not a folder."""
-
-
-@dataclass(frozen=True)
-class GenerateSettings(ProcessSettings):
-    """Draw days from a neural market, after a history or from nothing."""
-
-    out: Path
-    """Folder for the paths, one Parquet file each, with preceding and drawn days: a market for the other commands."""
-    model: str = "shipped"
-    """Weights by name, shipped or judged, or a checkpoint of ``vecenv worldmodel train`` or ``fit``."""
-    history: Path | None = None
-    """File of bars that the paths continue; without it they start without history."""
-    market: str | None = None
-    """Name of one of the model's markets, by default the only one, or without history the first."""
-    symbols: tuple[str, ...] = ()
-    """Symbols to draw jointly, by default all of the history, or all known to the model."""
-    start: str | None = None
-    """Last used date of the history, by default its last."""
-    paths: Count = 4
-    """Number of paths."""
-    days: Count = 250
-    """Days drawn per path."""
-    keep: CountFromZero = 250
-    """Days written before the drawn ones, as warm-up of indicators; without history at most 252."""
-    drawdown: str | None = None
-    """Draw only paths on which the equal-weight market falls as far from its peak, such as 30%, with their weights."""
-    temperature: Positive = 1.0
-    """Temperature: factor on the size of every move; 1 draws from the model."""
-    bf16: bool = False
-    """Multiply in bfloat16 in the trunk, for CPUs with AVX512-BF16 or AMX, and GPUs; other paths than in float32."""
-    seed: Annotated[int, Within(0, 2**64, below=True)] = 0
-    """Seed of the draws."""
-    device: str = "auto"
-    """Device: cpu, cuda, or auto for cuda if available."""
-    form: Annotated[FormSettings, conf.arg(name=""), When("history", told="--history")] = field(
-        default_factory=FormSettings
-    )
-    """Form of the file of the history."""
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any] | None:

@@ -7,28 +7,24 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from rich.console import Console
-from tyro import conf
 
 from vecenv.core.checks import device_named, warn_of_slow_bfloat16
 from vecenv.distributed.command import as_started, identity
-from vecenv.distributed.settings import ProcessSettings, world_size
 from vecenv.learn.checkpoints import check_optimiser, check_same_form, state_digest, telling_what_is_kept
-from vecenv.learn.settings.run import check_shards
 from vecenv.learn.shards import ALONE, Ranks, as_rank
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.files import WriteLock
-from vecenv.system.settings import Items
+from vecenv.worldmodel.commands.settings import TrainSettings
 from vecenv.worldmodel.commands.training_run import (
     BARS_PART,
     TRAINING_PART,
-    ModelTraining,
     PartsBar,
     calibrate,
     calibration_parts,
@@ -39,57 +35,15 @@ from vecenv.worldmodel.commands.training_run import (
     validation_table,
 )
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
-from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.market_network import Architecture, MarketNetwork, network_settings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import network_settings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
-from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
+from vecenv.worldmodel.training.bar_stage import train_bars
+from vecenv.worldmodel.training.fit import TrainingState, Validation, new_state, train_network
+from vecenv.worldmodel.training.settings import BarStageSettings, TrainingSettings
 
 TRAINING, VALIDATION = 0.7, 0.1
 """Default ends of training and validation as shares of the days; the last fifth is for tests."""
-
-SHARDS = 4
-"""Shards of a run that several processes may share, if no number is given. With eight the days that all read before
-theirs cost most of the time."""
-
-
-@dataclass(frozen=True)
-class TrainSettings(ModelTraining, ProcessSettings):
-    """Train a neural market on daily bars."""
-
-    market: Annotated[tuple[Path, ...], Items(1)]
-    """Files of bars, one named market each, all trained in one network."""
-    names: tuple[str, ...] = ()
-    """Names of the markets, by default those of the files."""
-    train_end: tuple[str, ...] = ()
-    """Last date of training of each market, by default after 70% of its days."""
-    validation_end: tuple[str, ...] = ()
-    """Last date of validation of each market, by default after 80% of its days; later days are not read."""
-    resume: bool = False
-    """Resume an interrupted run with the same settings."""
-    architecture: Architecture = "joint"
-    """Architecture: this project's network, the chain conditioned on the day's running mean only, or the published
-    networks of independent symbols, as baselines."""
-    network: TransformerSettings = field(default_factory=TransformerSettings)
-    """Sizes of the transformer, if the architecture has one."""
-    cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
-    """Sizes of the convolutions and the recurrent unit of cnn-gru."""
-    training: Annotated[TrainingSettings, conf.arg(name="")] = field(default_factory=TrainingSettings)
-    """Optimisation."""
-    bars: BarStageSettings = field(default_factory=BarStageSettings)
-    """Second stage, of gap, wicks and volume alone on the trunk as it is."""
-    label: str | None = None
-    """Word about the weights in their record, such as judged or shipped."""
-
-    def num_shards(self) -> int:
-        return self.training.shards or (SHARDS if self.shared() else 1)
-
-    def num_ranks(self) -> int:
-        """As the base; ValueError also if the shards cannot be shared evenly by them."""
-        count = super().num_ranks()
-        check_shards(self.num_shards(), max(world_size(), count), self.training.days, "days")
-        return count
 
 
 def train(settings: TrainSettings) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from torch import Tensor
 
-from vecenv.market.bar_form import FormSettings
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
-from vecenv.system.settings import CountFromZero
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
@@ -29,18 +26,6 @@ from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.training.fit import Validation
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelTraining(FormSettings):
-    """What the settings of all commands that train a neural market have, beside their files of bars."""
-
-    out: Path
-    """File to write, ending in .safetensors; until it is whole, what there is of it is kept beside it."""
-    embargo: CountFromZero = 20
-    """Embargo: last training days that are left out, so that training and validation share no days."""
-    device: str = "auto"
-    """Device: cpu, cuda, or auto for cuda if available."""
 
 
 def check_out(out: Path) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
+from vecenv.system.memory import check_memory
 from vecenv.worldmodel.data.features import NUM_QUANTITIES, ObservedHistory
 
 DECAY = 0.995

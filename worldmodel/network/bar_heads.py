@@ -18,7 +18,8 @@ from torch.nn import functional
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
 from vecenv.worldmodel.data.features import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
-from vecenv.worldmodel.network.return_chain import Joint, masked_factor
+from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.network.settings import Joint
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
 
 WICK_LOCATION = -1.0

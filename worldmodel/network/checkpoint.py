@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
-from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
 
 FORMAT = "vecenv-neural-market"
 VERSION = 4

@@ -6,39 +6,14 @@ The unit is that of Cho et al., "Learning phrase representations using RNN encod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vecenv.system.settings import Count, Fraction, Settings
+from vecenv.worldmodel.network.settings import CnnGruSettings
 from vecenv.worldmodel.network.trunk import Trunk
-
-
-@dataclass(frozen=True)
-class CnnGruSettings(Settings):
-    """Sizes of the network.
-
-    Attributes:
-        layers: number of convolutions.
-        channels: of the convolutions.
-        kernel: days per convolution, the present one included.
-        width: of the recurrent unit's state.
-        reach: context days read before the first output; older days have no influence on the state.
-        dropout: share of the output dropped in training, with one mask for all days of a symbol.
-
-    Raises:
-        ValueError: a size is below one, or the dropout not in [0, 1).
-    """
-
-    layers: Count = 2
-    channels: Count = 64
-    kernel: Count = 4
-    width: Count = 128
-    reach: Count = 240
-    dropout: Fraction = 0.1
 
 
 class CnnGruCache(NamedTuple):

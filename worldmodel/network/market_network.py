@@ -5,55 +5,31 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vecenv.system.settings import Count, Settings
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
-from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
-from vecenv.worldmodel.network.mixture import MIXTURES, Density
+from vecenv.worldmodel.network.cnn_gru import CnnGru
+from vecenv.worldmodel.network.mixture import MIXTURES
 from vecenv.worldmodel.network.return_chain import (
     ChainStatistics,
-    Joint,
     ReturnDraws,
     ReturnHead,
     chain_statistics,
     masked_factor,
 )
-from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
+from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
+from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk, Trunk
 
 DRIFT_SIZES = (1, 5, 25, 100)
 """Numbers of symbols at which a market's drift is calibrated."""
-
-
-@dataclass(frozen=True)
-class NetworkSettings(Settings):
-    """Settings of the network.
-
-    Attributes:
-        trunk: kind and sizes of the trunk.
-        head: hidden width of the output heads.
-        markets: names of the known markets, each with a flag feature.
-        joint: conditioning on the day's other symbols; with "none" symbols are independent, on the day and in the
-            trunk's inputs.
-        density: distribution family of the components of returns.
-
-    Raises:
-        ValueError: a size is below one, or there is no such joint distribution or density.
-    """
-
-    trunk: TransformerSettings | CnnGruSettings = field(default_factory=TransformerSettings)
-    head: Count = 128
-    markets: tuple[str, ...] = ("india", "us")
-    joint: Joint = "correlations"
-    density: Density = "student-t"
 
 
 class DayLogProb(NamedTuple):
@@ -235,56 +211,3 @@ def one_market_network(network: MarketNetwork, market: str, name: str) -> Market
             weights[key] = weights[key][index : index + 1]
     made.load_state_dict(weights)
     return made.eval()
-
-
-Architecture = Literal["joint", "running-mean", "published", "cnn-gru"]
-"""This project's; the chain conditioned on the running mean only; and the published ones with independent symbols."""
-
-RUNNING_MEAN_CHAIN = "running-mean chain"
-"""Name of the baseline conditioned on each day's running mean: the simplest joint distribution."""
-
-
-class _Design(NamedTuple):
-    """Trunk and heads of an architecture; fields as in `NetworkSettings`."""
-
-    name: str
-    trunk: type[TransformerSettings] | type[CnnGruSettings]
-    joint: Joint
-    density: Density
-    head: int
-
-
-_DESIGNS: dict[Architecture, _Design] = {
-    "joint": _Design("neural", TransformerSettings, "correlations", "student-t", 128),
-    "running-mean": _Design(RUNNING_MEAN_CHAIN, TransformerSettings, "running mean", "student-t", 128),
-    "published": _Design("independent transformer, 3 Gaussians", TransformerSettings, "none", "gaussian", 128),
-    "cnn-gru": _Design("CNN+GRU, 3 Gaussians", CnnGruSettings, "none", "gaussian", 64),
-}
-
-
-def network_settings(
-    architecture: Architecture, transformer: TransformerSettings, cnn_gru: CnnGruSettings, markets: tuple[str, ...]
-) -> NetworkSettings:
-    """Return the network settings of an architecture.
-
-    Raises:
-        ValueError: non-default sizes are given for a trunk that the architecture does not have.
-    """
-    design = _DESIGNS[architecture]
-    recurrent = design.trunk is CnnGruSettings
-    if recurrent and transformer != TransformerSettings():
-        raise ValueError(f"architecture {architecture!r} has no transformer, but sizes of one are given: {transformer}")
-    if not recurrent and cnn_gru != CnnGruSettings():
-        raise ValueError(f"architecture {architecture!r} has no CNN+GRU, but sizes of one are given: {cnn_gru}")
-    trunk = cnn_gru if recurrent else transformer
-    return NetworkSettings(trunk, design.head, markets, design.joint, design.density)
-
-
-def model_name(settings: NetworkSettings) -> str:
-    """Return the name of a network in tables."""
-    made = (type(settings.trunk), settings.joint, settings.density)
-    for design in _DESIGNS.values():
-        if made == (design.trunk, design.joint, design.density):
-            return design.name
-    trunk = "CNN+GRU" if isinstance(settings.trunk, CnnGruSettings) else "transformer"
-    return f"{trunk}, {settings.joint}, {settings.density}"

@@ -7,7 +7,7 @@ as tensors or NumPy arrays: on a CPU NumPy has a fraction of PyTorch's overhead 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vecenv.core.random import box_muller
+from vecenv.worldmodel.network.settings import Density
 
 Array = Any
 """A tensor or a NumPy array; results have the type of the inputs."""
@@ -49,10 +50,6 @@ def taken(laws: Array, choice: Array) -> Array:
     for component in range(len(below) - 1, -1, -1):
         numbers = module.where(choice < below[component], laws[1:, component], numbers)
     return numbers
-
-
-Density = Literal["student-t", "gaussian"]
-"""Component families of mixtures for signed numbers."""
 
 
 class StudentTMixture(NamedTuple):

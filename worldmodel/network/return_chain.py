@@ -7,7 +7,7 @@ running mean of the market, and the size of the day's surprises. A head may use 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,7 @@ from torch.nn import functional
 
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
 from vecenv.worldmodel.network.mixture import Array, SignedMixture, Stretched, StudentTMixture, functions_of
-
-Joint = Literal["correlations", "running mean", "none"]
-"""Conditioning on previous returns: all statistics, only their running mean and number, or none."""
+from vecenv.worldmodel.network.settings import Joint
 
 COMPONENTS = 3
 

@@ -9,48 +9,16 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vecenv.system.settings import Count, Fraction, Settings
+from vecenv.worldmodel.network.settings import TransformerSettings
 from vecenv.worldmodel.network.trunk import Trunk
 
 ROTARY_BASE = 1000.0
-
-
-@dataclass(frozen=True)
-class TransformerSettings(Settings):
-    """Sizes of the network.
-
-    Attributes:
-        layers: number of layers.
-        width: of the residual stream.
-        heads: attention heads; their width must be even.
-        hidden: width of the feed-forward layer.
-        window: attention window in days, the present one included.
-        dropout: share of a layer's output dropped in training, with one mask for all days of a symbol.
-    """
-
-    layers: Count = 4
-    width: Count = 192
-    heads: Count = 4
-    hidden: Count = 384
-    window: Count = 60
-    dropout: Fraction = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of {2 * self.heads}, twice the heads, got {self.width}")
-
-    @property
-    def reach(self) -> int:
-        """Receptive field in days."""
-        return self.layers * self.window
 
 
 class Cache(NamedTuple):

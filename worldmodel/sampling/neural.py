@@ -16,7 +16,8 @@ from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_after, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork, model_name
+from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+from vecenv.worldmodel.network.settings import model_name
 from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.block_paths import MAX_SYMBOLS, Starts
 from vecenv.worldmodel.sampling.rollout import in_threads, one_thread, roll_out

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from vecenv.core.checks import check_memory
 from vecenv.learn.shards import ranks
+from vecenv.system.memory import check_memory
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
 from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, Starts, blocks_of

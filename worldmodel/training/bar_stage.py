@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vecenv.learn.shards import Shards
-from vecenv.system.settings import Count, CountFromZero, Positive, Settings
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training.fit import (
@@ -28,6 +26,7 @@ from vecenv.worldmodel.training.fit import (
     follow,
     market_weights,
 )
+from vecenv.worldmodel.training.settings import BarStageSettings
 
 CHOICES = 8
 """Choices of symbols of each market at a time, with their features and trunk outputs; updates take them in random
@@ -49,23 +48,6 @@ WEIGHT_DECAY = 0.02
 
 AVERAGE_DECAY = 0.995
 """Of the exponential moving average of the weights, which is validated and kept."""
-
-
-@dataclass(frozen=True)
-class BarStageSettings(Settings):
-    """Settings of the second stage, of gap, wicks and volume alone.
-
-    Attributes:
-        steps: updates; 0 leaves the stage out.
-        learning_rate: peak rate; cosine decay to a hundredth.
-        stock_days: of an update, drawn from all training days.
-        evaluate_every: updates between validations, the best of which is kept.
-    """
-
-    steps: CountFromZero = 4000
-    learning_rate: Positive = 2e-3
-    stock_days: Count = 1200
-    evaluate_every: Count = 500
 
 
 def train_bars(

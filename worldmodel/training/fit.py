@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from vecenv.learn.shards import Shards
-from vecenv.system.settings import Count, NotNegative, Positive, Seed, Settings, Share
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import NetworkSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.settings import TrainingSettings
 
 SUBSET_STEPS = 12
 """Steps per choice of symbols, whose market features are recomputed for each choice."""
@@ -34,45 +35,6 @@ READ_BEFORE = 20
 
 VALIDATION_DAYS = 128
 """Days per batch of densities."""
-
-
-@dataclass(frozen=True)
-class TrainingSettings(Settings):
-    """Settings of the optimisation.
-
-    Attributes:
-        steps: maximum number of updates.
-        days: days per chunk.
-        learning_rate: peak rate, after the warm-up; cosine decay to a hundredth.
-        warm_up: share of warm-up steps.
-        weight_decay: of AdamW.
-        alone_weight: loss weight of the densities of returns unconditional on the day's other symbols.
-        shape_weight: loss weight of the densities of gap, wicks and volume.
-        average_decay: of the exponential moving average of the weights, which is validated and kept.
-        evaluate_every: updates between validations.
-        patience: validations without improvement before training stops.
-        seed: of weights and draws.
-        bf16: bfloat16 products in the trunk during training; by default on a GPU only. Validation is in float32.
-        shards: equal parts of a chunk's days, each of which one process holds; part of the result. By default 1, and 4
-            where several processes train.
-    """
-
-    steps: Count = 1500
-    days: Count = 128
-    learning_rate: Positive = 1e-3
-    warm_up: Share = 0.1
-    weight_decay: NotNegative = 0.05
-    alone_weight: NotNegative = 0.5
-    shape_weight: NotNegative = 0.3
-    average_decay: Share = 0.99
-    evaluate_every: Count = 100
-    patience: Count = 5
-    seed: Seed = 0
-    bf16: bool | None = None
-    shards: Count | None = None
-
-    def on(self, device: torch.device) -> TrainingSettings:
-        return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
 
 
 class Validation(NamedTuple):

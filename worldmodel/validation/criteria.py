@@ -13,7 +13,7 @@ from torch import Tensor
 from vecenv.learn.intervals import Interval
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
-from vecenv.worldmodel.network.market_network import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation import bar_statistics as bars
 from vecenv.worldmodel.validation import returns as of
 from vecenv.worldmodel.validation.acceptance import (
@@ -44,6 +44,7 @@ from vecenv.worldmodel.validation.figures import (
     apart,
 )
 from vecenv.worldmodel.validation.forecast import CRPS_UNIT, energy_score, variogram_score
+from vecenv.worldmodel.validation.settings import LAST_YEAR
 from vecenv.worldmodel.validation.windows import Windows, ratio_interval
 
 COVERAGES = (50, 90, 99)
@@ -54,8 +55,6 @@ DAY_BUCKETS = ((1, 10), (11, 20), (21, 30), (31, 40))
 
 BASIS_POINT = 1e-4
 
-LAST_YEAR = 250
-"""Days of the shorter bootstrap."""
 
 LAST_YEAR_BOOTSTRAP = f"bootstrap, last {LAST_YEAR} days"
 

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.intervals import Interval
+from vecenv.worldmodel.validation.settings import TAILS
 from vecenv.worldmodel.validation.windows import BLOCK, Windows, ratio_interval
-
-TAILS = (0.25, 0.05, 0.005)
-"""Tail probability on each side of the 50, 90 and 99% intervals."""
 
 CRPS_UNIT = 1e-4
 """Unit of a summary's CRPS: hundredths of a percent of log-return."""

@@ -15,7 +15,7 @@ import torch
 
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
-from vecenv.worldmodel.network.market_network import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation.bar_statistics import log_range_ratio, log_volume_ratio
 from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP
 from vecenv.worldmodel.validation.forecast import ForecastScores

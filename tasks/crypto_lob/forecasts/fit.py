@@ -18,20 +18,19 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from vecenv.core.checks import check_memory
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
-from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings
+from vecenv.system.memory import check_memory
 from vecenv.tasks.crypto_lob.factors import FACTORS, BookSeries
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 from vecenv.tasks.crypto_lob.forecasts.models import (
     CONTEXT,
     ForecastNetwork,
-    Kind,
     Regression,
     chosen_ridge,
     deviations,
     least_squares,
 )
+from vecenv.tasks.crypto_lob.forecasts.settings import FitSettings
 
 LEAST_OPEN = 0.75
 """Share of the rows of a horizon that must be no holes."""
@@ -114,30 +113,6 @@ NETWORK, RIDGE, FLOW = "network", "ridge on all factors", "regression on order f
 
 FLOW_FACTORS = ("flow_10", "flow_30", "flow_60", "flow_300")
 """Factors of the regression on order-flow imbalance."""
-
-
-@dataclass(frozen=True)
-class FitSettings(Settings):
-    """Network and its training."""
-
-    network: Kind = "gru"
-    """A gated recurrent unit, or causal convolutions."""
-    hidden: Count = 32
-    """Width of the network."""
-    dropout: Fraction = 0.1
-    """Share of numbers that are dropped in training."""
-    epochs: CountFromZero = 20
-    """Passes over the rows at most."""
-    patience: Count = 3
-    """Passes without a better error on the rows to judge by, after which training ends."""
-    batch: Count = 32
-    """Windows of 256 rows of an update."""
-    learning_rate: Positive = 1e-3
-    """Learning rate of AdamW."""
-    weight_decay: NotNegative = 0.01
-    """Weight decay of AdamW."""
-    seed: Seed = 0
-    """Seed of weights, windows and dropout."""
 
 
 def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> ForecastNetwork:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from vecenv.tasks.crypto_lob.forecasts.settings import Kind
 
 PENALTIES = (0.0001, 0.001, 0.01, 0.1, 1.0)
 """Penalties of the ridge regression to choose from, as shares of the number of rows."""
@@ -89,8 +90,6 @@ def chosen_ridge(factors: np.ndarray, moves: np.ndarray, fitted: int, judged: sl
 
     return min((least_squares(factors[:fitted], moves[:fitted], penalty) for penalty in PENALTIES), key=error)
 
-
-Kind = Literal["gru", "convolution"]
 
 CONTEXT = 256
 """Rows before a forecast that a network has read at least; the convolution reads 255."""

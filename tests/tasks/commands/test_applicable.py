@@ -18,7 +18,7 @@ from vecenv.tasks.commands.serve import HostSettings, ServeSettings, ValidationS
 from vecenv.tasks.experiment import kinds, markets, train_settings
 from vecenv.tasks.experiment.options import given_options, inapplicable, refuse_inapplicable
 from vecenv.tasks.experiment.settings import TrainSettings
-from vecenv.worldmodel.commands.generate import GenerateSettings
+from vecenv.worldmodel.commands.settings import GenerateSettings
 
 TRAIN, TWO = settings_of(), settings_of(seeds=2)
 

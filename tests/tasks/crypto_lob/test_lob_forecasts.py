@@ -21,9 +21,8 @@ from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobCon
 from vecenv.tasks.crypto_lob.factors import FACTORS, BookSeries
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS, forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts import fit
-from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
+from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors
 from vecenv.tasks.crypto_lob.forecasts.fit import (
-    FitSettings,
     Fold,
     ForecastModel,
     fitted_network,
@@ -34,6 +33,8 @@ from vecenv.tasks.crypto_lob.forecasts.fit import (
 )
 from vecenv.tasks.crypto_lob.forecasts.models import PENALTIES, chosen_ridge, deviations, least_squares
 from vecenv.tasks.crypto_lob.forecasts.quality import quality
+from vecenv.tasks.crypto_lob.forecasts.runs import apply, rows_of, train
+from vecenv.tasks.crypto_lob.forecasts.settings import FitSettings
 from vecenv.tasks.crypto_lob.tape import snapshots_of, tape_of_options
 
 BOOKS = BookSource(synthetic_hours=2.0, step_gap=4.0, levels=5)

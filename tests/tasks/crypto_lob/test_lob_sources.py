@@ -12,12 +12,12 @@ import torch
 from random_books import book_table, random_tape, snapshots
 
 import vecenv
-from vecenv.core import checks
 from vecenv.market.validation import MarketDataError, MarketDataWarning
+from vecenv.system import memory
 from vecenv.tasks.crypto_lob.agents import Constant
 from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions, BookSource, CryptoLobConfig
-from vecenv.tasks.crypto_lob.forecasts.command import rows_of
+from vecenv.tasks.crypto_lob.forecasts.runs import rows_of
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.snapshot_files import contest_snapshots, read_snapshots, snapshots_of_table
 from vecenv.tasks.crypto_lob.snapshots import Snapshots
@@ -261,7 +261,7 @@ def test_rows_out_of_order_are_put_in_order_by_option():
 
 
 def test_books_that_do_not_fit_into_memory_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr(checks, "available_memory", lambda device: 10**8)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**8)
     late = replace(snapshots(rows=2, ts_ms=[0, 10**12]), lasting=True)
     for make, message in (
         (

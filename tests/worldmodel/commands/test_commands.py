@@ -35,22 +35,17 @@ from vecenv.worldmodel.commands import validate as validate_command
 from vecenv.worldmodel.commands.fit import best_path, tell_kept, tell_known, tell_market, tell_result, tell_seen
 from vecenv.worldmodel.commands.train import _extra, _progress, _restore, running_path
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
-from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
+from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN, NetworkSettings
 from vecenv.worldmodel.sampling import block_paths, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.rollout import one_thread
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
-from vecenv.worldmodel.training.fit import (
-    TrainingSettings,
-    TrainingState,
-    Validation,
-    new_state,
-    state_from,
-    train_network,
-)
+from vecenv.worldmodel.training.fit import TrainingState, Validation, new_state, state_from, train_network
+from vecenv.worldmodel.training.settings import TrainingSettings
 from vecenv.worldmodel.validation import classifiers
-from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, RUNNING_MEAN_CHAIN, criteria
+from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, criteria
 from vecenv.worldmodel.validation.figures import real_figures
 
 SETTINGS = NetworkSettings(TINY.trunk, TINY.head, ("m",))

@@ -17,14 +17,14 @@ from vecenv.market.bar_form import FormSettings
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
-from vecenv.worldmodel.commands.fit import FitSettings, _ends, fit
-from vecenv.worldmodel.commands.generate import GenerateSettings, generate
-from vecenv.worldmodel.commands.train import TrainSettings, _default_ends, train
-from vecenv.worldmodel.commands.validate import ValidateSettings, _check, _learned, validate
-from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.commands.fit import _ends, fit
+from vecenv.worldmodel.commands.generate import generate
+from vecenv.worldmodel.commands.settings import FitSettings, GenerateSettings, TrainSettings
+from vecenv.worldmodel.commands.train import _default_ends, train
+from vecenv.worldmodel.commands.validate import _check, _learned, validate
+from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN, CnnGruSettings, TransformerSettings
 from vecenv.worldmodel.sampling.generator import model_bars
-from vecenv.worldmodel.validation.criteria import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.validation.settings import ValidateSettings
 
 FAULTS = (ValueError, FileNotFoundError)
 

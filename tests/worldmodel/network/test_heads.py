@@ -14,12 +14,12 @@ from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, 
 from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
 from vecenv.worldmodel.network.return_chain import (
     ChainStatistics,
-    Joint,
     ReturnDraws,
     ReturnHead,
     chain_statistics,
     masked_factor,
 )
+from vecenv.worldmodel.network.settings import Joint
 from vecenv.worldmodel.network.sinh_arcsinh import Scored, SinhArcsinh, ZeroInflated
 
 

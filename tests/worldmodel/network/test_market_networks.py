@@ -28,18 +28,18 @@ from vecenv.worldmodel.network.checkpoint import (
     model_file,
     save_network,
 )
-from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
-from vecenv.worldmodel.network.market_network import (
+from vecenv.worldmodel.network.cnn_gru import CnnGru
+from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork, one_market_network
+from vecenv.worldmodel.network.settings import (
     RUNNING_MEAN_CHAIN,
     Architecture,
-    DayLogProb,
-    MarketNetwork,
+    CnnGruSettings,
     NetworkSettings,
+    TransformerSettings,
     model_name,
     network_settings,
-    one_market_network,
 )
-from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
+from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 

@@ -17,9 +17,9 @@ from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network import return_chain
 from vecenv.worldmodel.network.bar_heads import BarHeads
-from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import ReturnDraws
+from vecenv.worldmodel.network.settings import CnnGruSettings
 from vecenv.worldmodel.sampling import block_paths, neural
 from vecenv.worldmodel.sampling.block_paths import Block, BlockPaths, DayDraws, Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket

@@ -11,11 +11,13 @@ from torch import Tensor
 from tests.worldmodel.neural_market import TINY, small_network, tiny_network
 from vecenv.market.bars import CLOSE, VOLUME
 from vecenv.market.synthetic import business_days, synthetic_bars
-from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.settings import NetworkSettings
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, split_by_date
 from vecenv.worldmodel.training import bar_stage, fit
-from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
-from vecenv.worldmodel.training.fit import TrainingSettings, Validation, new_state, train_network, validate_network
+from vecenv.worldmodel.training.bar_stage import train_bars
+from vecenv.worldmodel.training.fit import Validation, new_state, train_network, validate_network
+from vecenv.worldmodel.training.settings import BarStageSettings, TrainingSettings
 
 NETWORK = NetworkSettings(replace(TINY.trunk, dropout=0.1), TINY.head, ("m",))
 QUICK = TrainingSettings(steps=4, days=32, evaluate_every=2, learning_rate=3e-3)
