@@ -66,10 +66,13 @@ class BenchConfig(Settings):
     the last of num_envs for all together."""
     shards: Annotated[Count, When("processes")] = 8
     """Equal parts of the rows, which the processes share."""
+    peers: bool = False
+    """Measure, instead of the curve, steps and PPO of stock_trading beside the same in JAX and in C++ by hand, on one
+    thread of a CPU; at 1, 4, 16, 64, 256, 2,048 and 16,384 rows unless num_envs are given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rationing", "episode_length", "preset"):
+        for name in ("rationing", "episode_length", "preset", "peers"):
             if self.task != DEFAULT_TASK and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of {DEFAULT_TASK}, not of {self.task}")
         for name in ("market", "start", "end", "num_days"):

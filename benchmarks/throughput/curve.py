@@ -23,6 +23,7 @@ from vecenv.benchmarks.harness import Point, Workload, run
 from vecenv.benchmarks.result_files import result_of, write_result
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
 from vecenv.benchmarks.throughput.language import text_points
+from vecenv.benchmarks.throughput.peers.comparison import compared
 from vecenv.benchmarks.throughput.processes import Size, curve
 from vecenv.benchmarks.workloads import (
     buffer_bytes,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 GIVEN = ("environment", "without_observations")
 """Columns with given actions."""
+PEER_SIZES = (1, 4, 16, 64, 256, 2048, 16_384)
+"""Numbers of rows beside peers."""
 
 CURVES = {
     "environment": ("environment only", "#0072B2"),
@@ -66,6 +69,8 @@ def main(config: BenchConfig) -> dict[str, Any]:
     device = device_named(config.device)
     if config.processes:
         return _by_processes(config, device)
+    if config.peers:
+        return _beside_peers(config)
     torch.set_num_threads(config.threads)
     tape = tape_of_task(config)
     texts: Sequence[Point] = ()
@@ -108,6 +113,24 @@ def _by_processes(config: BenchConfig, device: torch.device) -> dict[str, Any]:
         processor_cores=os.cpu_count(), load_average=os.getloadavg(),
     )  # fmt: skip
     write_result(config.output, f"processes-{machine.file_stem(result['device'])}", result)
+    return result
+
+
+def _beside_peers(config: BenchConfig) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    tape = tape_of_task(config)
+    length = config.episode_length
+    rules = StockTradingConfig(episode_length=length, min_episode_length=length // 2)
+    sizes = PEER_SIZES if config.num_envs == type(config).num_envs else config.num_envs
+    # Three programs keep their rollouts at once.
+    largest = int(config.max_buffer_gb * 1e9 / 3 / buffer_bytes(vecenv.make(config.task, 1, market=tape, config=rules)))
+
+    def env(num_envs: int) -> VecEnv:
+        return vecenv.make(config.task, num_envs, market=tape, compile=config.modes[-1] != "eager", config=rules)
+
+    ppo = PPOConfig(num_steps=config.num_steps)
+    result = result_of(config, benchmark="peers", points=compared(env, sizes, largest, ppo, config.repeats))
+    write_result(config.output, f"peers-{machine.file_stem(result['device'])}", result)
     return result
 
 

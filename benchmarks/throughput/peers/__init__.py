@@ -1,0 +1,1 @@
+"""Peers of our environments, written from the pages of their rules: ``vecenv bench --peers`` measures them."""

@@ -1,0 +1,126 @@
+"""Our steps and our PPO beside the peers, in turns in one process on one thread: ``vecenv bench --peers``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from vecenv.benchmarks.harness import Figure, Workload, figures_of, timed
+from vecenv.benchmarks.result_files import markdown
+from vecenv.benchmarks.throughput.peers.stock_trading_native import NativeStockTrading
+from vecenv.benchmarks.workloads import fill_given_actions
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
+from vecenv.learn.ppo import PPO, PPOConfig
+
+NEEDED = "the peers need JAX and Optax: pip install 'vecenv[peers]'"
+
+OURS, JAX, NATIVE = "vecenv", "JAX", "C++ by hand"
+
+CPU = torch.device("cpu")
+
+MakeEnv = Callable[[int], VecEnv]
+"""Makes a compiled environment of stock trading by default rules, of so many rows."""
+
+
+def compared(make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConfig, rounds: int) -> dict[str, Any]:
+    """Measure all peers and print the table; return what was measured as JSON.
+
+    Args:
+        make_env: of the environments.
+        sizes: numbers of rows of the steps.
+        largest: number of steps of all rows in a rollout, at most; T is at most that of ``ppo``.
+        ppo: settings of PPO; its environment has 2,048 rows, or the largest size if that is smaller.
+        rounds: timed rounds.
+
+    Raises:
+        ImportError: JAX or Optax is missing.
+    """
+    points = {}
+    for size in sizes:
+        points[f"steps, N = {size:,}"] = _timed(_steps(make_env(size), min(ppo.num_steps, largest // size)), rounds)
+    rows = min(2048, max(sizes))
+    points[f"PPO, N = {rows:,}"] = _timed(_updates(make_env(rows), ppo, rounds), rounds)
+    print(table(points))
+    return {name: [asdict(figure) for figure in figures] for name, figures in points.items()}
+
+
+def _timed(workloads: Sequence[Workload], rounds: int) -> list[Figure]:
+    times = timed(workloads, CPU, rounds)
+    figures = figures_of(workloads, times)
+    for figure in figures:
+        # Other load hardly changes it.
+        figure.told["per_processor_second"] = (
+            figure.per_second * figure.seconds / statistics.median(times[figure.name].processor)
+        )
+        print(figure.line(), flush=True)
+    return figures
+
+
+def _steps(env: VecEnv, num_steps: int) -> list[Workload]:
+    try:
+        import jax
+
+        from vecenv.benchmarks.throughput.peers import stock_trading_jax
+    except ImportError as missing:
+        raise ImportError(NEEDED) from missing
+    collector, native = FusedCollector(env, "given", num_steps), NativeStockTrading(env, num_steps)
+    fill_given_actions(collector)
+    native.actions.copy_(collector.actions)
+    actions, accounts = jax.numpy.asarray(collector.actions.numpy()), stock_trading_jax.accounts_of(env)
+    rollout = stock_trading_jax.rollout_of(stock_trading_jax.market_of(env))
+    key, kept = jax.random.key(0), None
+
+    def jax_rollout() -> None:
+        nonlocal accounts, kept, key
+        key, draw = jax.random.split(key)
+        accounts, kept = jax.block_until_ready(rollout(accounts, actions, draw, kept))
+
+    steps = env.num_envs * num_steps
+    return [
+        Workload(OURS, collector.rollout, steps),
+        Workload(JAX, jax_rollout, steps, beside=OURS),
+        Workload(NATIVE, native.rollout, steps, beside=OURS),
+    ]
+
+
+def _updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
+    import jax
+
+    from vecenv.benchmarks.throughput.peers import stock_trading_jax
+    from vecenv.benchmarks.throughput.peers.ppo_jax import learner_of
+
+    accounts, market = stock_trading_jax.accounts_of(env), stock_trading_jax.market_of(env)
+    run, update = learner_of(market, accounts, config, rounds + 3)
+    learner = PPO(env, config)
+
+    def jax_update() -> None:
+        nonlocal run
+        run = jax.block_until_ready(update(run))
+
+    steps = env.num_envs * config.num_steps
+    return [
+        Workload(OURS, learner.update, steps, "samples"),
+        Workload(JAX, jax_update, steps, "samples", beside=OURS),
+    ]
+
+
+def table(points: dict[str, list[Figure]]) -> str:
+    """Return a page's table: rates by processor time, and how many times as fast as each peer we are."""
+    rows = []
+    for name, figures in points.items():
+        found = {figure.name: figure for figure in figures}
+        rates = (found[peer].told["per_processor_second"] if peer in found else None for peer in (OURS, JAX, NATIVE))
+        ratios = (found[peer].processor_ratio if peer in found else None for peer in (JAX, NATIVE))
+        rows.append(
+            [
+                name,
+                *("–" if rate is None else f"{rate / 1e6:.3g} M" for rate in rates),
+                *("–" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+            ]
+        )
+    return markdown(["per second of the processor", OURS, JAX, NATIVE, f"÷ {JAX}", f"÷ {NATIVE}"], rows)
