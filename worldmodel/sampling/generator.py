@@ -22,6 +22,7 @@ from vecenv.market.synthetic import business_days, check_paths
 from vecenv.system.settings import Count, Positive, Settings, Within
 from vecenv.worldmodel.network.checkpoint import JUDGED, NAMED, SHIPPED, Checkpoint, load_network
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
+from vecenv.worldmodel.sampling.kept_paths import kept_or_drawn
 from vecenv.worldmodel.sampling.neural import NeuralMarket, own_paths, rollout_network
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
@@ -124,9 +125,16 @@ def draw_own_paths(model: Path, options: PathOptions) -> Bars:
         past, matrices = _nothing(saved, drawing, chosen)
     else:
         past = _history(options, options.history, chosen)
-    starts = drawing.starts(past, matrices)
-    first = own.start * candidates
-    drawn = drawing.draw_after(starts, len(own) * candidates, num_days - WARM_UP, seed, first=first)
+    first, count, later = own.start * candidates, len(own) * candidates, num_days - WARM_UP
+
+    def draw() -> Tensor:
+        return drawing.draw_after(drawing.starts(past, matrices), count, later, seed, first=first)
+
+    if options.history is None and drawing.device.type == "cpu":
+        decided = (name, chosen, first, count, later, seed, options.temperature, options.bf16)
+        drawn = kept_or_drawn(model, decided, count * later * len(chosen), draw)
+    else:
+        drawn = draw()
     paths = first + torch.arange(len(drawn), device=drawn.device)
     before = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
     ohlcv = torch.cat([past.ohlcv.to(drawn.device)[before], drawn], dim=1)

@@ -1,6 +1,7 @@
 """Generated markets: multilevel splitting beside plain sampling, pasts, symbols, and where real history leads."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,14 @@ from tests.worldmodel.neural_market import (
     started_market,
     write_market,
 )
+from vecenv.core import random
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.correlation import matrices_over
 from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
-from vecenv.worldmodel.sampling import generator, stationary
+from vecenv.worldmodel.sampling import generator, kept_paths, rollout, stationary
 from vecenv.worldmodel.sampling import stress_paths as module
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -370,3 +372,41 @@ def test_one_switch_in_make(started_model):
     assert env.rollout(3).shape == (4, 3)
     assert np.array_equal(tape.dates, business_days(WARM_UP + 12)) and tape.first_day == WARM_UP
     assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
+
+
+def test_kept_paths_are_those_of_the_same_draw_and_all_others_are_drawn(started_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept_paths, "WORTHWHILE", 1)
+    folder, draws, draw = tmp_path / "vecenv" / "paths", [], NeuralMarket.draw_after
+
+    def counted(*given, **named):
+        draws.append(given)
+        return draw(*given, **named)
+
+    monkeypatch.setattr(NeuralMarket, "draw_after", counted)
+    options = PathOptions(num_paths=2, num_days=WARM_UP + 2, symbols=2)
+    first = draw_paths(started_model, options).ohlcv
+    assert torch.equal(draw_paths(started_model, options).ohlcv, first) and len(draws) == 1
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert torch.equal(draw_paths(started_model, options).ohlcv, first) and len(draws) == 2
+    for changed in ({"seed": 1}, {"num_paths": 3}, {"symbols": 3}, {"temperature": 0.5}, {"num_days": WARM_UP + 3}):
+        before = len(draws)
+        draw_paths(started_model, replace(options, **changed))
+        assert len(draws) == before + 1
+    for name in ("_code", "_machine"):
+        with monkeypatch.context() as other:
+            other.setattr(kept_paths, name, lambda: "another")
+            assert torch.equal(draw_paths(started_model, options).ohlcv, first) and len(draws) == before + 2
+        before += 1
+    with monkeypatch.context() as other:
+        read: list[str] = []
+        other.setattr(kept_paths, "_digest", lambda files: read.extend(map(str, files)))
+        kept_paths._code.__wrapped__()
+        assert {rollout.__file__, generator.__file__, random.__file__} <= set(read)
+    # Of those that are too many the one that was read longest ago goes.
+    os.utime(file, (0, 0))
+    monkeypatch.setattr(kept_paths, "MOST_BYTES", sum(each.stat().st_size for each in folder.iterdir()))
+    draw_paths(started_model, replace(options, seed=2))
+    assert not file.exists() and len([*folder.iterdir()]) == len(draws) - 2
