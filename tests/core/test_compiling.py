@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from unittest.mock import Mock
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._inductor import compile_fx, cpu_vec_isa
+from torch._inductor import config as inductor
+from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.exc import InvalidCxxCompiler
 from torch._inductor.utils import tensor_is_aligned
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -168,21 +171,43 @@ def test_buffers_are_compiled_for_as_they_are_aligned(monkeypatch):
 def test_a_thread_prepares_the_toolchain_and_traces_nothing(monkeypatch):
     """A trace would take part in the calls of other threads' modules. An error is left to the first compilation."""
     going, ended, broken = Event(), Event(), Mock(side_effect=RuntimeError("no compiler of this kind"))
-    stand_in = Mock(side_effect=lambda: ended.set() if going.wait(60) else None)
+    stand_in = Mock(side_effect=lambda *_: ended.set() if going.wait(60) else None)
     traces = Mock(side_effect=AssertionError)
     monkeypatch.setattr(torch.fx.Tracer, "trace", traces)
-    monkeypatch.setattr(cpu_vec_isa, "pick_vec_isa", broken)
+    monkeypatch.setattr(CppPythonBindingsCodeCache, "load_pybinding", broken)
     for enabled in (True, False):
         with toolchain_prepared(enabled):
             pass
     assert broken.call_count == 1, "it waits for the thread"
     assert not traces.called
-    monkeypatch.setattr(cpu_vec_isa, "pick_vec_isa", stand_in)
+    monkeypatch.setattr(CppPythonBindingsCodeCache, "load_pybinding", stand_in)
     with pytest.raises(ZeroDivisionError), toolchain_prepared():
         raise ZeroDivisionError
     assert not ended.is_set()
     going.set()
     assert ended.wait(60)
+
+
+def test_vector_instructions_that_all_work_are_tried_by_one_process_of_a_kind(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tried: list[bool | None] = []
+
+    def instructions(*working):
+        """Those that work, or all that there are where they are taken to."""
+        tried.append(inductor.cpp.vec_isa_ok)
+        return ["avx512", "avx2"] if tried[-1] else [*working]
+
+    def process(*working):
+        tried.clear()
+        monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", cache(partial(instructions, *working)))
+        compiling._know_vector_instructions.__wrapped__()
+        return cpu_vec_isa.valid_vec_isa_list(), list(tried)
+
+    assert process("avx2") == process("avx2") == (["avx2"], [None, True])
+    assert process("avx512", "avx2") == (["avx512", "avx2"], [None, True])
+    assert process("avx512", "avx2") == (["avx512", "avx2"], [True])
+    monkeypatch.setattr(compiling, "processor", lambda: "another")
+    assert process("avx2") == (["avx2"], [None, True])
 
 
 @torch.library.custom_op("tests::add_to", mutates_args=("book",))

@@ -15,6 +15,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from operator import attrgetter
 from threading import Thread
@@ -27,6 +29,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from vecenv.core.recording import NotRecordable, Recording, Wrapper
+from vecenv.system.cache import cache_folder, processor
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 InPlaceCall = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
@@ -112,6 +115,8 @@ def compile_in_place(
             if len(own) < len(outputs):
                 # The comparisons above.
                 graph.graph.eliminate_dead_code()
+            if all(argument.device.type == "cpu" for argument in arguments):
+                _know_vector_instructions()
             with tracing(TracingContext(fakes)), config.patch(_adapted(graph)):
                 compiled = compile_fx_inner(graph, [fakes.from_tensor(argument) for argument in arguments])
     except Exception as error:
@@ -159,19 +164,27 @@ def _adapted(graph: torch.fx.GraphModule) -> dict[str, object]:
     return {"pattern_matcher": False}
 
 
+_KERNEL = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel(float* place) { at::vec::Vectorized<float>(1.0f).store(place, 1); }
+"""
+
+
 @contextmanager
 def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
     """Prepare the C++ toolchain in a thread while the context runs.
 
-    The first compilation on a machine imports Inductor and tries the processor's vector instructions, some 13 s of one
-    core that do not depend on what is compiled. Nothing is traced here: a trace replaces the call of every module in
-    the process, those of other threads too. Errors are left to later compilations.
+    The first compilation on a machine imports Inductor, tries the processor's vector instructions and compiles the
+    headers of all kernels, some 18 s of one core that do not depend on what is compiled. Nothing is traced here: a
+    trace replaces the call of every module in the process, those of other threads too. Errors are left to later
+    compilations.
     """
 
     def prepare() -> None:
         with suppress(Exception):
             import_module("torch._inductor.compile_fx")
-            import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
+            _know_vector_instructions()
+            import_module("torch._inductor.codecache").CppPythonBindingsCodeCache.load_pybinding(["float*"], _KERNEL)
 
     thread = Thread(target=prepare, name="toolchain", daemon=True)
     if enabled:
@@ -180,6 +193,29 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
     yield
     if enabled:
         thread.join()
+
+
+@cache
+def _know_vector_instructions() -> None:
+    """Let Inductor take the processor's vector instructions to work if they all did for an earlier process.
+
+    It tries each in a process of its own, which takes each process that compiles more than a second.
+    """
+    from torch._inductor import config, cpu_vec_isa
+    from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
+
+    known = cpu_vec_isa.valid_vec_isa_list
+    conditions = repr((torch.__version__, get_compiler_version_info(get_cpp_compiler()), processor()))
+    file = cache_folder() / f"vector_instructions_{sha256(conditions.encode()).hexdigest()[:16]}"
+    if file.exists():
+        with config.patch({"cpp.vec_isa_ok": True}):
+            known()
+        return
+    tried = known()
+    with config.patch({"cpp.vec_isa_ok": True}), suppress(OSError):
+        if tried == known.__wrapped__():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
 
 
 def check_no_compiler(error: Exception) -> None:

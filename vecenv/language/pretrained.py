@@ -7,9 +7,10 @@ file, of which `vecenv.language.fetching` makes an ordinary folder, once.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from vecenv.system.cache import cache_folder
 
 RECORD = "made.json"
 """File of a model's folder that says what it was made of, and the size of each of its files."""
@@ -57,7 +58,7 @@ MODELS = {
 
 def model_folder(name: str) -> Path:
     """Return where a model lies once it is fetched."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / "models" / name
+    return cache_folder() / "models" / name
 
 
 def is_fetched(name: str) -> bool:

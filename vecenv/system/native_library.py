@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from vecenv.system.cache import cache_folder
+
 _FLAGS = {"AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"), "AVX2": ("-mavx2",)}
 """Compiler flags by what PyTorch says of the processor: a library in a shared folder runs on all of its kind."""
 
@@ -56,7 +58,7 @@ def _built(found: str, source: Path, own_flags: tuple[str, ...]) -> Path:
     # What it may include lies beside it.
     texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.hpp")))]
     name = hashlib.sha256(b"\0".join(texts) + " ".join((found, *flags)).encode()).hexdigest()[:16]
-    built = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / f"{source.stem}_{name}.so"
+    built = cache_folder() / f"{source.stem}_{name}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -17,6 +16,7 @@ import vecenv.core
 import vecenv.market
 import vecenv.worldmodel
 from vecenv.learn.checkpoints import load_sealed, save_sealed
+from vecenv.system.cache import cache_folder, processor
 
 WORTHWHILE = 200_000
 """Fewest drawn days of symbols that are kept: a core draws 20,000 to 35,000 a second."""
@@ -60,7 +60,7 @@ def _beyond(limit: int) -> Iterator[Path]:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / "paths"
+    return cache_folder() / "paths"
 
 
 def _digest(files: list[Path]) -> str:
@@ -79,7 +79,5 @@ def _code() -> str:
 
 def _machine() -> tuple[object, ...]:
     """PyTorch and the processor, by which it and its libraries choose how they add and multiply."""
-    told = Path("/proc/cpuinfo").read_text().partition("\n\n")[0] if Path("/proc/cpuinfo").exists() else ""
-    kind = [line for line in told.splitlines() if line.startswith(("model name", "flags", "Features", "CPU"))]
     chosen = sorted(item for item in os.environ.items() if item[0].startswith(("ATEN_", "MKL_", "ONEDNN_", "DNNL_")))
-    return torch.__version__, torch.backends.cpu.get_cpu_capability(), platform.machine(), kind, chosen
+    return torch.__version__, torch.backends.cpu.get_cpu_capability(), processor(), chosen
