@@ -15,18 +15,19 @@ from vecenv.core.collector import FusedCollector
 NUM_ENVS, NUM_STEPS = 17, 32
 
 
-def collector(**lengths: int) -> FusedCollector:
+def collector(**rules: float) -> FusedCollector:
     """Return a collector of random actions, some of them out of bounds or no number."""
     market = {"num_paths": 3, "num_days": 400}
-    env = vecenv.make("stock_trading", NUM_ENVS, market_options=market, compile=False, seed=2**40 + 7, **lengths)
+    env = vecenv.make("stock_trading", NUM_ENVS, market_options=market, compile=False, seed=2**40 + 7, **rules)
     made = FusedCollector(env, "given", NUM_STEPS)
+    torch.manual_seed(0)
     fill_given_actions(made)
     made.actions[3, 2, :2] = torch.tensor([float("nan"), 3.0])
     return made
 
 
 def test_the_peer_in_cpp_has_our_bits():
-    ours = collector(episode_length=40, min_episode_length=10)
+    ours = collector(episode_length=40, min_episode_length=10, initial_cash=200_000.0)
     native = NativeStockTrading(ours.env, NUM_STEPS)
     native.actions.copy_(ours.actions)
     for _ in range(3):

@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 
 from tests.small_env import assert_same_bits, collected, make_env, random_actions
+from vecenv.core import observed_rows
 from vecenv.core.collector import FusedCollector
 from vecenv.core.compiling import CompiledCall, compile_in_place
+from vecenv.core.observed_rows import ObservedRows
 from vecenv.core.recording import NotRecordable, Recording
 
 NUM_ENVS, NUM_STEPS = 5, 12
@@ -15,9 +17,9 @@ NUM_ENVS, NUM_STEPS = 5, 12
 class Twins:
     """A collector that records and an eager one, of given actions."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_steps: int = NUM_STEPS) -> None:
         self.recorded, self.eager = (
-            FusedCollector(make_env(NUM_ENVS, compiled=flag), "given", num_steps=NUM_STEPS) for flag in (True, False)
+            FusedCollector(make_env(NUM_ENVS, compiled=flag), "given", num_steps=num_steps) for flag in (True, False)
         )
         self._rollouts = 0
 
@@ -25,7 +27,7 @@ class Twins:
         """Roll both out, and return which tensors differ."""
         self._rollouts += 1
         for collector in (self.recorded, self.eager):
-            collector.actions.copy_(random_actions(NUM_STEPS, NUM_ENVS, 3, seed=self._rollouts))
+            collector.actions.copy_(random_actions(collector.num_steps, NUM_ENVS, 3, seed=self._rollouts))
             collector.rollout()
         pairs = zip(collected(self.recorded), collected(self.eager), strict=True)
         return [
@@ -95,6 +97,31 @@ def test_moved_memory_and_another_number_of_threads_are_recorded_anew(twins, mon
     monkeypatch.undo()
     twins.recorded.env.load_state_dict(twins.eager.env.state_dict())
     assert twins.differ() == []
+
+
+@pytest.mark.assembly
+def test_observations_past_the_caches_have_the_same_bits_and_see_another_market(twins, monkeypatch):
+    monkeypatch.setattr(observed_rows, "LARGEST_CACHED", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert ObservedRows.of(twins.recorded.env, []) is None
+    # The table of a market that is larger than the rollout would not pay.
+    assert Twins(num_steps=1).recorded._observed_rows is None
+    streamed = Twins(num_steps=5 * NUM_STEPS)
+    assert streamed.recorded._observed_rows is not None
+    for _ in range(3):
+        assert streamed.differ() == []
+        assert_same_bits(collected(streamed.recorded), collected(streamed.eager))
+    assert streamed.recorded._recording is not None
+    for collector in (streamed.recorded, streamed.eager):
+        shared = collector.env.scenario.shared
+        collector.env.write_shared({**shared, "features": shared["features"] + 1})
+    assert streamed.differ() == []
+    # The fault that the comparison of versions is for.
+    monkeypatch.setattr(ObservedRows, "refresh", lambda self: None)
+    for collector in (streamed.recorded, streamed.eager):
+        shared = collector.env.scenario.shared
+        collector.env.write_shared({**shared, "features": shared["features"] + 1})
+    assert streamed.differ() != []
 
 
 def spread(x: Tensor) -> list[Tensor]:

@@ -14,6 +14,7 @@ from vecenv.core.collector_inputs import CollectorInputs, Policy, PolicyCall
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
+from vecenv.core.observed_rows import ObservedRows
 from vecenv.core.random import EpisodeKey, episode_key, random_action
 from vecenv.core.recording import NotRecordable, Recording
 from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
@@ -108,6 +109,9 @@ class FusedCollector:
         self.row_buffers, self.reward = self._buffers.rows.tensors, self._buffers.reward
         self.extras, self.seen = self._buffers.extras, self._buffers.seen
         self._restarts = Restarts(env, self._buffers.rows) if warm_up else None
+        # What a policy reads at once belongs into the caches.
+        late = self._recordable and self._policy_call is None
+        self._observed_rows = ObservedRows.of(env, self.seen) if late else None
         self._phases = self._phases_of_steps()
         if self._policy_call is not None:
             self._policy_call.attempt(self._buffers.of_step(self.seen, 0))
@@ -116,6 +120,8 @@ class FusedCollector:
         steps, buffers, actions = range(self.num_steps), self._buffers, self.actions
         before, after = buffers.rows.steps[:-1], buffers.rows.steps[1:]
         shown = [buffers.of_step(buffers.blocks, step) for step in steps]
+        if self._observed_rows is not None:
+            shown = [self._observed_rows.written] * self.num_steps
         prepared = [] if self._restarts is None else self._restarts.prepared
         read = [[*self._inputs.shared, *rows, *prepared] for rows in before]
         if self._policy_call is None:
@@ -213,7 +219,10 @@ class FusedCollector:
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
         step, bound, rows, key_of, remaining = self._unpacked(tensors)
-        blocks = bound.observe(rows).values() if self.seen else ()
+        if self._observed_rows is not None:
+            blocks = self._observed_rows.references.parts(bound, rows)
+        else:
+            blocks = list(bound.observe(rows).values()) if self.seen else []
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
@@ -266,6 +275,8 @@ class FusedCollector:
             for step in range(self.num_steps):
                 for phase in self._phases:
                     phase.call.record(phase.inputs[step], phase.outputs[step], recording)
+                if self._observed_rows is not None:
+                    self._observed_rows.record(step, recording)
         except NotRecordable:
             self._recordable = False
         else:
@@ -281,6 +292,8 @@ class FusedCollector:
         for step in range(self.num_steps):
             for phase in self._phases:
                 phase.call(phase.inputs[step], phase.outputs[step])
+            if self._observed_rows is not None:
+                self._observed_rows.put(step)
 
     def _replay_with_restarts(self, restarts: Restarts) -> None:
         for step in range(self.num_steps):
@@ -307,6 +320,8 @@ class FusedCollector:
         if self._policy_call is not None and self._make_table is not None:
             # Weights and market may have changed.
             self._make_table(*self._policy_call.table_inputs())
+        if self._observed_rows is not None:
+            self._observed_rows.refresh()
         if self.mode == "cuda_graph" and self._graph is None:
             self._capture()
         if self._graph is not None:

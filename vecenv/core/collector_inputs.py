@@ -185,6 +185,7 @@ class References:
         self._widths, self._referenced = list(widths), list(scenario.referenced_blocks)
         self._own = [place for place in range(len(widths)) if place not in self._referenced]
         self.own_widths = [widths[place] for place in self._own]
+        self.referenced_size = sum(widths[place] for place in self._referenced)
         self.count = scenario.num_references
 
     def parts(self, bound: BoundEngine, rows: Rows) -> list[Tensor]:
@@ -211,6 +212,16 @@ class References:
         """Return the columns of the blocks by reference, in their order. Shapes: (..., D) -> (..., referenced)."""
         blocks = values.split(self._widths, dim=-1)
         return torch.cat([blocks[place] for place in self._referenced], dim=-1)
+
+    def places(self, own: Sequence[Tensor], table: Tensor) -> list[tuple[Tensor, bool]]:
+        """Return where the blocks of an observation lie, in their order, and whether by reference: parts of a `table`.
+
+        Shapes: (N, width) each, (R, referenced) -> (N or R, width) each.
+        """
+        widths = [self._widths[place] for place in self._referenced]
+        blocks = {place: (block, False) for place, block in zip(self._own, own, strict=True)}
+        blocks |= {place: (part, True) for place, part in zip(self._referenced, table.split(widths, -1), strict=True)}
+        return [blocks[place] for place in range(len(blocks))]
 
     def joined(self, own: Tensor, referenced: Tensor) -> Tensor:
         """Return columns in the order of the observation: the inverse of the two above."""

@@ -99,8 +99,8 @@ class Recording:
         """Whether the number of threads and the addresses are those that it was made for."""
         return (torch.get_num_threads(), addresses) == self._made_for
 
-    def add(self, kernel: Callable[..., None], arguments: Iterable[Tensor | int]) -> None:
-        """Add a kernel of Inductor's.
+    def add(self, kernel: Callable[..., None] | int, arguments: Iterable[Tensor | int]) -> None:
+        """Add a kernel of Inductor's, or the function at an address.
 
         Raises:
             NotRecordable: it is none, or takes something else than tensors of the CPU and sizes.
@@ -116,7 +116,7 @@ class Recording:
                 raise NotRecordable(f"a kernel takes {type(argument).__name__}")
         if len(words) > MOST_ARGUMENTS:
             raise NotRecordable(f"a kernel takes {len(words)} arguments")
-        self._kernels.append(_address(kernel))
+        self._kernels.append(kernel if isinstance(kernel, int) else _address(kernel))
         self._counts.append(len(words))
         self._words.extend(words)
 
