@@ -10,6 +10,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.compiling import CompiledCall, compile_in_place
 from vecenv.core.observed_rows import ObservedRows
 from vecenv.core.recording import NotRecordable, Recording
+from vecenv.kernels.materialise import materialise
 
 NUM_ENVS, NUM_STEPS = 5, 12
 
@@ -146,14 +147,32 @@ def test_only_kernels_of_tensors_and_sizes_are_recorded():
     for frozen in (0.5, True, None, "x", torch.zeros(2, device="meta")):
         with pytest.raises(NotRecordable, match="a kernel takes"):
             recording.add(torch.sin, [frozen])
-    with pytest.raises(NotRecordable, match="128 arguments"):
-        recording.add(torch.sin, [1] * 128)
+    with pytest.raises(NotRecordable, match="257 arguments"):
+        recording.add(torch.sin, [1] * 257)
     with pytest.raises(NotRecordable, match="cannot be found"):
         recording.add(torch.sin, [1])
     call.record([numbers], outputs, recording)
     assert recording.replay() and torch.equal(outputs[0], *spread(numbers))
     numbers.fill_(1)
     assert recording.replay() and torch.equal(outputs[0], *spread(numbers))
+
+
+def test_copies_that_are_materialised_are_recorded():
+    numbers = torch.arange(12.0).view(3, 4)
+
+    def summed(x: Tensor) -> list[Tensor]:
+        rows, columns = materialise([x.sum(0) + x[0], x.sum(1)])
+        return [rows * 2, rows.flip(0) + columns.sum()]
+
+    call, outputs = compiled(summed, numbers)
+    recording = Recording([])
+    call.record([numbers], outputs, recording)
+    for _ in range(2):
+        assert recording.replay() and all(map(torch.equal, outputs, summed(numbers)))
+        numbers.mul_(-3)
+    call, outputs = compiled(lambda x: [materialise([x.t()])[0] + 1], numbers)
+    with pytest.raises(NotRecordable, match="not contiguous"):
+        call.record([numbers], outputs, Recording([]))
 
 
 def test_a_division_by_zero_is_told_and_ends_no_process():

@@ -5,18 +5,19 @@ arguments apart, allocates the intermediate results and makes the pointers. With
 at every call, so that one loop in C++ over functions and addresses replaces T wrappers.
 
 Inductor's wrapper is a Python function whose globals are the kernels, functions of shared objects. It is run once with
-its kernels replaced by recorders, and computes nothing. Whatever else a wrapper does, such as calls of PyTorch's
-operators or of libraries, has other names in its code: then there is no recording, and the calls are made as before.
+its kernels and the copies of `vecenv.kernels.materialise` replaced by recorders, and computes nothing.
+Whatever else a wrapper does, such as calls of PyTorch's operators or of libraries, has other names in its code: then
+there is no recording, and the calls are made as before.
 """
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from time import perf_counter
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,13 +26,17 @@ from torch import Tensor
 Arguments = list[Tensor]
 """Of a compiled call: its inputs and the buffers that it fills."""
 
-MOST_ARGUMENTS = 127
-"""Of a kernel that can be replayed. A step of stock trading has 53; a loop for twice as many compiles in 4 s, not 1."""
+MOST_ARGUMENTS = 256
+"""Of a kernel that can be replayed. A step of stock trading has 53, one of all tiers 138."""
+
+_GROUP = 8
+"""Arguments are filled up to a multiple of so many, which a callee does not see: fewer forms of calls to compile."""
 
 LONGEST_CALL = 0.005
 """Seconds for which other threads may wait, as long as the interpreter lets one run."""
 
 _METHODS = frozenset({"clear", "size", "stride", "torch"})
+_COPIES = frozenset({"ops", "vecenv", "materialise", "default"})
 _DTYPES = frozenset(name for name, value in vars(torch).items() if isinstance(value, torch.dtype))
 _MAKERS = ("empty_strided_cpu", "reinterpret_tensor")
 
@@ -50,12 +55,12 @@ void call(void* kernel, const std::intptr_t* words, std::index_sequence<I...>) {
 using Caller = void (*)(void*, const std::intptr_t*);
 
 template <std::size_t N>
-void call_with(void* kernel, const std::intptr_t* words) { call(kernel, words, std::make_index_sequence<N>{}); }
+void call_with(void* kernel, const std::intptr_t* words) { call(kernel, words, std::make_index_sequence<N * GROUP>{}); }
 
 template <std::size_t... N>
 Caller caller_of(std::size_t count, std::index_sequence<N...>) {
     static const Caller callers[] = {&call_with<N>...};
-    return callers[count];
+    return callers[count / GROUP];
 }
 
 // Calls kernels in turn, each with its number of words; false if one has thrown, as they do for divisions by zero.
@@ -63,13 +68,13 @@ extern "C" bool replay(
     std::int64_t number, void* const* kernels, const std::int64_t* counts, const std::intptr_t* words) {
     try {
         for (std::int64_t place = 0; place < number; words += counts[place++])
-            caller_of(counts[place], std::make_index_sequence<MOST + 1>{})(kernels[place], words);
+            caller_of(counts[place], std::make_index_sequence<MOST / GROUP + 1>{})(kernels[place], words);
         return true;
     } catch (...) {
         return false;
     }
 }
-""".replace("MOST", str(MOST_ARGUMENTS))
+""".replace("MOST", str(MOST_ARGUMENTS)).replace("GROUP", str(_GROUP))
 
 
 class NotRecordable(Exception):
@@ -116,6 +121,7 @@ class Recording:
                 raise NotRecordable(f"a kernel takes {type(argument).__name__}")
         if len(words) > MOST_ARGUMENTS:
             raise NotRecordable(f"a kernel takes {len(words)} arguments")
+        words += [0] * (-len(words) % _GROUP)
         self._kernels.append(kernel if isinstance(kernel, int) else _address(kernel))
         self._counts.append(len(words))
         self._words.extend(words)
@@ -153,7 +159,7 @@ class Wrapper:
             value = known.get(name)
             if isinstance(value, BuiltinFunctionType) and name not in _MAKERS:
                 self._kernels[name] = value
-            elif not (isinstance(value, Tensor) or name in _METHODS or name in _MAKERS or name in _DTYPES):
+            elif not (isinstance(value, Tensor) or name in _METHODS | _COPIES | _DTYPES or name in _MAKERS):
                 raise NotRecordable(f"it uses {name}")
         self._made: list[Tensor] = []
 
@@ -171,11 +177,28 @@ class Wrapper:
         def recorder(kernel: Callable[..., None]) -> Callable[..., None]:
             return lambda *given: recording.add(kernel, given)
 
-        own = {name: recorder(kernel) for name, kernel in self._kernels.items()} | {"empty_strided_cpu": empty}
+        def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
+            copies = []
+            for tensor in tensors:
+                if not tensor.is_contiguous():
+                    raise NotRecordable("it copies tensors that are not contiguous")
+                copies.append(empty(tuple(tensor.shape), tensor.stride(), tensor.dtype))
+                recording.add(_COPY, [copies[-1], tensor, tensor.nbytes])
+            return copies
+
+        default = SimpleNamespace(default=copied)
+        known = {name: getattr(torch, name) for name in _DTYPES}
+        known["ops"] = SimpleNamespace(vecenv=SimpleNamespace(materialise=default))
+        own: dict[str, Any] = {name: recorder(kernel) for name, kernel in self._kernels.items()}
+        own |= {"empty_strided_cpu": empty, "torch": SimpleNamespace(**known)}
         # A function of its own: that of the module may be running in another thread.
         run = FunctionType(self._function.__code__, {**self._function.__globals__, **own})
         if run(*self._first, arguments) != ():
             raise NotRecordable("it returns tensors")
+
+
+_COPY = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
+"""Address of a copy of bytes."""
 
 
 def _address(kernel: Callable[..., None]) -> int:
