@@ -72,15 +72,18 @@ class LabelTable:
 
 def label_places(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the label position of each number, by feature, 0 for the lowest code; ValueError without a label."""
-    places = {}
+    places, wrong = {}, np.False_
     for feature, known in _CODES.items():
         given = numbers[feature]
         codes = LEVELS[feature](given) if feature in LEVELS else given
         # Without the highest code, so that values above it get its position.
         places[feature] = place = known[:-1].searchsorted(codes)
-        if (known[place] != codes).any() or np.isnan(given).any():
+        # The level of NaN is a code.
+        wrong = wrong | (given != given if feature in LEVELS else known[place] != codes)
+    if wrong.any():
+        for feature in _CODES:
             # Raises the error for the first invalid number.
-            labels_of(feature, given)
+            labels_of(feature, numbers[feature])
     return places
 
 

@@ -91,7 +91,8 @@ def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device
     if not keeps_meaning(given.dtype, torch.int64):
         raise TypeError(f"rows are numbered by integers, got {form(given)}")
     numbers = given.to(device, torch.int64)
-    if int(numbers.min()) < 0 or int(numbers.max()) >= num_envs:
+    least, most = numbers.aminmax()
+    if int(least) < 0 or int(most) >= num_envs:
         raise IndexError(f"rows {_listed(numbers)} are not all in [0, {num_envs})")
     return numbers
 

@@ -173,7 +173,8 @@ class VecEnv(EpisodeRows):
         chosen = self._everyone
         if mask is not None:
             chosen = checked_mask(mask, self.num_envs, self.env_ids.device)
-            self._check_worlds(chosen & ~self.flags()["done"], "whether they are stepped")
+            if self.traits.num_agents > 1:
+                self._check_worlds(chosen & ~self.flags()["done"], "whether they are stepped")
         start = self.start if self.traits.draws else ()
         if eager:
             results = stepped(self._bound, self.rows, action, chosen, *start)

@@ -143,7 +143,12 @@ class EpisodeRows(EnvBase):
 
     def flags(self) -> dict[str, Tensor]:
         """Return whether each row is ``done``, ``terminated`` or ``truncated``. Shape of each: (N,), bool."""
-        return flags_of(self.held.tensors[self._ended])
+        return flags_of(self.ended)
+
+    @property
+    def ended(self) -> Tensor:
+        """How each row has ended, see `Rows.ended`. Shape: (N,), int32."""
+        return self.held.tensors[self._place_of_ended]
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
@@ -193,7 +198,7 @@ class EpisodeRows(EnvBase):
     def _start_first(self) -> None:
         rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
         self._form = form_of(rows)
-        self._ended = leaf_names(rows).index("ended")
+        self._place_of_ended = leaf_names(rows).index("ended")
         self._held = HeldRows(self._form, leaves(rows))
         self._holder = self._fetch = None
 
@@ -244,7 +249,7 @@ class EpisodeRows(EnvBase):
         seeds = checked_integers("seeds", seeds, ids.shape, 63, ids.device)
         start_ids = checked_integers("start_ids", start_ids, ids.shape, 32, ids.device)
         start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
-        for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
+        for leaf, fresh in zip(self.held.tensors, leaves(start), strict=True):
             leaf[ids] = fresh
         if self.seed_tensor.ndim == 0:
             self.seed_tensor = self.seed_tensor.repeat(self.num_envs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -116,6 +116,8 @@ class HeldRows:
 
     def __init__(self, form: Rows, tensors: list[Tensor]) -> None:
         self._form = form
+        names = enumerate(leaf_names(form))
+        self._fields = {name.removeprefix("state."): place for place, name in names if name.startswith("state.")}
         self.put(tensors)
 
     def put(self, tensors: list[Tensor]) -> None:
@@ -132,6 +134,22 @@ class HeldRows:
     @property
     def tensors(self) -> list[Tensor]:
         return self._tensors if self._rows is None else leaves(self._rows)
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401
+        """The scenario's state as it is now, for those who read a few of its tensors."""
+        return HeldState(self._form, self._fields, self._tensors) if self._rows is None else self._rows.state
+
+
+class HeldState:
+    """The state of `HeldRows`: its tensors by name, without building the tensorclass, which has all else."""
+
+    def __init__(self, form: Rows, fields: Mapping[str, int], tensors: Sequence[Tensor]) -> None:
+        self._form, self._fields, self._tensors = form, fields, tensors
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        place = self._fields.get(name)
+        return getattr(with_leaves(self._form, self._tensors).state, name) if place is None else self._tensors[place]
 
 
 def form_of(rows: Rows) -> Rows:

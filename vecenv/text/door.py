@@ -16,7 +16,7 @@ from vecenv.text.tool_calls import ToolCall, Tools
 class ChosenState:
     """Lazy view of the state of some rows: tensors are selected on access, since text needs few of them."""
 
-    def __init__(self, state: TensorClass, ids: Tensor) -> None:
+    def __init__(self, state: Any, ids: Tensor) -> None:  # noqa: ANN401
         self._state, self._ids = state, ids
 
     @property
@@ -54,7 +54,7 @@ class TextDoor:
 
     def state(self, ids: Tensor | Sequence[int]) -> Any:  # noqa: ANN401
         """Return the state of some rows for the task's text, see `ChosenState`. Batch: (B,)."""
-        return ChosenState(self.env.rows.state, self.env.row_numbers(ids))
+        return ChosenState(self.env.held.state, self.env.row_numbers(ids))
 
     def render(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Return the observation texts of some rows. Shape: (B,)."""
@@ -115,4 +115,4 @@ class TextDoor:
             start = (env.seeds_of(own), env.start_ids[own])
             return env.engine.bound().of_rows(own).step(rows, action, *start).rows.state
 
-        return tools.results(ChosenState(env.rows.state, numbers), calls, step)
+        return tools.results(ChosenState(env.held.state, numbers), calls, step)

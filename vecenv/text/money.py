@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vecenv.text.tables import NumberTable
+from vecenv.text.tables import FEW, NumberTable
 
 SIGNS = {
     "INR": "Rs",
@@ -46,6 +46,8 @@ def exact_money(sign: str, amount: float) -> str:
 
 def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
     """Format amounts, not negative, as `money` does: the parts before the decimal point, and from it on."""
+    if len(numbers) <= FEW:
+        return [money("", number) for number in numbers.tolist()], [""] * len(numbers)
     whole = numbers >= WHOLE_FROM
     hundredths = numbers * 100
     nearest = np.rint(hundredths)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+FEW = 16
+"""Numbers that take less time one by one than by the dozen operations of a look-up."""
+
 
 class NumberTable:
     """Texts of rounded numbers, the same as those of `str.format`.
@@ -25,6 +28,8 @@ class NumberTable:
 
     def __call__(self, numbers: np.ndarray) -> list[str]:
         """Return the text of each number. Shape: (L,), float64."""
+        if len(numbers) <= FEW:
+            return [self._format(number * self._scale) for number in numbers.tolist()]
         shown = numbers * self._scale
         places = shown * self._parts - self._first
         nearest = np.rint(places)

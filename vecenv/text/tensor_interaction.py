@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vecenv.core.engine import BoundEngine, RowCall
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows
+from vecenv.core.rows import TERMINATED, TRUNCATED, Rows
 from vecenv.core.scenario import select
-from vecenv.text.door import TextDoor
+from vecenv.text.door import ChosenState, TextDoor
 from vecenv.text.interaction import Episode, Interaction, Turn
 from vecenv.text.tool_calls import ToolCall, Tools
 
@@ -71,14 +71,15 @@ class TensorInteraction(Interaction):
             seeds, starts = torch.tensor(episodes, dtype=torch.int64, device=self.env.device).view(-1, 2).unbind(-1)
             self.env.begin_rows(ids, seeds, starts)
         rows = torch.tensor(ids, device=self.env.device)
-        return [Turn(text, outcomes=told) for text, told in self._shown(ids, rows, self._look(self.env.held))]
+        shown = self._shown(rows, self.door.state(rows), self._look(self.env.held))
+        return [Turn(text, outcomes=told) for text, told in shown]
 
     def _shown(
-        self, ids: Sequence[int], rows: Tensor, seen: Mapping[str, Tensor]
+        self, rows: Tensor, state: ChosenState, seen: Mapping[str, Tensor]
     ) -> list[tuple[str, dict[str, float]]]:
         form = self.env.observation_form
         shown = select(form.whole([seen[f"seen/{name}"] for name in form.buffers]), rows)
-        texts = self.door.text.render(shown, self.door.state(ids))
+        texts = self.door.text.render(shown, state)
         columns = {name: seen[f"info/{name}"][rows].tolist() for name in self.outcomes}
         return [(text, {name: told[place] for name, told in columns.items()}) for place, text in enumerate(texts)]
 
@@ -86,9 +87,9 @@ class TensorInteraction(Interaction):
     def answer(self, ids: Sequence[int], messages: Sequence[str]) -> list[Turn]:
         """Step some rows; an unreadable answer is an invalid HOLD."""
         env = self.env
-        orders, valid = self.door.parse(messages, ids)
-        faults = self.door.reasons(messages, valid, ids)
         rows = torch.tensor(ids, device=env.device)
+        orders, valid = self.door.parse(messages, rows)
+        faults = self.door.reasons(messages, valid, rows)
         action = orders.new_zeros(env.num_envs, *orders.shape[1:])
         action[rows] = orders
         chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
@@ -100,13 +101,16 @@ class TensorInteraction(Interaction):
             texts = [said.get(row, "") for row in self._recorder.ids]
             reward = self._recorder.step(action, texts, chosen)[rows]
         seen = self._look(env.held)
-        shown, after = self._shown(ids, rows, seen), env.rows
-        acted = self.door.text.acted(self.door.state(ids))
+        after = self.door.state(rows)
+        shown = self._shown(rows, after, seen)
+        acted = self.door.text.acted(after)
         acted = torch.ones_like(valid) if acted is None else acted
-        columns = (reward, after.terminated[rows], after.truncated[rows], acted, seen["grade"][rows])
+        columns = (reward, env.ended[rows], acted, seen["grade"][rows])
         return [
-            Turn(text, paid, by_rules, cut_off, fault, did, told, grade if by_rules or cut_off else None)
-            for (text, told), fault, paid, by_rules, cut_off, did, grade in zip(
+            Turn(
+                text, paid, ended & TERMINATED != 0, ended & TRUNCATED != 0, fault, did, told, grade if ended else None
+            )
+            for (text, told), fault, paid, ended, did, grade in zip(
                 shown, faults, *(column.tolist() for column in columns), strict=True
             )
         ]
