@@ -21,6 +21,7 @@ Size = TypeVar("Size")
 
 CASES: Mapping[str, str] = {
     "auction": "trading",
+    "doors": "doors",
     "ensemble": "trading",
     "frozen_lake": "games",
     "grpo_rollouts": "language",

@@ -1,4 +1,4 @@
-"""The door to Gymnasium: its own checker, its own vector environment as a reference, and a learner made for it."""
+"""The door to Gymnasium: its own checker, its own vector environment as a reference, and what it refuses."""
 
 import subprocess
 import sys
@@ -18,8 +18,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 import vecenv  # noqa: E402
 import vecenv.adapters.gymnasium  # noqa: E402, registers the ids
 from vecenv.adapters.gymnasium_vector import action_space, to_actions  # noqa: E402
-from vecenv.market.planted import planted_bars  # noqa: E402
-from vecenv.market.tape import MarketTape  # noqa: E402
 
 TIER = {"market": "synthetic", "market_options": {"num_paths": 2, "num_days": 330}}
 SHORT = {**TIER, "episode_length": 6, "min_episode_length": 3}
@@ -165,30 +163,3 @@ def test_what_does_not_fit_is_refused_and_the_environment_goes_on():
         env.reset(options={"reset_mask": [True]})
     with pytest.raises(ValueError, match="output must be numpy or torch, got 'jax'"):
         rows(2, output="jax")
-
-
-@pytest.mark.nightly
-def test_stable_baselines_learns_the_planted_signal_through_it():
-    """It is told nothing of this project but the id."""
-    learners = pytest.importorskip("stable_baselines3")
-    tape = MarketTape.from_bars(planted_bars(32, 200, 1, seed=0), features=("signal",))
-    options = {
-        "features": ("signal",), "commission": 0.0, "whole_shares": False, "initial_cash": 1000.0, "episode_length": 20,
-        "feature_scale": 1.0,
-    }  # fmt: skip
-    env = gymnasium.make("vecenv/stock_trading", market=tape, seed=0, **options)
-    learner = learners.PPO("MlpPolicy", env, n_steps=512, batch_size=128, learning_rate=3e-3, seed=0, device="cpu")
-
-    def mean_return(episodes):
-        values = []
-        for number in range(episodes):
-            shown, over = env.reset(seed=1000 + number)[0], False
-            while not over:
-                shown, _, terminated, truncated, info = env.step(learner.predict(shown, deterministic=True)[0])
-                over = terminated or truncated
-            values.append(float(info["portfolio_value"] / info["start_value"]) - 1)
-        return np.mean(values)
-
-    before = mean_return(20)
-    learner.learn(4096)
-    assert mean_return(20) > before + 0.03
