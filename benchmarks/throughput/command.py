@@ -36,7 +36,7 @@ class BenchConfig(Settings):
     num_steps: Count = 64
     """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
     repeats: Annotated[int, Within(5)] = 7
-    """Timed rollouts per figure, of which the median counts; by processes, timed rollouts and updates of each start."""
+    """Timed rollouts per figure, of which the median counts; by processes, turns of each number."""
     market: str | None = None
     """Path of a market, or a generator's name, by default that of the task."""
     start: str | None = None

@@ -106,10 +106,10 @@ def main(config: BenchConfig) -> dict[str, Any]:
 def _by_processes(config: BenchConfig, device: torch.device) -> dict[str, Any]:
     size = Size(
         config.task, config.num_envs[-1], config.num_steps, config.shards, config.device,
-        compile=config.modes[-1] != "eager", calls=config.repeats, market=config.market, num_days=config.num_days,
+        compile=config.modes[-1] != "eager", market=config.market, num_days=config.num_days,
     )  # fmt: skip
     result = result_of(
-        config, device, benchmark="processes", figures=curve(size, config.processes),
+        config, device, benchmark="processes", figures=curve(size, config.processes, config.repeats),
         processor_cores=os.cpu_count(), load_average=os.getloadavg(),
     )  # fmt: skip
     write_result(config.output, f"processes-{machine.file_stem(result['device'])}", result)

@@ -1,19 +1,19 @@
 """Sampling and PPO training by the number of processes of one machine: ``vecenv bench --processes 1 2``.
 
-Each round starts every number of processes once, in turns, so that the machine's other load meets all. Rates and
-shares are of the median round, ratios are medians of the rounds' own ratios.
+Every number of processes is started once, while those before it wait without load. Then they measure in turns, so that
+the machine's other load meets all. Rates and shares are of the median round, ratios are medians of the rounds' own.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -21,28 +21,26 @@ import torch.distributed as dist
 
 import vecenv
 from vecenv.core.checks import device_named
-from vecenv.distributed.launch import launched
 from vecenv.distributed.ranks import ProcessRanks, joined, rank_device
+from vecenv.distributed.settings import ProcessSettings, is_rank
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.settings.run import check_shards
+from vecenv.learn.shards import Ranks, ranks
 
 MODULE = "vecenv.benchmarks.throughput.processes"
 
-STALL_SECONDS = 600.0
-"""Compilation is the longest step."""
+ROLLOUTS = 10
+"""In a turn, beside one update, which takes as long as some twenty."""
 
-WARM_UP = 2
-"""Updates before the timed ones, the first of which compiles."""
-
-ROUNDS = 3
-"""Of all starts, each of which takes some twenty seconds."""
+LAUNCH = "import sys; from vecenv.distributed.launch import launched; launched(int(sys.argv[1]), sys.argv[2:], {!r})"
+"""Starts several processes of a module, and loads no more for that than the command line does."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Size:
-    """What each start measures: rollouts, then updates, of all rows together."""
+    """What each start measures: rollouts, then an update, of all rows together."""
 
     task: str
     rows: int
@@ -50,8 +48,6 @@ class Size:
     shards: int
     device: str = "cpu"
     compile: bool = True
-    calls: int = 5
-    """Timed rollouts, and timed updates."""
     market: str | None = None
     num_days: int | None = None
 
@@ -63,7 +59,8 @@ class Start(NamedTuple):
     shards: int
 
     def name(self) -> str:
-        return f"{_counted(self.processes, 'process', 'es')}, {_counted(self.shards, 'shard', 's')}"
+        several = "es" * (self.processes > 1), "s" * (self.shards > 1)
+        return f"{self.processes} process{several[0]}, {self.shards} shard{several[1]}"
 
 
 class TimedRanks(ProcessRanks):
@@ -87,7 +84,45 @@ def starts_of(processes: Sequence[int], shards: int) -> list[Start]:
     return single + [Start(count, shards) for count in sorted(set(processes))]
 
 
-def curve(size: Size, processes: Sequence[int], rounds: int = ROUNDS) -> list[dict[str, Any]]:
+class Group:
+    """The processes of a start, which wait without load until they are to measure.
+
+    Attributes:
+        start_seconds: from the command until all have their rows.
+
+    Raises:
+        ChildProcessError: one failed, and has told why.
+    """
+
+    def __init__(self, size: Size, start: Start) -> None:
+        print(f"{start.name()} …", file=sys.stderr, flush=True)
+        self._start, own = start, json.dumps(asdict(replace(size, shards=start.shards)))
+        several = ["-c", LAUNCH.format(MODULE), str(start.processes), own]
+        words = [sys.executable, *(["-m", MODULE, own] if start.processes == 1 else several)]
+        began = time.monotonic()
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.start_seconds = self._answer()["ready"] - began
+        # The first compiles, the second is warm.
+        self.turn()
+        self.turn()
+
+    def turn(self) -> dict[str, float]:
+        """Let them `measure`, while others wait."""
+        print("", file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise ChildProcessError(f"{self._start.name()}: ended with exit code {self._process.wait()}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def curve(size: Size, processes: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     """Measure and print every start of some numbers of processes, and return the figures.
 
     Raises:
@@ -97,15 +132,21 @@ def curve(size: Size, processes: Sequence[int], rounds: int = ROUNDS) -> list[di
     starts = starts_of(processes, size.shards)
     for start in starts:
         check_shards(start.shards, start.processes, size.rows, "sub-environments")
-    found: dict[Start, list[dict[str, float]]] = {start: [] for start in starts}
-    for number in range(rounds):
+    with ExitStack() as stack:
+        groups: dict[Start, Group] = {}
         for start in starts:
-            print(f"Round {number + 1} of {rounds}: {start.name()} …", file=sys.stderr, flush=True)
-            found[start].append(_measured(size, start))
-    beside = Start(min(processes), size.shards)
-    figures = [_figure(start, found[start], found[beside]) for start in starts]
-    for figure in figures:
-        print(line_of(figure), flush=True)
+            groups[start] = Group(size, start)
+            stack.callback(groups[start].end)
+        turns = [{start: group.turn() for start, group in groups.items()} for _ in range(rounds)]
+    beside, figures = Start(min(processes), size.shards), []
+    for start, group in groups.items():
+        told = {"name": start.name(), **start._asdict(), "start_seconds": group.start_seconds}
+        told["start_seconds_above"] = group.start_seconds - groups[beside].start_seconds
+        told |= {name: statistics.median(turn[start][name] for turn in turns) for name in turns[0][start]}
+        for name in ("sampling", "training"):
+            told[f"{name}_ratio"] = statistics.median(turn[start][name] / turn[beside][name] for turn in turns)
+        figures.append(told)
+        print(line_of(told), flush=True)
     return figures
 
 
@@ -118,28 +159,6 @@ def line_of(figure: Mapping[str, Any]) -> str:
         f"{figure['waiting']:.1%} waiting for the slowest; started in {figure['start_seconds']:.1f} s, "
         f"{figure['received_bytes']:,.0f} bytes received an update"
     )
-
-
-def _measured(size: Size, start: Start) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="vecenv-bench-") as folder:
-        target = Path(folder, "told.json")
-        given = asdict(size) | {"shards": start.shards}
-        began = time.monotonic()
-        launched(start.processes, [json.dumps(given), str(target)], MODULE)
-        told: dict[str, float] = json.loads(target.read_text())
-    return told | {"start_seconds": told.pop("ready") - began}
-
-
-def _figure(start: Start, rounds: list[dict[str, float]], beside: list[dict[str, float]]) -> dict[str, Any]:
-    medians = {name: statistics.median(told[name] for told in rounds) for name in rounds[0]}
-    ratios = {
-        f"{name}_ratio": statistics.median(one[name] / other[name] for one, other in zip(rounds, beside, strict=True))
-        for name in ("sampling", "training")
-    }
-    above = statistics.median(
-        one["start_seconds"] - other["start_seconds"] for one, other in zip(rounds, beside, strict=True)
-    )
-    return {"name": start.name(), **start._asdict(), **medians, **ratios, "start_seconds_above": above}
 
 
 def shares_of(exchanges: Sequence[Sequence[tuple[float, float]]], seconds: float) -> tuple[float, float]:
@@ -157,44 +176,19 @@ def shares_of(exchanges: Sequence[Sequence[tuple[float, float]]], seconds: float
     return exchange / len(exchanges) / seconds, waiting / len(exchanges) / seconds
 
 
-def measure(size: Size, own: TimedRanks) -> dict[str, float]:
-    """Measure as one of some ranks, and return what the first is to tell."""
-    rows = size.rows // own.count
-    ids = torch.arange(rows) + own.number * rows
-    market: dict[str, Any] = {"market": size.market} if size.market else {}
-    if size.num_days:
-        market["market_options"] = {"num_days": size.num_days}
-    env = vecenv.make(
-        size.task,
-        rows,
-        device=own.device,
-        compile=size.compile,
-        env_ids=ids,
-        **market,
-    )
-    ppo = PPO(env, PPOConfig(num_steps=size.num_steps, epochs=1, shards=size.shards, anneal=False))
-    own.every(None)
-    ready = time.monotonic()
-    for _ in range(WARM_UP):
-        ppo.update()
-    sampling = _seconds(own, ppo.collector.rollout, size.calls)
-    own.exchanges.clear()
-    before = own.received
-    training = _seconds(own, ppo.update, size.calls)
-    received = (own.received - before) / size.calls
-    exchange, waiting = shares_of(own.every([*own.exchanges]), training)
-    steps = size.calls * size.rows * size.num_steps
-    return {
-        "sampling": steps / sampling,
-        "training": steps / training,
-        "exchange": exchange,
-        "waiting": waiting,
-        "received_bytes": received,
-        "ready": ready,
-    }
+def measure(size: Size, ppo: PPO, own: Ranks) -> dict[str, float]:
+    """Return the figures of one turn, of all ranks together."""
+    steps = size.rows * size.num_steps
+    told = {"sampling": ROLLOUTS * steps / _seconds(own, ppo.collector.rollout, ROLLOUTS)}
+    received, exchanges = own.received, getattr(own, "exchanges", [])
+    exchanges.clear()
+    training = _seconds(own, ppo.update)
+    # The first one was before the time.
+    told["exchange"], told["waiting"] = shares_of(own.every(exchanges[1:]), training)
+    return told | {"training": steps / training, "received_bytes": own.received - received}
 
 
-def _seconds(own: TimedRanks, call: Callable[[], object], times: int) -> float:
+def _seconds(own: Ranks, call: Callable[[], object], times: int = 1) -> float:
     """Return the seconds of some calls of all ranks, from the first's beginning to the last's end."""
     own.every(None)
     began = time.monotonic()
@@ -204,18 +198,28 @@ def _seconds(own: TimedRanks, call: Callable[[], object], times: int) -> float:
     return time.monotonic() - began
 
 
-def _counted(number: int, what: str, several: str) -> str:
-    return f"{number} {what}{several if number > 1 else ''}"
-
-
-def main(size: Size, target: Path) -> None:
-    """Measure as a rank that `launched` has started; the first writes."""
-    with joined(rank_device(device_named(size.device)), STALL_SECONDS, TimedRanks) as own:
-        assert isinstance(own, TimedRanks)
-        told = measure(size, own)
-        if own.number == 0:
-            target.write_text(json.dumps(told))
+def main(size: Size) -> None:
+    """Measure a turn for every line of the input, as a rank, or alone as one; the first of them reads and answers."""
+    device = rank_device(device_named(size.device))
+    torch.set_num_threads(1)
+    joining = joined(device, ProcessSettings.stall_seconds, TimedRanks) if is_rank() else nullcontext(ranks())
+    with joining as own:
+        rows = size.rows // own.count
+        ids = torch.arange(rows) + own.number * rows
+        market: dict[str, Any] = {"market": size.market} if size.market else {}
+        if size.num_days:
+            market["market_options"] = {"num_days": size.num_days}
+        env = vecenv.make(size.task, rows, device=device, compile=size.compile, env_ids=ids, **market)
+        ppo = PPO(env, PPOConfig(num_steps=size.num_steps, epochs=1, shards=size.shards, anneal=False))
+        own.every(None)
+        told = {"ready": time.monotonic()}
+        while True:
+            if own.leads:
+                print(json.dumps(told), flush=True)
+            if not own.done_by_first(sys.stdin.readline):
+                return
+            told = measure(size, ppo, own)
 
 
 if __name__ == "__main__":
-    main(Size(**json.loads(sys.argv[1])), Path(sys.argv[2]))
+    main(Size(**json.loads(sys.argv[1])))

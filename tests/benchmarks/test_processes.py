@@ -26,7 +26,7 @@ def test_shards_that_do_not_split_are_refused_before_anything_is_started():
 
 @pytest.mark.nightly
 def test_a_small_curve_tells_every_start(capsys):
-    size = Size("stock_trading", 16, 8, 4, compile=False, calls=1, market="synthetic", num_days=400)
+    size = Size("stock_trading", 16, 8, 4, compile=False, market="synthetic", num_days=400)
     figures = curve(size, [1, 2], 1)
     assert [figure["name"] for figure in figures] == [start.name() for start in starts_of([1, 2], 4)]
     assert len(capsys.readouterr().out.splitlines()) == 3
