@@ -207,9 +207,14 @@ def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
         is_rank()
     for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("MASTER_PORT", "none")
-    with pytest.raises(ValueError, match=r"^MASTER_PORT must be a number, got 'none'$"):
-        is_rank()
+    for port, told in (
+        ("none", "a number, got 'none'"),
+        ("95036", "in 1 … 65535, got 95036"),
+        ("0", "in 1 … .* got 0"),
+    ):
+        monkeypatch.setenv("MASTER_PORT", port)
+        with pytest.raises(ValueError, match=f"^MASTER_PORT must be {told}$"):
+            is_rank()
     monkeypatch.setenv("MASTER_PORT", "29500")
     assert is_rank()
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -29,6 +29,8 @@ def is_rank() -> bool:
     for name in NEEDED:
         if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
             raise ValueError(f"{name} must be a number, got {os.environ[name]!r}")
+    if not 0 < int(os.environ["MASTER_PORT"]) < 2**16:
+        raise ValueError(f"MASTER_PORT must be in 1 … {2**16 - 1}, got {os.environ['MASTER_PORT']}")
     return True
 
 
