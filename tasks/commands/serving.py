@@ -86,7 +86,9 @@ def pools_of(settings: HostSettings, console: Console) -> Iterator[Mapping[str, 
     # Before the market is made.
     ray_module()
     from vecenv.adapters.sessions.ray_workers import RayWorkers
+    from vecenv.adapters.sessions.worker_pool import check_for_workers
 
+    check_for_workers(task_named(settings.task).interaction)
     each = -(-(settings.limits.sessions + SPARE_ROWS) // workers)
     like = made_pools(replace(settings, device="cpu"), console, each)
     with working(console, "Starting the workers …"):

@@ -20,8 +20,9 @@ from tests.adapters.served_market import reset, serving, step
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from vecenv.adapters.sessions.pool import Message, Opening
 from vecenv.adapters.sessions.worker_pool import LOST
+from vecenv.tasks.commands import serving as served
 from vecenv.tasks.commands.serve import ServeSettings
-from vecenv.tasks.commands.serving import row_pools
+from vecenv.tasks.commands.serving import pools_of, row_pools
 
 GAME = ("--task", "frozen_lake", "--splits", "train", "--no-compile", "--limits.sessions", "4")
 ANSWERS = ("Right", "Down", "nowhere", "Left")
@@ -38,6 +39,13 @@ def shown(told: dict) -> tuple:
     assert told["type"] == "observation", told
     data = told["data"]
     return data["observation"]["text"], data["reward"], data["done"]
+
+
+def test_worlds_that_wait_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(served, "made_pools", lambda *_: pytest.fail("a world was made"))
+    settings = replace(ServeSettings.defaults(("--task", "code")), engine="ray")
+    with pytest.raises(ValueError, match=r"^workers are no help to CodeWorld"), pools_of(settings, Console()):
+        pass
 
 
 def test_workers_serve_what_one_process_serves_and_one_that_dies_is_replaced(monkeypatch):

@@ -31,6 +31,12 @@ class Worker(Protocol):
         """Have the process of a number serve requests of different rows of a split; WorkerLostError if it is gone."""
 
 
+def check_for_workers(kind: object) -> None:
+    """Raise ValueError if a class is of worlds that take their time, which wait as well in one process."""
+    if isinstance(kind, type) and issubclass(kind, AsyncInteraction):
+        raise ValueError(f"workers are no help to {kind.__name__}: its rows wait for others, all at a time")
+
+
 class WorkerPool(RowPool):
     """Lends rows of workers, each of which has as many; row numbers of one worker follow those of the one before.
 
@@ -47,8 +53,7 @@ class WorkerPool(RowPool):
 
     def __init__(self, split: str, pool: RowPool, workers: Sequence[Worker]) -> None:
         world = pool.dialogue.interaction
-        if isinstance(world, AsyncInteraction):
-            raise ValueError(f"workers are no help to {type(world).__name__}: its rows wait for others, all at a time")
+        check_for_workers(type(world))
         super().__init__(pool.dialogue, pool.first)
         self._rows_each = world.num_rows
         self._shares = [_Share(split, worker, world.num_rows) for worker in workers]
