@@ -104,8 +104,13 @@ class TierText(TextInterface):
     def languages(self, state: TierState) -> list[OrderLanguage]:
         drawn, most = self.scenario.config.random_symbol, self.scenario.config.max_orders
         rows = zip(state.rule.tolist(), self.symbols(state), strict=True)
-        slots = [self.slots_of(rule, names[0] if drawn else "") for rule, names in rows]
-        return [OrderLanguage(symbols, only, most, self.answers_version < 2) for symbols, only in slots]
+        return [self._language(rule, names[0] if drawn else "", most, self.answers_version < 2) for rule, names in rows]
+
+    def _language(self, rule: int, drawn: str, most: int, clamped: bool) -> OrderLanguage:
+        key = rule, drawn, most, clamped
+        if key not in self._languages:
+            self._languages[key] = OrderLanguage(*self.slots_of(rule, drawn), most, clamped)
+        return self._languages[key]
 
     def slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
         """Return the slots of the symbols that an order may name, and the default slot."""
@@ -119,6 +124,10 @@ class TierText(TextInterface):
 
     def tools(self, names: Sequence[str]) -> TierTools:
         return TierTools(self.scenario, self, names)
+
+    @cached_property
+    def _languages(self) -> dict[tuple[int, str, int, bool], OrderLanguage]:
+        return {}
 
     @cached_property
     def _known(self) -> dict[tuple[int, str], tuple[dict[str, int], int | None]]:

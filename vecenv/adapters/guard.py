@@ -233,7 +233,7 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
     if len(raw) > most_bytes or (isinstance(raw, str) and len(raw.encode()) > most_bytes):
         raise MessageFault("MESSAGE_TOO_LARGE", f"a message may have {most_bytes} bytes")
     try:
-        value = json.loads(raw, parse_constant=_no_constant)
+        value = _DECODER.decode(raw) if isinstance(raw, str) else json.loads(raw, parse_constant=_no_constant)
         if "\\u" in (text := raw if isinstance(raw, str) else raw.decode()):
             # JSON can hold lone surrogates, which cannot be encoded in an answer.
             json.dumps(value, ensure_ascii=False).encode()
@@ -284,6 +284,10 @@ def _split_url(url: str) -> SplitResult:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+"""`json.loads` would make one for each message."""
 
 
 def _depth(value: object) -> int:

@@ -124,8 +124,9 @@ class RowPool:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append((request, answer))
-        # A timer callback runs after all pending events, so all requests received by then form one batch.
-        loop.call_later(0.0, self._serve_waiting)
+        if len(self._waiting) == 1:
+            # A timer callback runs after all pending events, so all requests received by then form one batch.
+            loop.call_later(0.0, self._serve_waiting)
         return await answer
 
     def _serve_waiting(self) -> None:
