@@ -185,6 +185,8 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
             import_module("torch._inductor.compile_fx")
             _know_vector_instructions()
             import_module("torch._inductor.codecache").CppPythonBindingsCodeCache.load_pybinding(["float*"], _KERNEL)
+            # Compiles the loop that replays kernels.
+            Recording([])
 
     thread = Thread(target=prepare, name="toolchain", daemon=True)
     if enabled:
