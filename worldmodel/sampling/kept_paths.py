@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import vecenv.core
 import vecenv.market
 import vecenv.worldmodel
+from vecenv.core import random
 from vecenv.learn.checkpoints import load_sealed, save_sealed
 from vecenv.system.cache import cache_folder, processor
 
@@ -72,9 +72,9 @@ def _digest(files: list[Path]) -> str:
 
 @cache
 def _code() -> str:
-    """Hash of the code that draws, and of all that it may call."""
-    packages = (vecenv.core, vecenv.market, vecenv.worldmodel)
-    return _digest([file for package in packages for file in sorted(Path(package.__path__[0]).rglob("*.py"))])
+    """Hash of the code that draws, and of all that it computes with."""
+    packages = [Path(package.__path__[0]) for package in (vecenv.market, vecenv.worldmodel)]
+    return _digest([Path(random.__file__), *(file for place in packages for file in sorted(place.rglob("*.py")))])
 
 
 def _machine() -> tuple[object, ...]:
