@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from tensordict import TensorDict
@@ -14,12 +14,14 @@ from vecenv.core.collector_inputs import CollectorInputs, Policy, PolicyCall
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.observed_rows import ObservedRows
 from vecenv.core.random import EpisodeKey, episode_key, random_action
 from vecenv.core.recording import NotRecordable, Recording
 from vecenv.core.rollout_buffers import Restarts, RolloutBuffers
 from vecenv.core.rows import Outcome, Rows, leaves, with_leaves
 from vecenv.core.scenario import Observation, flat_view
+
+if TYPE_CHECKING:
+    from vecenv.core.observed_rows import ObservedRows
 
 
 @dataclass
@@ -109,9 +111,12 @@ class FusedCollector:
         self.row_buffers, self.reward = self._buffers.rows.tensors, self._buffers.reward
         self.extras, self.seen = self._buffers.extras, self._buffers.seen
         self._restarts = Restarts(env, self._buffers.rows) if warm_up else None
+        self._observed_rows: ObservedRows | None = None
         # What a policy reads at once belongs into the caches.
-        late = self._recordable and self._policy_call is None
-        self._observed_rows = ObservedRows.of(env, self.seen) if late else None
+        if self._recordable and self._policy_call is None:
+            from vecenv.core.observed_rows import ObservedRows
+
+            self._observed_rows = ObservedRows.of(env, self.seen)
         self._phases = self._phases_of_steps()
         if self._policy_call is not None:
             self._policy_call.attempt(self._buffers.of_step(self.seen, 0))
