@@ -7,10 +7,12 @@ import socket
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecenv.distributed.settings import is_rank
 from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.system.files import why_unwritten
 from vecenv.tasks.experiment.kinds import RankProcesses
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.settings import TrainSettings
@@ -65,7 +67,7 @@ def _trained(settings: TrainSettings) -> dict[str, Any] | None:
 
     with plan(settings) as experiment:
         if experiment.first and is_rank():
-            (experiment.folder / STARTED_BY).write_text(_agent())
+            _note(experiment.folder / STARTED_BY)
         experiment.show()
         experiment.fit()
         if not experiment.first:
@@ -87,6 +89,14 @@ def _restarted(settings: TrainSettings, own: Ranks) -> TrainSettings:
     name = folder / STARTED_BY
     begun = own.leads and name.is_file() and name.read_text() == _agent() and any(folder.rglob(CHECKPOINT))
     return replace(settings, resume=folder, folder=None) if own.told_by_first(str(begun)) == "True" else settings
+
+
+def _note(file: Path) -> None:
+    """Write which agent has started this rank; OSError of one sentence if the file cannot be written."""
+    try:
+        file.write_text(_agent())
+    except OSError as error:
+        raise OSError(f"{file}: {why_unwritten(error)}") from error
 
 
 def _agent() -> str:

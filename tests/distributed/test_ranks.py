@@ -190,12 +190,14 @@ def test_ranks_that_are_started_again_go_on_with_what_their_own_agent_began(tmp_
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     settings, name = train_settings(task="single_stock", folder=tmp_path), tmp_path / train.STARTED_BY
     assert train._restarted(settings, ALONE) is settings
-    name.write_text(train._agent())
+    train._note(name)
     assert train._restarted(settings, ALONE) is settings, "it has saved nothing"
     (tmp_path / "checkpoint.pt").touch()
     assert train._restarted(settings, ALONE).resume == tmp_path
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     assert train._restarted(settings, ALONE) is settings
+    with pytest.raises(OSError, match=r"^/dev/full: the disk is full$"):
+        train._note(Path("/dev/full"))
 
 
 def test_ranks_are_known_by_all_that_torchrun_sets(monkeypatch):
