@@ -18,6 +18,7 @@ from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.small_env import assert_same_bits
 from vecenv.distributed.actors import LOST, ActorCollector, play_by_actors
 from vecenv.distributed.parts import check_parts
+from vecenv.distributed.ray_session import as_before
 from vecenv.distributed.settings import ActorSettings
 from vecenv.distributed.worker_rows import rows_of_workers
 from vecenv.learn.checkpoints import load_checkpoint
@@ -118,8 +119,16 @@ def test_rows_that_do_not_split_are_refused_with_the_nearest_numbers(numbers, to
         check_parts(*numbers)
 
 
+def test_a_signal_that_ends_the_start_of_ray_has_its_exit_code():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with pytest.raises(SystemExit, match=r"^143$"), as_before(signal.SIGTERM):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN
+
+
 LEARNER = """
-import sys, torch
+import signal, sys, torch
 torch.set_num_threads(1)
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.distributed.in_parts import PARTS, make_learner
@@ -133,6 +142,7 @@ def waiting(metrics):
 
 learner = make_learner()
 play_by_actors(learner, ActorSettings(actors=1, parts=PARTS, max_lag=1))
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "Ray has its own"
 try:
     run(learner, sys.argv[1], resume=sys.argv[2] == "resume", on_update=waiting)
 except ActorError as error:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -90,10 +93,12 @@ class RaySession:
         self._guard: subprocess.Popen[bytes] | None = None
         self._owned = not self._ray.is_initialized()
         address = os.environ.get(ADDRESS)
-        if self._owned and address:
-            self._join(address)
-        elif self._owned:
-            self._start(cpus, max(LEAST_MEMORY, object_bytes))
+        if self._owned:
+            with as_before(signal.SIGTERM):
+                if address:
+                    self._join(address)
+                else:
+                    self._start(cpus, max(LEAST_MEMORY, object_bytes))
         self._close = weakref.finalize(self, _ended, self._ray, self._owned, self._folder, self._guard)
         self._raylet = self._place_of_raylet()
         free = int(self._ray.available_resources().get("CPU", 0))
@@ -115,6 +120,8 @@ class RaySession:
     def _start(self, cpus: int, object_bytes: int) -> None:
         # Short: Ray puts Unix sockets there, whose paths have at most 107 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="vecenv-ray-"))
+        # Where the start is interrupted: after what Ray does at the exit, which was registered later.
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         before = _children(os.getpid())
         self._ray.init(
@@ -152,6 +159,19 @@ class RaySession:
     def close(self) -> None:
         """End a Ray that this session has started or joined."""
         self._close()
+
+
+@contextlib.contextmanager
+def as_before(number: int) -> Iterator[None]:
+    """Keep what a signal does, and within the context let Ray's own handler end with the exit code of that signal."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    except SystemExit as error:
+        raise SystemExit(128 + number) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 def _ended(ray: Any, owned: bool, folder: Path | None, guard: subprocess.Popen[bytes] | None) -> None:  # noqa: ANN401
