@@ -7,6 +7,8 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +20,7 @@ from websockets.sync.client import connect
 
 from tests.adapters.served_market import reset, serving, step
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
+from vecenv.adapters.sessions import ray_workers
 from vecenv.adapters.sessions.pool import Message, Opening
 from vecenv.adapters.sessions.worker_pool import LOST
 from vecenv.tasks.commands import serving as served
@@ -46,6 +49,20 @@ def test_worlds_that_wait_are_refused_before_they_are_made(monkeypatch):
     settings = replace(ServeSettings.defaults(("--task", "code")), engine="ray")
     with pytest.raises(ValueError, match=r"^workers are no help to CodeWorld"), pools_of(settings, Console()):
         pass
+
+
+def test_the_loss_of_ray_is_noticed_while_nothing_is_asked_of_it():
+    """Ray itself ends the process when it notices."""
+    from ray import exceptions
+
+    failures = []
+    check = Mock(side_effect=ray_workers.RayLostError(ray_workers.LOST))
+    place = ray_workers._Place(0, SimpleNamespace(closed=False, check_ray=check, fail=failures.append))
+    waits = Mock(side_effect=exceptions.GetTimeoutError)
+    place._newest, place._ray = Mock(), SimpleNamespace(exceptions=exceptions, get=waits)
+    place._keep()
+    assert [str(failure) for failure in failures] == [ray_workers.LOST]
+    assert waits.call_args.kwargs["timeout"] <= 5.0
 
 
 def test_workers_serve_what_one_process_serves_and_one_that_dies_is_replaced(monkeypatch):

@@ -30,6 +30,9 @@ LOG = logging.getLogger("vecenv.serve")
 STALL_SECONDS = 120.0
 """Time without an answer after which a worker is ended, and replaced."""
 
+WATCH_SECONDS = 2.0
+"""Time between two looks whether Ray is there."""
+
 DEATHS = 5
 """Deaths of a worker before it was ready after which the server ends: what kills it will do so again."""
 
@@ -190,9 +193,14 @@ class _Place:
     def _keep(self) -> None:
         """Put another process in the place of one that dies, until the server ends."""
         try:
+            end = self._newest.death.remote()
             while True:
                 try:
-                    self._ray.get(self._newest.death.remote())
+                    self._ray.get(end, timeout=WATCH_SECONDS)
+                except self._ray.exceptions.GetTimeoutError as error:
+                    # A Ray that is lost ends this process some ten seconds later, without a word.
+                    self._workers.check_ray(error)
+                    continue
                 except self._ray.exceptions.RayError as error:
                     self.life, self._actors = 0, {}
                     if self._workers.closed:
@@ -200,6 +208,7 @@ class _Place:
                     self._workers.check_ray(error)
                     LOG.warning("worker %d is replaced, and its episodes are over: %s", self._number, cause_of(error))
                 self._replace()
+                end = self._newest.death.remote()
         except (ActorError, ValueError) as error:
             if not self._workers.closed:
                 self._workers.fail(error if isinstance(error, ActorError) else ActorError(str(error)))
