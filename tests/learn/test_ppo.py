@@ -130,11 +130,19 @@ def rating_env(num_envs: int, **market: Any) -> VecEnv:
 
 
 @pytest.mark.parametrize(
-    ("made", "other"), [(make_env, {"tape": small_tape(seed=5)}), (rating_env, {"seed": 5})], ids=["blocks", "none"]
+    ("made", "other", "minibatches"),
+    [
+        (make_env, {"tape": small_tape(seed=5)}, 2),
+        (make_env, {"tape": small_tape(seed=5)}, 1),
+        (rating_env, {"seed": 5}, 2),
+    ],
+    ids=["blocks", "blocks, days twice in a minibatch", "none"],
 )
-def test_observations_by_reference_teach_the_same_up_to_rounding(made: Any, other: dict[str, Any]) -> None:
+def test_observations_by_reference_teach_the_same_up_to_rounding(
+    made: Any, other: dict[str, Any], minibatches: int
+) -> None:
     """Whatever becomes of weights, moments and market, from which the first layer's table is made."""
-    config = replace(SMALL_PPO, total_frames=4 * 8 * 16)
+    config = replace(SMALL_PPO, total_frames=4 * 8 * 16, minibatches=minibatches)
     whole, parts = (PPO(made(16), replace(config, by_reference=by)) for by in (False, True))
     assert whole.collector.references is None and parts.collector.references is not None
     for update in range(3):

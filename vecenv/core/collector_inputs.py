@@ -172,8 +172,8 @@ class PolicyCall:
 class References:
     """The split of a scenario's observations into blocks of a sub-environment's own and blocks by reference.
 
-    The widths are those of all blocks, ``own_widths`` of the own ones; ``count`` is the number of rows that can be
-    referred to, R.
+    The widths are those of all blocks, ``own_widths`` of the own ones, ``referenced_size`` the sum of the others;
+    ``count`` is the number of rows that can be referred to, R.
 
     Raises:
         ValueError: the scenario has no such blocks.

@@ -342,9 +342,14 @@ class Learner(ABC, Generic[Config]):
         """Return the units ``index`` of one of the batch's tensors."""
         return tensor[index]
 
-    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return the flat observations of a minibatch, and its tensors after what was seen."""
+    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        """Return the flat observations of a minibatch, or their parts, and its tensors after what was seen."""
         return picked[0], picked[1:]
+
+    def inputs_of(self, observation: Any, mean: Tensor, deviation: Tensor) -> tuple[Any, Tensor | None]:  # noqa: ANN401
+        """Return the network's scaled inputs of what `observed` returns, and the action mask, None to allow all."""
+        observation = observation.flatten(0, -2)
+        return self.network.normalised(observation, mean, deviation), self.network.mask(observation)
 
     def minimise(self, batch: list[Tensor], **how: Any) -> Metrics:  # noqa: ANN401
         """Make the optimiser steps of one update, as `optimise`, and return the means of the loss metrics.
@@ -382,7 +387,7 @@ class Learner(ABC, Generic[Config]):
         """
         config = self.config
         self._counts = len(constants), [*clipped] or [len(self.parameters)]
-        shared = [*self.parameters, *self.moments, *self._market(), *constants, *batch]
+        shared = [*self.parameters, *self.moments, *self.market(), *constants, *batch]
         own, shape = self.shards.own, (config.epochs, config.minibatches, *self.losses_shape())
         # Each in memory of its own, whose alignment does not depend on how many there are.
         steps = [torch.zeros(shape, device=self.env.device) for _ in range(own)]
@@ -436,9 +441,9 @@ class Learner(ABC, Generic[Config]):
         each = rows // self.shards.own
         return (order // each) * rows + shard * each + order % each
 
-    def _market(self) -> list[Tensor]:
-        """Return the tensors that observations by reference are put together from, none without such."""
-        return [] if self.collector.references is None else self.env.engine.inputs
+    def market(self) -> list[Tensor]:
+        """Return the tensors that observations of a minibatch are put together from, beside what was seen."""
+        return []
 
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
         """Return gradients and metrics of a minibatch; the last tensor is the index of its units.
@@ -452,7 +457,7 @@ class Learner(ABC, Generic[Config]):
             del remaining[:count]
             return taken
 
-        parameters, (mean, deviation), market = take(len(self.parameters)), take(2), take(len(self._market()))
+        parameters, (mean, deviation), market = take(len(self.parameters)), take(2), take(len(self.market()))
         constants = take(self._counts[0])
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
@@ -467,17 +472,14 @@ class Learner(ABC, Generic[Config]):
         parameters: list[Tensor],
         mean: Tensor,
         deviation: Tensor,
-        observation: Tensor,
+        observation: Any,  # noqa: ANN401
         others: list[Tensor],
         constants: list[Tensor],
         /,
     ) -> tuple[list[Tensor], Tensor]:
         """Return the gradients and the metrics of a minibatch; ``others`` are what `objective` takes of it."""
-        observation = observation.flatten(0, -2)
-        allowed = self.network.mask(observation)
-        return torch.func.grad(self.objective, has_aux=True)(
-            parameters, self.network.normalised(observation, mean, deviation), allowed, *others, *constants
-        )
+        inputs, allowed = self.inputs_of(observation, mean, deviation)
+        return torch.func.grad(self.objective, has_aux=True)(parameters, inputs, allowed, *others, *constants)
 
     def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
         """Return gradients of the largest norm that is allowed, or less, in each group of parameters."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from vecenv.core.capabilities import Items
+from vecenv.core.collector_inputs import References
+from vecenv.core.products import linear, rows_of
 from vecenv.learn.heads import FORBIDDEN, Head
 
 INPUT_CLIP = 10.0
@@ -19,6 +21,9 @@ INPUT_CLIP = 10.0
 
 TANH_RANGE = 10.0
 """Magnitude beyond which tanh is 1 in float32."""
+
+WORTHWHILE = 2
+"""Least number of steps in a batch per row of a table: making a row costs about as much as acting once."""
 
 LAST_GAIN = 0.01
 """Gain of the actor's last layer: the first policy acts near the centre of the actions, whatever it sees."""
@@ -126,6 +131,31 @@ def scaled(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return ((values - mean) / deviation).clamp(-INPUT_CLIP, INPUT_CLIP)
 
 
+@dataclass(frozen=True)
+class ByReference:
+    """Inputs of a `FlatNetwork` whose shared columns are rows of a table.
+
+    Attributes:
+        own: scaled columns of the rows' own blocks. Shape: (B, own).
+        table: scaled shared columns, shape (R, referenced), or their `FlatNetwork.sums_of` one layer, shape (R, H).
+        reference: row of the table, shape (B,), int64; None where the table has a row for each.
+        references: how columns are split.
+        summed: whether the table has sums.
+    """
+
+    own: Tensor
+    table: Tensor
+    reference: Tensor | None
+    references: References
+    summed: bool = False
+
+    def taken(self) -> ByReference:
+        """Return the same with a row of the table for each, unless there are many for each row of the table."""
+        if self.reference is None or WORTHWHILE * len(self.table) <= len(self.own):
+            return self
+        return replace(self, table=self.table[self.reference], reference=None)
+
+
 class FlatNetwork(Network):
     """Two tanh MLPs on the whole observation; parameters are a weight and a bias per layer, then those of the head."""
 
@@ -161,15 +191,27 @@ class FlatNetwork(Network):
             parameters += orthogonal_layer(width, following, gain, generator, device)
         return parameters
 
-    def _network(self, parameters: Sequence[Tensor], values: Tensor, first: int = 0) -> Tensor:
-        """Return the outputs from the inputs of a layer, the first by default."""
+    def _network(self, parameters: Sequence[Tensor], inputs: Tensor | ByReference) -> Tensor:
+        weight, bias = parameters[:2]
+        if isinstance(inputs, Tensor):
+            values, first = inputs, 0
+        else:
+            values, first = tanh(self._first_layer(weight, bias, inputs)), 1
         for layer in range(first, self.layers - 1):
             values = self.hidden_layer(values, *parameters[2 * layer : 2 * layer + 2])
         return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
 
-    def outputs_from_hidden(self, actor: Sequence[Tensor], hidden: Tensor) -> Tensor:
-        """Return the inputs of the head from the first hidden layer. Shapes: (B, H) -> (B, head.size)."""
-        return self._network(actor, hidden, first=1)
+    def _first_layer(self, weight: Tensor, bias: Tensor, inputs: ByReference) -> Tensor:
+        """Return the sums of the first layer. Shape: (B, H)."""
+        references = inputs.references
+        sums = inputs.table if inputs.summed else self.sums_of(inputs.table, weight, bias, references)
+        if inputs.reference is not None:
+            sums = rows_of(sums, inputs.reference)
+        return sums + self.products(inputs.own, references.own_columns(weight))
+
+    def sums_of(self, columns: Tensor, weight: Tensor, bias: Tensor, references: References) -> Tensor:
+        """Return the sums of the first layer over scaled columns by reference. Shapes: (R, referenced) -> (R, H)."""
+        return self.products(columns, references.referenced_columns(weight), bias)
 
     def samples(self, observation: Tensor) -> Tensor:
         return observation
@@ -177,10 +219,10 @@ class FlatNetwork(Network):
     def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         return scaled(observation, mean, deviation)
 
-    def actor_outputs(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    def actor_outputs(self, actor: Sequence[Tensor], inputs: Tensor | ByReference) -> Tensor:
         return self._network(actor, inputs)
 
-    def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    def value(self, critic: Sequence[Tensor], inputs: Tensor | ByReference) -> Tensor:
         return self._network(critic, inputs).squeeze(-1)
 
     def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,7 +15,8 @@ from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import flat_view
 from vecenv.learn.learner import Learner
-from vecenv.learn.policies import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
+from vecenv.learn.networks import WORTHWHILE, ByReference, scaled
+from vecenv.learn.policies import ReferencingActorPolicy, why_not_by_reference
 from vecenv.learn.returns import RewardScale, generalised_advantages
 from vecenv.learn.runs import Metrics
 from vecenv.learn.settings.on_policy import OnPolicyConfig
@@ -43,6 +45,13 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
         self._valued = FirstCallCompiled(self._values_of_part, lambda: self.env.compiled)
+        self._tabled = FirstCallCompiled(self._tables, lambda: self.env.compiled)
+        policy, device = self.collector.policy, env.device
+        # Inputs by reference, and their sums of the critic's first layer, scaled anew in every update.
+        self._table = self._sums_of_critic = torch.empty(0, device=device)
+        if isinstance(policy, ReferencingActorPolicy):
+            self._table = torch.empty(policy.references.count, policy.references.referenced_size, device=device)
+            self._sums_of_critic = torch.empty_like(policy.table)
 
     def collecting_policy(self) -> Policy:
         """Return the policy, by reference where that pays or is asked for; ValueError if it is and cannot be."""
@@ -85,10 +94,34 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         """Return what `objective` takes between actions and advantages: mostly nothing. Shape of each: (T, N, ...)."""
         return []
 
-    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Put observations together from what the collector has `seen`, with which the batch begins."""
-        count = len(self.collector.seen)
-        return self.collector.whole(picked[:count], market), picked[count:]
+    def market(self) -> list[Tensor]:
+        return [] if self.collector.references is None else [self._table]
+
+    def observed(self, picked: list[Tensor], market: list[Tensor]) -> tuple[Tensor | ByReference, list[Tensor]]:
+        """Return what the collector has `seen`, with which the batch begins, by reference or put together."""
+        count, references = len(self.collector.seen), self.collector.references
+        if references is None:
+            return self.collector.whole(picked[:count]), picked[count:]
+        (own, reference), (table,) = picked[:count], market
+        return ByReference(own, table, reference, references), picked[count:]
+
+    def inputs_of(
+        self, observation: Tensor | ByReference, mean: Tensor, deviation: Tensor
+    ) -> tuple[Any, Tensor | None]:
+        if isinstance(observation, Tensor):
+            return super().inputs_of(observation, mean, deviation)
+        columns = observation.references.own_columns
+        own = scaled(observation.own, columns(mean), columns(deviation))
+        return replace(observation, own=own).taken(), None
+
+    def _tables(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the scaled inputs by reference, and their sums, of moments, the critic's first layer and a market."""
+        mean, deviation, weight, bias, *market = tensors
+        policy = self.collector.policy
+        assert isinstance(policy, ReferencingActorPolicy)
+        columns = policy.references.table(self.env.engine.bind(market))
+        table = policy.scaled_columns(columns, mean, deviation)
+        return [table, policy.sums_of(table, weight, bias)]
 
     def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
         """Return what `minimise` takes of the rollout, with flat steps. Shape of each: (T * N, ...)."""
@@ -104,17 +137,23 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return self.batch_size // self.shards.count // self.config.minibatches
 
     def _values_of_part(self, *tensors: Tensor) -> list[Tensor]:
-        """Return values, of the critic, the moments, the market that observations refer to, and what was seen."""
+        """Return values, of the critic, the moments, the sums by reference, and what was seen."""
         count = len(self.critic)
-        critic, (mean, deviation), rest = tensors[:count], tensors[count : count + 2], tensors[count + 2 :]
-        market = len(self._market())
-        observation = self.collector.whole(rest[market:], list(rest[:market]))
-        return [self.network.value(critic, self.network.normalised(observation, mean, deviation))]
+        critic, (mean, deviation), rest = tensors[:count], tensors[count : count + 2], list(tensors[count + 2 :])
+        if (references := self.collector.references) is None:
+            return [self.network.value(critic, self.network.normalised(self.collector.whole(rest), mean, deviation))]
+        sums, own, reference = rest
+        inputs, _ = self.inputs_of(ByReference(own, sums, reference, references, summed=True), mean, deviation)
+        return [self.network.value(critic, inputs)]
 
     def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
         columns, chunk = [], self._chunk()
-        read = [*self.critic, *self.moments, *self._market()]
+        read = [*self.critic, *self.moments]
+        if self.collector.references is not None:
+            tables = [self._table, self._sums_of_critic]
+            self._tabled([*self.moments, *self.critic[:2], *self.env.engine.inputs], tables)
+            read.append(self._sums_of_critic)
         for seen in self.seen_by_shard():
             values = torch.empty(len(seen[0]), device=self.env.device)
             for part, *parts in zip(*(tensor.split(chunk) for tensor in (values, *seen)), strict=True):

@@ -12,7 +12,7 @@ from torch.nn.functional import conv2d
 
 from vecenv.core.scenario import ObservationForm
 from vecenv.learn.heads import Head
-from vecenv.learn.networks import FlatNetwork, orthogonal_layer, scaled, tanh
+from vecenv.learn.networks import ByReference, FlatNetwork, orthogonal_layer, scaled, tanh
 
 CHANNELS = (16, 32)
 """Outputs of the first convolution, and of each further one."""
@@ -69,9 +69,10 @@ class PlanesNetwork(FlatNetwork):
         ]
         return torch.cat(inputs, dim=-1)
 
-    def _network(self, parameters: Sequence[Tensor], values: Tensor, first: int = 0) -> Tensor:
+    def _network(self, parameters: Sequence[Tensor], inputs: Tensor | ByReference) -> Tensor:
+        assert isinstance(inputs, Tensor)
         count = 2 * len(self._convolutions)
-        return super()._network(parameters[count:], self._encoded(parameters[:count], values), first)
+        return super()._network(parameters[count:], self._encoded(parameters[:count], inputs))
 
     def _encoded(self, parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """Return the features of the planes and the other blocks. Shapes: (B, D) -> (B, encoded)."""

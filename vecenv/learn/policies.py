@@ -16,7 +16,7 @@ from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, Scenario, flat_view
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
-from vecenv.learn.networks import FlatNetwork, ItemNetwork, Network, scaled, tanh
+from vecenv.learn.networks import ByReference, FlatNetwork, ItemNetwork, Network, scaled
 from vecenv.learn.settings.run import NetworkConfig
 
 if TYPE_CHECKING:
@@ -102,9 +102,6 @@ class ActorPolicy:
 NOT_FLAT = "they need a flat policy with a hidden layer"
 """Why other policies have none."""
 
-WORTHWHILE = 2
-"""Least number of steps in a batch per row of the table: making a row costs about as much as acting once."""
-
 
 def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
     """Return why a network cannot read observations by reference, or None if it can."""
@@ -136,19 +133,26 @@ class ReferencingActorPolicy(ActorPolicy):
 
     def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
         """Return the first layer's sums over the columns by reference, with its bias. Shapes: (R, ...) -> (R, H)."""
-        columns = self.references.referenced_columns
         mean, deviation, weight, bias, *_ = parameters
-        inputs = scaled(referenced, columns(mean), columns(deviation))
-        return self._flat.products(inputs, columns(weight), bias)
+        return self.sums_of(self.scaled_columns(referenced, mean, deviation), weight, bias)
+
+    def sums_of(self, table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return sums of a first layer over scaled columns by reference. Shapes: (R, referenced) -> (R, H)."""
+        return self._flat.sums_of(table, weight, bias, self.references)
+
+    def scaled_columns(self, referenced: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return inputs from columns by reference. Shapes: (R, referenced), (D,), (D,) -> (R, referenced)."""
+        columns = self.references.referenced_columns
+        return scaled(referenced, columns(mean), columns(deviation))
 
     def act_by_reference(
         self, parameters: list[Tensor], own: Tensor, reference: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
         mean, deviation, *actor, table = parameters
         columns, head = self.references.own_columns, self._flat.head
-        inputs = scaled(own, columns(mean), columns(deviation))
-        hidden = tanh(self._flat.products(inputs, columns(actor[0])) + table[reference])
-        outputs, of_head = self._flat.outputs_from_hidden(actor, hidden), self._flat.head_parameters(actor)
+        own = scaled(own, columns(mean), columns(deviation))
+        inputs = ByReference(own, table, reference, self.references, summed=True)
+        outputs, of_head = self._flat.actor_outputs(actor, inputs), self._flat.head_parameters(actor)
         action = head.sample(outputs, of_head, key, elapsed)
         return action, head.evaluate(outputs, of_head, action)[0]
 
