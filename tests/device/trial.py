@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.device.pretended import DeviceTensor, Meeting, log, pretended_cuda
 from tests.small_env import same_bits
-from vecenv.core import collector, compiling, engine
+from vecenv.core import collector, compiling, engine, products
 from vecenv.core.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.learn import exact, learner
 from vecenv.worldmodel.sampling.rollout import RepeatedDay
@@ -66,6 +66,10 @@ def device(name: str) -> Iterator[None]:
             stack.enter_context(patch.object(torch, "compile", lambda function, **_: function))
             stack.enter_context(pretended_cuda())
         yield
+
+
+# A GPU has PyTorch's own products.
+products.BY_ONEDNN = False
 
 
 def on_both(path: Path) -> tuple[Trial, Trial]:
