@@ -19,7 +19,7 @@ BY_ONEDNN = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_
 FEW_ROWS = 64
 """Rows up to which a product is PyTorch's: oneDNN's begins later."""
 
-_LIBRARY = torch.library.Library("vecenv", "DEF")
+_LIBRARY = torch.library.Library("vecenv", "FRAGMENT")
 _LIBRARY.define("added_to_rows(Tensor values, Tensor index, int rows) -> Tensor")
 _LIBRARY.define("linear(Tensor values, Tensor weight, Tensor? bias) -> Tensor")
 
