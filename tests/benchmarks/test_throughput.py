@@ -133,7 +133,7 @@ def test_the_plan_of_settings_and_what_does_not_fit():
     ):
         with pytest.raises(ValueError, match=words):
             BenchConfig(**settings)
-    with pytest.raises(ValueError, match="unknown case 'tea'; there are auction, ensemble"):
+    with pytest.raises(ValueError, match="unknown case 'tea'; there are auction, doors, ensemble"):
         CaseConfig("tea")
     with pytest.raises(ValueError, match="rounds must be at least 3, got 2"):
         CaseConfig("auction", rounds=2)
