@@ -50,3 +50,9 @@ def test_rows_of_a_table_add_their_gradients_up() -> None:
     found = grad(loss(products.rows_of))(table)
     torch.testing.assert_close(found, grad(loss(lambda table, index: table[index]))(table))
     assert torch.equal(found[1], torch.zeros(5)) and torch.equal(products.rows_of(table, index), table[index])
+
+
+def test_a_layer_of_no_inputs_is_its_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "BY_ONEDNN", True)
+    bias = torch.randn(3)
+    assert torch.equal(products.linear(torch.zeros(70, 0), torch.zeros(3, 0), bias), bias.expand(70, 3))

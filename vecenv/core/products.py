@@ -71,7 +71,9 @@ class _Linear(torch.autograd.Function):
 def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return values @ weight.T + bias, as `torch.nn.functional.linear`. Shapes: (..., I), (O, I), (O,) -> (..., O)."""
     rows = values.shape[:-1].numel()
-    if not (BY_ONEDNN and values.device.type == "cpu" and values.dtype == torch.float32 and rows > FEW_ROWS):
+    # Of nothing oneDNN has no product.
+    large = rows > FEW_ROWS and weight.numel() > 0
+    if not (BY_ONEDNN and large and values.device.type == "cpu" and values.dtype == torch.float32):
         return functional.linear(values, weight, bias)
     return _Linear.apply(values.reshape(rows, -1), weight, bias).view(*values.shape[:-1], -1)
 
