@@ -26,6 +26,8 @@ _LIBRARY.define("linear(Tensor values, Tensor weight, Tensor? bias) -> Tensor")
 
 @torch.library.impl(_LIBRARY, "linear", "CPU")
 def _by_onednn(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # It reads a bias as contiguous numbers, whatever its strides.
+    bias = None if bias is None else bias.contiguous()
     result: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
     return result
 
@@ -80,7 +82,7 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 @torch.library.impl(_LIBRARY, "added_to_rows", "CompositeExplicitAutograd")
 def _added(values: Tensor, index: Tensor, rows: int) -> Tensor:
-    return torch.ops.aten.embedding_dense_backward(values, index, rows, -1, False)
+    return values.new_zeros(rows, values.shape[-1]).index_add_(0, index, values)
 
 
 @torch.library.register_fake("vecenv::added_to_rows")

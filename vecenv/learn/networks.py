@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
+from vecenv.core import products
 from vecenv.core.capabilities import Items
 from vecenv.core.collector_inputs import References
-from vecenv.core.products import linear, rows_of
 from vecenv.learn.heads import FORBIDDEN, Head
 
 INPUT_CLIP = 10.0
@@ -44,6 +45,9 @@ class Network(ABC):
 
     moments_size: int
     num_items: int = 0
+
+    linear: Callable[..., Tensor] = staticmethod(linear)
+    """A linear layer, as `torch.nn.functional.linear`."""
 
     def __init__(self, head: Head, mask: Callable[[Tensor], Tensor | None], bf16: bool) -> None:
         self.head, self.mask, self.bf16 = head, mask, bf16
@@ -90,7 +94,7 @@ class Network(ABC):
     def products(self, values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return a linear layer of the hidden ones, in float32."""
         kind = torch.bfloat16 if self.bf16 else torch.float32
-        return linear(values.to(kind), weight.to(kind), None if bias is None else bias.to(kind)).float()
+        return self.linear(values.to(kind), weight.to(kind), None if bias is None else bias.to(kind)).float()
 
 
 class _Tanh(torch.autograd.Function):
@@ -159,6 +163,9 @@ class ByReference:
 class FlatNetwork(Network):
     """Two tanh MLPs on the whole observation; parameters are a weight and a bias per layer, then those of the head."""
 
+    # Not those of items: compiled, the transposed gradients of all items take sixty times as long as their products.
+    linear = staticmethod(products.linear)
+
     def __init__(
         self,
         observation_size: int,
@@ -199,14 +206,14 @@ class FlatNetwork(Network):
             values, first = tanh(self._first_layer(weight, bias, inputs)), 1
         for layer in range(first, self.layers - 1):
             values = self.hidden_layer(values, *parameters[2 * layer : 2 * layer + 2])
-        return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
+        return self.linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
 
     def _first_layer(self, weight: Tensor, bias: Tensor, inputs: ByReference) -> Tensor:
         """Return the sums of the first layer. Shape: (B, H)."""
         references = inputs.references
         sums = inputs.table if inputs.summed else self.sums_of(inputs.table, weight, bias, references)
         if inputs.reference is not None:
-            sums = rows_of(sums, inputs.reference)
+            sums = products.rows_of(sums, inputs.reference)
         return sums + self.products(inputs.own, references.own_columns(weight))
 
     def sums_of(self, columns: Tensor, weight: Tensor, bias: Tensor, references: References) -> Tensor:
