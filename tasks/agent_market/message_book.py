@@ -43,7 +43,9 @@ class MessageBook:
         if library is None:
             raise RuntimeError("there is no native book: no working C++ compiler was found")
         self._call = library.vecenv_book_messages
-        addresses = [tensor.data_ptr() for tensor in (*self.book, *self.accounts)]
+        # Held, as the addresses do not hold them.
+        self._tensors = [*self.book, *self.accounts]
+        addresses = [tensor.data_ptr() for tensor in self._tensors]
         memory = (ctypes.c_void_p * len(addresses))(*addresses)
         self._where = memory, ctypes.c_int64(room), ctypes.c_int64(owners)
         self._message, self._told = (ctypes.create_string_buffer(numbers.size) for numbers in (_MESSAGE, _REPORT))

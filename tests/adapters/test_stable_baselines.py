@@ -79,6 +79,8 @@ def test_rows_have_attributes_methods_pictures_and_seeds():
     env.set_options({"paths": 1})
     with pytest.raises(ValueError, match="unknown options paths; there are none"):
         env.reset()
+    with pytest.raises(ValueError, match="autoreset_mode, output: not an argument of Stable-Baselines3's rows"):
+        StableBaselinesVecEnv("portfolio", 2, compile=False, autoreset_mode="NextStep", output="torch", **TIER)
     talking = StableBaselinesVecEnv("portfolio", 2, render_mode="ansi", compile=False, **TIER)
     talking.reset()
     assert all(text.startswith("Day 1 of 30") for text in talking.env_method("render"))

@@ -52,7 +52,11 @@ def test_rows_of_a_table_add_their_gradients_up() -> None:
     assert torch.equal(found[1], torch.zeros(5)) and torch.equal(products.rows_of(table, index), table[index])
 
 
-def test_a_layer_of_no_inputs_is_its_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_with_a_strided_bias_or_no_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "BY_ONEDNN", True)
+    values, weight, _ = arguments()
+    for strided in (torch.randn(6)[::2], torch.randn(1).expand(3)):
+        expected = functional.linear(values, weight, strided)
+        torch.testing.assert_close(products.linear(values, weight, strided), expected, rtol=1e-5, atol=1e-5)
     bias = torch.randn(3)
     assert torch.equal(products.linear(torch.zeros(70, 0), torch.zeros(3, 0), bias), bias.expand(70, 3))

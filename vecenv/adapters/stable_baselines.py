@@ -47,6 +47,9 @@ class StableBaselinesVecEnv(VecEnv):
         seed: int | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        # Its rows reset in the step in which they end, and its arrays are NumPy's.
+        if given := sorted({"autoreset_mode", "output"} & options.keys()):
+            raise ValueError(f"{', '.join(given)}: not an argument of Stable-Baselines3's rows")
         self.rows = GymnasiumVectorEnv(task, num_envs, render_mode=render_mode, seed=seed, **options)
         self._row = [Row(self.rows, number) for number in range(num_envs)]
         super().__init__(num_envs, self.rows.single_observation_space, self.rows.single_action_space)

@@ -12,6 +12,7 @@ every call would cost as much as the call, so tensors are checked at the public 
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -209,7 +210,8 @@ def _know_vector_instructions() -> None:
     known = cpu_vec_isa.valid_vec_isa_list
     conditions = repr((torch.__version__, get_compiler_version_info(get_cpp_compiler()), processor()))
     file = cache_folder() / f"vector_instructions_{sha256(conditions.encode()).hexdigest()[:16]}"
-    if file.exists():
+    # `os.access` is no error where the folder may not be read.
+    if os.access(file, os.F_OK):
         with config.patch({"cpp.vec_isa_ok": True}):
             known()
         return

@@ -163,7 +163,11 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
 
     def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
         """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
-        return self._values(flat_view(self.collector.final_observations(step, ids)))
+        observation = flat_view(self.collector.final_observations(step, ids))
+        # Few sizes, as libraries keep what they have made for each.
+        padded = observation.new_zeros(1 << max(len(ids) - 1, 0).bit_length(), observation.shape[-1])
+        padded[: len(ids)] = observation
+        return self._values(padded)[: len(ids)]
 
     def standardised(self, advantages: Tensor) -> Tensor:
         """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""

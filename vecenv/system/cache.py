@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return ``~/.cache/vecenv``, or the folder under ``XDG_CACHE_HOME``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv"
+    """Return ``~/.cache/vecenv``, or the folder under ``XDG_CACHE_HOME``; of a user without a home a temporary one."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "vecenv"
+    try:
+        return Path.home() / ".cache" / "vecenv"
+    except RuntimeError:
+        return Path(tempfile.gettempdir(), f"vecenv-{os.getuid()}")
 
 
 def processor() -> tuple[str, ...]:

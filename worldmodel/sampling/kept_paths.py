@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -35,7 +34,7 @@ def kept_or_drawn(model: Path, drawn: tuple[object, ...], stock_days: int, draw:
     """
     if not WORTHWHILE <= stock_days <= MOST_BYTES // 160:
         return draw()
-    told = (drawn, _digest([model]), _code(), _machine())
+    told = (drawn, _digest([model]), _CODE, _machine())
     file = _folder() / f"{hashlib.sha256(repr(told).encode()).hexdigest()[:32]}.safetensors"
     with suppress(ValueError):
         bars = load_sealed(file, FORMAT, "drawn paths", "cpu")[0]["bars"]
@@ -70,14 +69,18 @@ def _digest(files: list[Path]) -> str:
     return digest.hexdigest()
 
 
-@cache
 def _code() -> str:
-    """Hash of the code that draws, and of all that it computes with."""
+    """Return a hash of the code that draws, and of all that it computes with."""
     packages = [Path(package.__path__[0]) for package in (vecenv.market, vecenv.worldmodel)]
     return _digest([Path(random.__file__), *(file for place in packages for file in sorted(place.rglob("*.py")))])
+
+
+# Not at the first draw, before which the files may have become others than those that run.
+_CODE = _code()
 
 
 def _machine() -> tuple[object, ...]:
     """PyTorch and the processor, by which it and its libraries choose how they add and multiply."""
     chosen = sorted(item for item in os.environ.items() if item[0].startswith(("ATEN_", "MKL_", "ONEDNN_", "DNNL_")))
-    return torch.__version__, torch.backends.cpu.get_cpu_capability(), processor(), chosen
+    precision = torch.get_float32_matmul_precision()
+    return torch.__version__, torch.backends.cpu.get_cpu_capability(), precision, processor(), chosen

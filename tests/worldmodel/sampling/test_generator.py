@@ -395,15 +395,15 @@ def test_kept_paths_are_those_of_the_same_draw_and_all_others_are_drawn(started_
         before = len(draws)
         draw_paths(started_model, replace(options, **changed))
         assert len(draws) == before + 1
-    for name in ("_code", "_machine"):
+    for name, changed in (("_CODE", "another"), ("_machine", lambda: "another")):
         with monkeypatch.context() as other:
-            other.setattr(kept_paths, name, lambda: "another")
+            other.setattr(kept_paths, name, changed)
             assert torch.equal(draw_paths(started_model, options).ohlcv, first) and len(draws) == before + 2
         before += 1
     with monkeypatch.context() as other:
         read: list[str] = []
         other.setattr(kept_paths, "_digest", lambda files: read.extend(map(str, files)))
-        kept_paths._code.__wrapped__()
+        kept_paths._code()
         assert {rollout.__file__, generator.__file__, random.__file__} <= set(read)
     # Of those that are too many the one that was read longest ago goes.
     os.utime(file, (0, 0))
