@@ -320,7 +320,8 @@ def _of_kinds(
     learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
     on_ray = engine == "ray" and of_policy
     ranked = (of_policy or of_language) and not on_ray
-    spread = ranked and chosen.get("resume") is None and (chosen.get("processes") or is_rank())
+    several = on_ray or (ranked and (chosen.get("processes") or is_rank()))
+    spread = several and chosen.get("resume") is None
     learned: Any = learner if of_language else algorithm.config()
     players: Any = OneProcess
     if ranked:

@@ -16,7 +16,7 @@ from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.curriculum import set_curriculum
 from vecenv.distributed.actors import ActorCollector, play_by_actors
-from vecenv.distributed.parts import check_parts
+from vecenv.distributed.shares import shares_of
 from vecenv.distributed.ray_session import ray_module
 from vecenv.finance.trading import Trading
 from vecenv.learn import NEEDED, Algorithm, algorithm_named
@@ -226,7 +226,7 @@ class PolicyTrainer(Trainer):
             raise ValueError("--engine ray plays the rows of one policy: train several by --seeds, not --ensemble")
         if self.algorithm.smooth:
             raise ValueError(f"--engine ray has no effect: --algorithm {name} plays by itself")
-        check_parts(settings.batch.rows, players.parts, players.actors)
+        shares_of(settings.batch.rows, settings.learner.shards, players.actors)
         if players.max_lag:
             if not getattr(self.algorithm.learner, "corrects_lag", False):
                 raise ValueError(

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.distributed.in_parts import PARTS, PATHS, ROWS, Ledger, ZeroPolicy, digest, make_env, make_learner
+from tests.distributed.acting import PATHS, ROWS, Ledger, ZeroPolicy, digest, make_env, make_learner
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
 from tests.small_env import assert_same_bits
 from vecenv.distributed.actors import LOST, ActorCollector, play_by_actors
-from vecenv.distributed.parts import check_parts
 from vecenv.distributed.ray_session import as_before
 from vecenv.distributed.settings import ActorSettings
+from vecenv.distributed.shares import shares_of
 from vecenv.distributed.worker_rows import rows_of_workers
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.runs import METRICS, read_metrics
@@ -58,8 +58,8 @@ def killed(collector: ActorCollector, actor: int) -> None:
 
 def test_a_dead_actor_and_another_market_change_nothing(shared_ray):
     """Two actors, of which one dies in the middle, train as one process does; no episode is lost or counted twice."""
-    one, many, ledger = make_learner(lag=0), make_learner(), Ledger()
-    play_by_actors(many, ActorSettings(actors=2, parts=PARTS))
+    one, many, ledger = make_learner(), make_learner(), Ledger()
+    play_by_actors(many, ActorSettings(actors=2))
     ledger.follow(many)
     shared = one.env.scenario.shared
     other = {name: tensor.flip(0) if len(tensor) == PATHS else tensor for name, tensor in shared.items()}
@@ -99,7 +99,7 @@ def test_torchrl_workers_have_rows_of_their_own(shared_ray):
     firsts = own["observation"][:, 0]
     assert len(firsts.unique(dim=0)) > each, "the workers would not be copies of each other"
 
-    played = ActorCollector(make_env(2 * each), policy, steps, ActorSettings(actors=1, parts=2))
+    played = ActorCollector(make_env(2 * each), policy, steps, ActorSettings(actors=1), shards=2)
     observed = played.rollout()["observation"].clone()
     played.close()
     assert_same_bits([observed], [own["observation"]], "in an actor")
@@ -108,15 +108,14 @@ def test_torchrl_workers_have_rows_of_their_own(shared_ray):
 @pytest.mark.parametrize(
     ("numbers", "told"),
     [
-        ((1000, 16, 2), "1000 rows do not split into 16 equal parts: .* 992 and 1008"),
-        ((3, 8, 2), "3 rows do not split .* the nearest numbers of rows are 8$"),
+        ((1000, 16, 2), "1000 sub-environments cannot be split into 16 equal shards: take 10 or 20 shards"),
         ((48, 8, 2, 4), "whole worlds of 4 rows: .* 32 and 64"),
-        ((64, 8, 9), "9 actors cannot share 8 parts .* at most 8"),
+        ((64, 8, 9), "9 actors cannot share 8 shards .* at most 8"),
     ],
 )
 def test_rows_that_do_not_split_are_refused_with_the_nearest_numbers(numbers, told):
     with pytest.raises(ValueError, match=told):
-        check_parts(*numbers)
+        shares_of(*numbers)
 
 
 def test_a_signal_that_ends_the_start_of_ray_has_its_exit_code():
@@ -131,7 +130,7 @@ LEARNER = """
 import signal, sys, torch
 torch.set_num_threads(1)
 from tests.distributed.leftovers import MARK, gone, kept, left, marked
-from tests.distributed.in_parts import PARTS, make_learner
+from tests.distributed.acting import make_learner
 from vecenv.distributed.actors import ActorSettings, play_by_actors
 from vecenv.distributed.ray_session import ActorError
 from vecenv.learn.runs import run
@@ -141,7 +140,7 @@ def waiting(metrics):
     input()
 
 learner = make_learner()
-play_by_actors(learner, ActorSettings(actors=1, parts=PARTS, max_lag=1))
+play_by_actors(learner, ActorSettings(actors=1, max_lag=1))
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "Ray has its own"
 try:
     run(learner, sys.argv[1], resume=sys.argv[2] == "resume", on_update=waiting)
@@ -180,7 +179,7 @@ def test_a_run_goes_on_from_the_death_of_the_learner_and_of_ray(tmp_path):
     assert told.splitlines()[-1] == "stopped: " + LOST
     assert gone(mark, before), f"Ray's death left {marked(mark)} and {left(before)}"
 
-    late = make_learner(lag=1)
+    late = make_learner(late=True)
     for _ in range(4):
         late.update()
     state = load_checkpoint(tmp_path / CHECKPOINT, torch.device("cpu"))

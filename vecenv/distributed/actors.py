@@ -1,8 +1,8 @@
 """Actors on Ray that play the rows of a run, and the learner's collector, which is filled by them.
 
-The rows of a run are split into parts, of which each actor has some. A rollout starts from what the learner sends:
-rows, identities, parameters and weights. So an actor knows nothing that the learner does not, its place can be taken by
-another, which makes the same rollout again, and which actor plays a part is no part of the result.
+Each actor has the rows of some of a run's shards. A rollout starts from what the learner sends: rows, identities,
+parameters and weights. So an actor knows nothing that the learner does not, its place can be taken by another, which
+makes the same rollout again, and which actor plays a shard is no part of the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from vecenv.core.collector_inputs import Policy, ReferencingPolicy
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.distributed.arrays import Sealed, arrays_of, fill, opened, sealed
-from vecenv.distributed.parts import PartCollector, check_parts, empty_part, parts_of, shares_of
 from vecenv.distributed.ray_session import (
     START_SECONDS,
     ActorError,
@@ -33,6 +32,7 @@ from vecenv.distributed.ray_session import (
     versions,
 )
 from vecenv.distributed.settings import ActorSettings
+from vecenv.distributed.shares import ShareCollector, empty_share, shares_of
 
 if TYPE_CHECKING:
     from vecenv.learn.learner import Learner
@@ -47,15 +47,14 @@ LOST = "Ray has died on this machine, and all actors with it: resume the run fro
 
 
 class RowActor:
-    """Plays parts of the rows, in a process of its own; Ray makes it of what `_initial` returns."""
+    """Plays a share of the rows, in a process of its own; Ray makes it of what `_made` sends."""
 
     def __init__(self, initial: Sealed) -> None:
         # Sums may round otherwise over more threads.
         torch.set_num_threads(1)
-        env, policy, num_steps = opened(initial)
-        self._collector = PartCollector(VecEnv(**env), policy, num_steps)
+        env, policy, num_steps, parts = opened(initial)
+        self._collector = ShareCollector(VecEnv(**env), policy, num_steps, parts=parts)
         self._weights = weights_of(policy)
-        self._outcomes: dict[int, list[Tensor]] = {}
 
     def versions(self) -> dict[str, str]:
         return versions()
@@ -67,22 +66,15 @@ class RowActor:
     def play(
         self, name: tuple[int, int], start: Sequence[np.ndarray], weights: Sequence[np.ndarray]
     ) -> tuple[tuple[int, int], list[np.ndarray]]:
-        """Play the parts of some rows, and return the name of the rollout and its `PartCollector.outcome`.
+        """Play the share, and return the name of the rollout and its `ShareCollector.outcome`.
 
         The name is the number of the rollout and that of the actor.
         """
-        collector, num_rows = self._collector, len(start[1])
         for tensor, array in zip(self._weights, weights, strict=True):
             fill(tensor, array)
-        if num_rows not in self._outcomes:
-            self._outcomes[num_rows] = collector.outcome_of(num_rows)
-        outcome = self._outcomes[num_rows]
-        for rows in parts_of(num_rows, num_rows // collector.env.num_envs):
-            collector.begin(collector.of_part(start, rows))
-            collector.rollout()
-            for whole, part, place in zip(outcome, collector.outcome(), collector.places(), strict=True):
-                whole.narrow(place, rows.start, rows.stop - rows.start).copy_(part)
-        return name, arrays_of(outcome)
+        self._collector.begin(start)
+        self._collector.rollout()
+        return name, arrays_of(self._collector.outcome())
 
 
 def weights_of(policy: Policy | None) -> list[Tensor]:
@@ -113,7 +105,7 @@ class _Asked:
     answers: list[Any]
 
 
-class ActorCollector(PartCollector):
+class ActorCollector(ShareCollector):
     """A learner's collector whose rollouts are played by actors; buffers and rows are as of one process.
 
     An actor that dies, or does not answer, is replaced, and the rollout that it was asked for is made again from the
@@ -126,6 +118,7 @@ class ActorCollector(PartCollector):
         policy: as of `FusedCollector`; its ``parameters`` are sent with every rollout.
         num_steps: steps per rollout and sub-environment, T.
         settings: of the actors.
+        shards: equal parts of the rows, on each of which the policy acts by itself, S.
 
     Raises:
         ImportError: Ray is not installed.
@@ -133,12 +126,14 @@ class ActorCollector(PartCollector):
         ActorError: an actor cannot start.
     """
 
-    def __init__(self, env: VecEnv, policy: Policy | None, num_steps: int, settings: ActorSettings) -> None:
-        check_parts(env.num_envs, settings.parts, settings.actors, env.traits.num_agents)
+    def __init__(
+        self, env: VecEnv, policy: Policy | None, num_steps: int, settings: ActorSettings, shards: int
+    ) -> None:
+        self._shares = shares_of(env.num_envs, shards, settings.actors, env.traits.num_agents)
         ray_module()
-        super().__init__(env, policy, num_steps)
+        # As a learner's own collector: a single shard acts on all rows at once.
+        super().__init__(env, policy, num_steps, parts=shards if shards > 1 else None)
         self._settings = settings
-        self._shares = shares_of(env.num_envs, settings.parts, settings.actors)
         self._targets = [self.outcome(rows) for rows in self._shares]
         self._rollouts, self.lag, self.replaced = 0, 0, 0
         self._ahead: _Asked | None = None
@@ -146,16 +141,23 @@ class ActorCollector(PartCollector):
         self._behaviour = [tensor.detach().clone() for tensor in self._weights]
         # Two rollouts, and a copy of what actors are made of.
         sent = sum(target.nbytes for targets in self._targets for target in targets)
-        initial = sealed((empty_part(env, parts_of(env.num_envs, settings.parts)[0]), policy, num_steps))
-        size = sum(len(data) if isinstance(data, bytes) else data.nbytes for data in initial)
+        # At most two, as shares differ by one shard.
+        sizes = {rows.stop - rows.start: rows for rows in self._shares}
+        each = None if shards == 1 else env.num_envs // shards
+        initial = {
+            size: sealed((empty_share(env, rows), policy, num_steps, each and size // each))
+            for size, rows in sizes.items()
+        }
+        every = [data for one in initial.values() for data in one]
+        size = sum(len(data) if isinstance(data, bytes) else data.nbytes for data in every)
         self._session = RaySession(settings.actors, 3 * sent + 2 * size)
         self._ray = ray_module()
         try:
-            self._initial = self._ray.put(initial)
+            self._initial = {size: self._ray.put(one) for size, one in initial.items()}
             self._shared: Any = None
             self._known_shared = self._shared_versions()
             self._checked = [False] * settings.actors
-            self._actors = [self._made() for _ in range(settings.actors)]
+            self._actors = [self._made(number) for number in range(settings.actors)]
             for number in range(settings.actors):
                 self._check_started(number)
         except BaseException:
@@ -177,8 +179,10 @@ class ActorCollector(PartCollector):
                 self._ray.kill(actor)
         self._session.close()
 
-    def _made(self) -> Any:  # noqa: ANN401
-        made = self._ray.remote(RowActor).options(num_cpus=1, max_restarts=0, max_task_retries=0).remote(self._initial)
+    def _made(self, number: int) -> Any:  # noqa: ANN401
+        rows = self._shares[number]
+        initial = self._initial[rows.stop - rows.start]
+        made = self._ray.remote(RowActor).options(num_cpus=1, max_restarts=0, max_task_retries=0).remote(initial)
         if self._shared is not None:
             made.write_shared.remote(self._shared)
         return made
@@ -265,7 +269,7 @@ class ActorCollector(PartCollector):
         )
         self._ray.kill(self._actors[number])
         # It may die too, before it is there.
-        self._actors[number], self._checked[number] = self._made(), False
+        self._actors[number], self._checked[number] = self._made(number), False
         self.replaced += 1
 
     def _shared_versions(self) -> list[int]:
@@ -317,4 +321,4 @@ def play_by_actors(learner: Learner[Any], settings: ActorSettings) -> None:
     # Collectors refer to themselves: the memory of its buffers is free before others are made.
     del collector, learner.collector
     gc.collect()
-    learner.collector = ActorCollector(learner.env, policy, num_steps, settings)
+    learner.collector = ActorCollector(learner.env, policy, num_steps, settings, learner.shards.count)

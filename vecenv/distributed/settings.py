@@ -69,9 +69,6 @@ class ActorSettings(Settings):
 
     actors: Count = 2
     """Processes that play the rows; their number is no part of the result."""
-    parts: Count = 8
-    """Equal parts of the rows, each played by itself. A part of the result in the last digits: the sums of a policy's
-    layers may round otherwise over other numbers of rows."""
     max_lag: Annotated[int, Within(0, 1)] = 0
     """Updates by which the policy that plays may be older than the one that learns. With 1 the actors play on while the
     learner learns; at 0 they wait for it."""

@@ -60,7 +60,6 @@ def test_an_option_of_another_kind_is_refused_by_name_with_its_owner():
         (TrainSettings, "--task execution --market synthetic", "--market belongs to a task on a market of bars"),
         (TrainSettings, "--task execution --train-end 2020-01-01", f"--train-end belongs to {split}"),
         (TrainSettings, "--actors 2 --max-lag 1", "--actors, --max-lag belong to --engine ray"),
-        (TrainSettings, "--task strategy --engine ray --parts 4", "--parts belongs to --engine ray"),
         (TrainSettings, "--validation-fraction 0 --patience 3", "--patience belongs to a validation_fraction above 0"),
         (
             TrainSettings,
@@ -183,7 +182,7 @@ def test_defaults_that_the_pages_tell():
         (kinds.Combining, {"combine": "mean", "sharpe_temperature": 1.0}),
         (kinds.PolicyRuns, {"seeds": 1}),
         (kinds.Subsets, {"subsets_per_path": 16}),
-        (ActorSettings, {"actors": 2, "parts": 8, "max_lag": 0, "stall_seconds": 600.0}),
+        (ActorSettings, {"actors": 2, "max_lag": 0, "stall_seconds": 600.0}),
         (EvaluateSettings, EPISODES | {"task": "stock_trading", "agents": ("all",), "device": "auto"}),
         (collect.CollectSettings, CHATS),
         (play.PlaySettings, {"seed": 0, "task": "single_stock", "device": "auto"}),

@@ -1,6 +1,5 @@
-"""A training of which a process plays the parts itself, one after the other: the reference of actors and ranks."""
+"""A training that plays its rows itself, also with older weights: the reference of actors."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,40 +7,33 @@ import torch
 from torch import Tensor
 
 import vecenv
+from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Observation
 from vecenv.distributed.actors import BEHAVIOUR, weights_of
-from vecenv.distributed.parts import PartCollector, empty_part, parts_of
+from vecenv.learn.checkpoints import state_digest
 from vecenv.learn.ppo import PPO, PPOConfig
 
 ROWS = {"market": "planted", "episode_length": 9, "min_episode_length": 3, "compile": False, "seed": 3}
-PATHS, NUM_ENVS, PARTS = 4, 64, 4
+PATHS, NUM_ENVS, SHARDS = 4, 64, 4
 ROWS |= {"market_options": {"num_paths": PATHS, "num_days": 120}}
 CONFIG = PPOConfig(
-    num_steps=8, total_frames=NUM_ENVS * 8 * 6, minibatches=4, epochs=2, hidden=(16, 16), checkpoint_every=1
-)
+    num_steps=8, total_frames=NUM_ENVS * 8 * 6, minibatches=4, epochs=2, hidden=(16, 16), checkpoint_every=1,
+    shards=SHARDS,
+)  # fmt: skip
 
 
-class InParts(PartCollector):
-    """Plays each part by a collector of as many rows, with the weights of so many rollouts ago after the first two."""
+class Late(FusedCollector):
+    """Plays with the weights of one rollout ago, after the first two."""
 
-    def __init__(self, env: VecEnv, policy, num_steps: int, lag: int = 0) -> None:
-        super().__init__(env, policy, num_steps)
-        self._slices = parts_of(env.num_envs, PARTS)
-        self._outcomes = [self.outcome(rows) for rows in self._slices]
-        self._one = PartCollector(VecEnv(**empty_part(env, self._slices[0])), policy, num_steps)
-        self._late, self._rollouts = lag, 0
-        self._kept: list[Tensor] = []
+    _rollouts = 0
 
     def play(self) -> None:
         weights = weights_of(self.policy)
         now = [tensor.clone() for tensor in weights]
-        if self._late and self._rollouts > 1:
+        if self._rollouts > 1:
             torch._foreach_copy_(weights, self._kept)
-        for rows, outcome in zip(self._slices, self._outcomes, strict=True):
-            self._one.begin(self.start_of(self._buffers.rows.steps[0], rows))
-            self._one.rollout()
-            torch._foreach_copy_(outcome, self._one.outcome())
+        super().play()
         torch._foreach_copy_(weights, now)
         self._kept, self._rollouts = now, self._rollouts + 1
 
@@ -93,28 +85,13 @@ def make_env(num_envs: int = NUM_ENVS, **options) -> VecEnv:
     return vecenv.make("stock_trading", num_envs, **ROWS, **options)
 
 
-def make_learner(lag: int | None = None) -> PPO:
-    """Return a learner, played in parts here if there is a lag."""
+def make_learner(late: bool = False) -> PPO:
     learner = PPO(make_env(), CONFIG)
-    if lag is not None:
-        learner.collector = InParts(learner.env, learner.collector.policy, CONFIG.num_steps, lag)
+    if late:
+        learner.collector = Late(learner.env, learner.collector.policy, CONFIG.num_steps, parts=SHARDS)
     return learner
 
 
 def digest(state: Mapping[str, Any]) -> str:
     """Return a hash of a learner's state, without what is under way."""
-    found = hashlib.sha256()
-
-    def add(value: object) -> None:
-        if isinstance(value, Mapping):
-            for name in sorted(value, key=str):
-                found.update(str(name).encode())
-                add(value[name])
-        elif isinstance(value, list | tuple):
-            for item in value:
-                add(item)
-        else:
-            found.update(value.numpy().tobytes() if isinstance(value, Tensor) else str(value).encode())
-
-    add({name: value for name, value in state.items() if name != BEHAVIOUR})
-    return found.hexdigest()
+    return state_digest({name: value for name, value in state.items() if name != BEHAVIOUR})
