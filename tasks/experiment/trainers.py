@@ -16,8 +16,8 @@ from vecenv.core.checks import device_named
 from vecenv.core.env import VecEnv
 from vecenv.curriculum import set_curriculum
 from vecenv.distributed.actors import ActorCollector, play_by_actors
-from vecenv.distributed.shares import shares_of
 from vecenv.distributed.ray_session import ray_module
+from vecenv.distributed.shares import shares_of
 from vecenv.finance.trading import Trading
 from vecenv.learn import NEEDED, Algorithm, algorithm_named
 from vecenv.learn.checkpoints import save_checkpoint, telling_what_is_kept

@@ -91,16 +91,17 @@ def ration_by_size(
     rank = _rank(wanted, max_shares if money.whole_shares else None)
     sorted_wanted = torch.zeros_like(wanted).scatter(-1, rank, wanted).double()
     sorted_price = torch.zeros_like(price).scatter(-1, rank, price).double()
+    divisor = torch.where(sorted_price > 0, sorted_price, 1.0)
     served = []
-    for place in range(wanted.shape[-1]):
-        most = budget / torch.where(sorted_price[place] > 0, sorted_price[place], 1.0)
-        most = torch.floor(most) if money.whole_shares else most
-        shares = torch.minimum(sorted_wanted[place], most)
-        budget = budget - shares * sorted_price[place]
+    # As few operations as can be: each is compiled K times.
+    for want, price, whole in zip(*(part.unbind(-1) for part in (sorted_wanted, sorted_price, divisor)), strict=True):
+        most = torch.floor(budget / whole) if money.whole_shares else budget / whole
+        shares = torch.minimum(want, most)
+        budget = budget - shares * price
         if not money.whole_shares:
             budget = budget.clamp(min=0.0)
-        served.append(shares.to(wanted.dtype))
-    bought = torch.stack(served, dim=-1).gather(-1, rank)
+        served.append(shares)
+    bought = torch.stack(served, dim=-1).to(wanted.dtype).gather(-1, rank)
     return bought, bought.sum(-1) / wanted.sum(-1).clamp(min=1e-9)
 
 
