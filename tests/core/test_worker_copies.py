@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 import sys
 import warnings
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.core import worker_seeds
 from vecenv.core.random import random_action
 from vecenv.core.worker_seeds import MAKERS
+from vecenv.text.door import TextDoor
 
 MARKET = {"market": "synthetic", "market_options": {"num_paths": 1, "num_days": 100, "symbols": 2}}
 SMALL = MARKET | {"features": ("daily_change",), "episode_length": 10, "compile": False}
@@ -49,6 +51,15 @@ def test_a_copy_steps_on_as_the_original_would_also_from_within_a_collector():
         copy = copied(original)
         assert torch.equal(stepped(copy, 12), stepped(original, 12))
         assert copy.scenario.task is original.scenario.task
+
+
+def test_states_that_are_only_looked_at_are_copied():
+    one, talking = env(), vecenv.make("single_stock", 2, compile=False, **TIER)
+    for each in (one, talking):
+        stepped(each, 1)
+        each.advance(each.action_spec.zero())
+    for view in (one.held.state, TextDoor(talking).state([1])):
+        assert torch.equal(copied(view).day, view.day) and torch.equal(deepcopy(view).day, view.day)
 
 
 @pytest.mark.assembly

@@ -147,6 +147,10 @@ class HeldState:
     def __init__(self, form: Rows, fields: Mapping[str, int], tensors: Sequence[Tensor]) -> None:
         self._form, self._fields, self._tensors = form, fields, tensors
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies are the tensorclass: one without attributes yet would ask itself for them.
+        return getattr, (with_leaves(self._form, self._tensors), "state")
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         place = self._fields.get(name)
         return getattr(with_leaves(self._form, self._tensors).state, name) if place is None else self._tensors[place]

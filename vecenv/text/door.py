@@ -19,6 +19,10 @@ class ChosenState:
     def __init__(self, state: Any, ids: Tensor) -> None:  # noqa: ANN401
         self._state, self._ids = state, ids
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy without attributes yet would ask itself for them.
+        return ChosenState, (self._state, self._ids)
+
     @property
     def device(self) -> torch.device:
         return self._ids.device
