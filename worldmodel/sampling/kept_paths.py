@@ -52,7 +52,8 @@ def kept_or_drawn(model: Path, drawn: tuple[object, ...], stock_days: int, draw:
 
 def _beyond(limit: int) -> Iterator[Path]:
     size = 0
-    for file in sorted(_folder().glob("*.safetensors"), key=lambda file: -file.stat().st_mtime):
+    # With those that an interrupted write has left.
+    for file in sorted(_folder().glob("*.safetensors*"), key=lambda file: -file.stat().st_mtime):
         size += file.stat().st_size
         if size > limit:
             yield file

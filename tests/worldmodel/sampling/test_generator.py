@@ -405,8 +405,11 @@ def test_kept_paths_are_those_of_the_same_draw_and_all_others_are_drawn(started_
         other.setattr(kept_paths, "_digest", lambda files: read.extend(map(str, files)))
         kept_paths._code()
         assert {rollout.__file__, generator.__file__, random.__file__} <= set(read)
-    # Of those that are too many the one that was read longest ago goes.
-    os.utime(file, (0, 0))
-    monkeypatch.setattr(kept_paths, "MOST_BYTES", sum(each.stat().st_size for each in folder.iterdir()))
+    # Of those that are too many the one that was read longest ago goes, and before it what a killed process left.
+    left = folder / f"{file.name}.partial"
+    left.write_bytes(whole)
+    for place, old in enumerate((left, file)):
+        os.utime(old, (place, place))
+    monkeypatch.setattr(kept_paths, "MOST_BYTES", sum(each.stat().st_size for each in folder.iterdir()) - 1)
     draw_paths(started_model, replace(options, seed=2))
-    assert not file.exists() and len([*folder.iterdir()]) == len(draws) - 2
+    assert not left.exists() and not file.exists() and len([*folder.iterdir()]) == len(draws) - 2
