@@ -63,7 +63,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         (gradient,), (values, weight) = gradients, ctx.saved_tensors
-        product = torch.ops.vecenv.linear
+        # Not the operator, whose own gradients PyTorch would take for zero.
+        product = _Linear.apply
         of_values = product(gradient, weight.t(), None) if ctx.needs_input_grad[0] else None
         # Copied by compiled code together with what it computes; oneDNN would copy anew for each product.
         transposed = gradient.t().contiguous()
@@ -90,6 +91,23 @@ def _form_of_added(values: Tensor, index: Tensor, rows: int) -> Tensor:
     return values.new_empty(rows, values.shape[-1])
 
 
+class _Added(torch.autograd.Function):
+    """The gradients of rows, whose own are rows of a table."""
+
+    @staticmethod
+    def forward(values: Tensor, index: Tensor, rows: int) -> Tensor:
+        result: Tensor = torch.ops.vecenv.added_to_rows(values, index, rows)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:  # noqa: ANN401
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        return rows_of(gradients[0], *ctx.saved_tensors), None, None
+
+
 class _Rows(torch.autograd.Function):
     """Rows of a table. Compiled code adds gradients number by number, atomically; PyTorch's own kernel row by row."""
 
@@ -106,7 +124,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         (index,) = ctx.saved_tensors
-        return torch.ops.vecenv.added_to_rows(gradients[0], index, ctx.rows), None
+        return _Added.apply(gradients[0], index, ctx.rows), None
 
 
 def rows_of(table: Tensor, index: Tensor) -> Tensor:
