@@ -1,5 +1,8 @@
 """The book for messages against lists: reports, orders, accounts and ids of random messages, one a call and many."""
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import numpy as np
 import pytest
 import torch
@@ -55,14 +58,30 @@ def test_what_is_no_message_is_refused_and_the_book_goes_on():
         with pytest.raises(ValueError, match="the numbers of a message are int32, got Message"):
             book.send(Kind.LIMIT, BUY, price, 1)
     words = torch.tensor([[Kind.LIMIT, SELL, 101, 5, 0, -1]], dtype=torch.int32)
-    for wrong in (words.long(), words[0], words[:, :5]):
+    for wrong in (words.long(), words[0], words[:, :5], words.to("meta")):
         with pytest.raises(ValueError, match=r"messages must have shape \(M, 6\) and int32"):
             book.send_all(wrong)
     assert book.send_all(words[:0]).status.shape == (0,)
     # Columns that do not lie side by side.
     assert book.send_all(words.T.contiguous().T.expand(2, 6)).rested.tolist() == [5, 5]
     assert book.send(Kind.MARKET, BUY, quantity=3, owner=1).filled == 3
-    # Only a caller who writes the tensors can bring an owner without an account.
-    book.book.owner[SELL] = 7
-    with pytest.raises(ValueError, match="an order in the book is of an owner without an account"):
-        book.send(Kind.MARKET, BUY, quantity=3, owner=1)
+    for name in ("book", "accounts"):
+        with pytest.raises(AttributeError):
+            setattr(book, name, None)
+    # Only a caller who writes the tensors can bring an owner without an account. The order before theirs is whole.
+    book.book.owner[SELL, 1] = 7
+    before = [tensor.clone() for tensor in (*book.book, *book.accounts)]
+    for sent in (lambda: book.send(Kind.MARKET, BUY, quantity=6, owner=1), lambda: book.send_all(words)):
+        with pytest.raises(ValueError, match="an order in the book is of an owner without an account: nothing"):
+            sent()
+        assert all(map(torch.equal, (*book.book, *book.accounts), before))
+
+
+def test_threads_that_share_a_book_have_their_own_reports(monkeypatch):
+    book = MessageBook(4, 2)
+    call = book._call
+    # The next thread comes between a message and its report.
+    monkeypatch.setattr(book, "_call", lambda *given: (call(*given), sleep(0.001))[0])
+    with ThreadPoolExecutor(4) as threads:
+        sent = threads.map(lambda owner: book.send(Kind.IMMEDIATE, BUY, 9, 1, owner).id, [0, 1] * 20)
+    assert sorted(sent) == list(range(40))
