@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_refused_and_the_environment_goes_on():
     for call, words in (
         (lambda: env.step(np.zeros((2, 30))), r"actions must have shape \(3, 30\), got \(2, 30\)"),
         (lambda: env.step(np.zeros((1, 90))), r"actions must have shape \(3, 30\), got \(1, 90\)"),
-        (lambda: env.step(np.full((3, 30), np.nan)), "actions must be finite"),
+        (lambda: env.step(np.full((3, 30), np.nan)), "the action of row 0 must be finite, got"),
         (lambda: env.reset(seed=-1), "(?i)seed"),
         (lambda: env.reset(options={"paths": 1}), "unknown options paths; there is reset_mask"),
         (lambda: env.reset(options={"reset_mask": [True]}), "reset_mask must be 3 booleans"),

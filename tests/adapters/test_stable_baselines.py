@@ -76,9 +76,17 @@ def test_rows_have_attributes_methods_pictures_and_seeds():
     assert np.array_equal(env.reset(), first) and not np.array_equal(env.reset(), first)
     with pytest.raises(ValueError, match="commission is a parameter of the rules"):
         env.set_attr("commission", 0.1)
-    env.set_options({"paths": 1})
-    with pytest.raises(ValueError, match="unknown options paths; there are none"):
+    # What is refused is not asked for again.
+    for ask, words in (
+        (lambda: env.set_options({"paths": 1}), "unknown options paths"),
+        (lambda: env.seed(-1), "seed"),
+    ):
+        ask()
+        with pytest.raises(Exception, match=f"(?i){words}"):
+            env.reset()
         env.reset()
+    with pytest.raises(AttributeError, match=r"reset is of all rows together: call rows\.reset"):
+        env.env_method("reset", indices=1)
     with pytest.raises(ValueError, match="autoreset_mode, output: not an argument of Stable-Baselines3's rows"):
         StableBaselinesVecEnv("portfolio", 2, compile=False, autoreset_mode="NextStep", output="torch", **TIER)
     talking = StableBaselinesVecEnv("portfolio", 2, render_mode="ansi", compile=False, **TIER)
@@ -89,6 +97,22 @@ def test_rows_have_attributes_methods_pictures_and_seeds():
     one = game.env_method("render", indices=3)[0]
     height, width, _ = one.shape
     np.testing.assert_array_equal(game.render()[height:, width:], one)
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong"), [("stock_trading", np.nan), ("frozen_lake", np.nan), ("frozen_lake", 99), ("portfolio", 0.5)]
+)
+def test_bad_actions_are_refused_by_their_row_and_its_learners_take_all_kinds(task, wrong):
+    options = {} if task == "frozen_lake" else SHORT if task == "stock_trading" else TIER
+    env = StableBaselinesVecEnv(task, 3, seed=0, compile=False, **options)
+    env.reset()
+    actions = np.zeros((3, *env.action_space.shape))
+    actions[2] = wrong
+    with pytest.raises(ValueError, match=r"the action of row 2 must be (finite|one of the choices), got"):
+        env.step(actions)
+    assert not env.rows.env.rows.elapsed.any()
+    policy = "MultiInputPolicy" if isinstance(env.observation_space, gymnasium.spaces.Dict) else "MlpPolicy"
+    learners.PPO(policy, env, n_steps=2, batch_size=3, n_epochs=1, device="cpu").learn(6)
 
 
 @pytest.mark.nightly

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import ismethod
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
@@ -21,7 +23,7 @@ class StableBaselinesVecEnv(VecEnv):
 
     A row that ends resets in the same step; its info has the last observation, and the account and the grade of the
     episode. `seed` names the episodes of all rows, which differ from each other. `get_attr`, `set_attr` and
-    `env_method` see of each row a `Row`.
+    `env_method` see of each row a `Row`. Choices of several dimensions are one after another.
 
     Args:
         task: installed task.
@@ -52,18 +54,24 @@ class StableBaselinesVecEnv(VecEnv):
             raise ValueError(f"{', '.join(given)}: not an argument of Stable-Baselines3's rows")
         self.rows = GymnasiumVectorEnv(task, num_envs, render_mode=render_mode, seed=seed, **options)
         self._row = [Row(self.rows, number) for number in range(num_envs)]
-        super().__init__(num_envs, self.rows.single_observation_space, self.rows.single_action_space)
+        actions = self.rows.single_action_space
+        if isinstance(actions, spaces.MultiDiscrete):
+            # Its learners know choices in one dimension alone.
+            actions = spaces.MultiDiscrete(actions.nvec.flatten())
+        super().__init__(num_envs, self.rows.single_observation_space, actions)
 
     def reset(self) -> VecEnvObs:
-        """Start the next episodes, or the first ones after `seed`.
+        """Start the next episodes, or the first ones after `seed`. Seed and options count once, also where refused.
 
         Raises:
-            ValueError: options were set; there are none.
+            ValueError: the seed is invalid, or options were set; there are none.
         """
-        if unknown := sorted({name for options in self._options for name in options}):
-            raise ValueError(f"unknown options {', '.join(unknown)}; there are none")
-        observation, _ = self.rows.reset(seed=self._seeds[0])
+        seed, given = self._seeds[0], self._options
         self._reset_seeds()
+        self._reset_options()
+        if unknown := sorted({name for options in given for name in options}):
+            raise ValueError(f"unknown options {', '.join(unknown)}; there are none")
+        observation, _ = self.rows.reset(seed=seed)
         return observation
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -73,7 +81,7 @@ class StableBaselinesVecEnv(VecEnv):
         """Apply the actions.
 
         Raises:
-            ValueError: actions have another shape or are not finite.
+            ValueError: actions have another shape, or one, which is named, is not finite or none of the choices.
             RuntimeError: `reset` was not called.
         """
         observation, reward, terminated, truncated, told = self.rows.step(self._actions)
@@ -129,7 +137,10 @@ class Row:
         # Copies ask for special methods before there are rows.
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self.rows, name)
+        found = getattr(self.rows, name)
+        if ismethod(found):
+            raise AttributeError(f"{name} is of all rows together: call rows.{name}")
+        return found
 
     def info(self) -> dict[str, Any]:
         """Return the account of the episode so far, by name."""
