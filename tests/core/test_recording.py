@@ -1,5 +1,8 @@
 """A recorded rollout has the bits of an eager one and sees what is written, moved or not to be recorded."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +14,7 @@ from vecenv.core.compiling import CompiledCall, compile_in_place
 from vecenv.core.observed_rows import ObservedRows
 from vecenv.core.recording import NotRecordable, Recording
 from vecenv.kernels.materialise import materialise
+from vecenv.system.native_library import built_library, compiler
 
 NUM_ENVS, NUM_STEPS = 5, 12
 
@@ -113,16 +117,34 @@ def test_observations_past_the_caches_have_the_same_bits_and_see_another_market(
         assert streamed.differ() == []
         assert_same_bits(collected(streamed.recorded), collected(streamed.eager))
     assert streamed.recorded._recording is not None
-    for collector in (streamed.recorded, streamed.eager):
-        shared = collector.env.scenario.shared
-        collector.env.write_shared({**shared, "features": shared["features"] + 1})
-    assert streamed.differ() == []
-    # The fault that the comparison of versions is for.
+    for write in (
+        lambda env, features: env.write_shared({**env.scenario.shared, "features": features + 1}),
+        # PyTorch does not count these.
+        lambda env, features: features.data.add_(1),
+        lambda env, features: np.add(features.numpy(), 1, out=features.numpy()),
+    ):
+        for collector in (streamed.recorded, streamed.eager):
+            write(collector.env, collector.env.scenario.shared["features"])
+        assert streamed.differ() == []
+    # The fault that the comparison is for.
     monkeypatch.setattr(ObservedRows, "refresh", lambda self: None)
     for collector in (streamed.recorded, streamed.eager):
         shared = collector.env.scenario.shared
         collector.env.write_shared({**shared, "features": shared["features"] + 1})
     assert streamed.differ() != []
+
+
+@pytest.mark.skipif(
+    compiler() is None or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="plain stores"
+)
+def test_stores_past_the_caches_are_fenced(tmp_path, monkeypatch):
+    """Found in what is built: a thread that has got the rows by a lock sees them without a fence, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    unfenced = tmp_path / "unfenced.cpp"
+    unfenced.write_text(observed_rows.SOURCE.read_text().replace("_mm_sfence();", ""))
+    built = [built_library(source, *observed_rows.FLAGS) for source in (observed_rows.SOURCE, unfenced)]
+    sfence = bytes.fromhex("0faef8")
+    assert [library and sfence in Path(library._name).read_bytes() for library in built] == [True, False]
 
 
 def spread(x: Tensor) -> list[Tensor]:

@@ -57,6 +57,11 @@ extern "C" void vecenv_put_rows(
         stream(observed + done, row + done, lines - done / LINE);
     }
 #if defined(__AVX512F__) || defined(__AVX2__)
+    // Such stores are in no order with later ones, by which another thread may learn that it can read.
     _mm_sfence();
 #endif
+}
+
+extern "C" std::int32_t vecenv_same_bytes(const void* one, const void* other, std::int64_t bytes) {
+    return std::memcmp(one, other, bytes) == 0;
 }

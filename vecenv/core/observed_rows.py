@@ -53,7 +53,7 @@ class ObservedRows:
         self._table = torch.zeros(references.count, references.referenced_size)
         self.written = [torch.zeros(num_envs, width) for width in references.own_widths]
         self.written.append(torch.zeros(num_envs, dtype=torch.int64))
-        self._versions: list[int | None] = []
+        self._known: list[Tensor] = []
         lines, lead = observed.stride(1) // LINE, observed.storage_offset()
         parts = references.places(self.written[:-1], self._table)
         self._parts = torch.tensor(
@@ -62,7 +62,7 @@ class ObservedRows:
         whole = observed.as_strided((*observed.shape[:2], lines * LINE), observed.stride(), 0)
         self._sizes = num_envs, lines, int(lead), len(parts)
         self._steps = [[self._parts, self.written[-1], step] for step in whole]
-        self._kernel = library.vecenv_put_rows
+        self._kernel, self._same_bytes = library.vecenv_put_rows, library.vecenv_same_bytes
 
     @staticmethod
     def of(env: VecEnv, seen: Sequence[Tensor]) -> ObservedRows | None:
@@ -78,13 +78,19 @@ class ObservedRows:
         return None
 
     def refresh(self) -> None:
-        """Make the table anew if the market has been written since."""
-        shared = self._engine.scenario.shared.values()
-        # Tensors of inference mode do not count their changes.
-        versions = [None if tensor.is_inference() else tensor._version for tensor in shared]
-        if versions != self._versions or None in versions:
+        """Make the table anew if the market has been written since.
+
+        All of it is compared with a copy, 0.5 ms for 4,000 days of 30 stocks: PyTorch does not count what is written
+        through a NumPy view or `Tensor.data`.
+        """
+        shared = [tensor.contiguous() for tensor in self._engine.scenario.shared.values()]
+        if not (self._known and all(map(self._same, shared, self._known))):
             self._table.copy_(self.references.table(self._engine.bound()))
-            self._versions = versions
+            self._known = [tensor.clone() for tensor in shared]
+
+    def _same(self, one: Tensor, other: Tensor) -> bool:
+        pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (one, other))
+        return one.shape == other.shape and bool(self._same_bytes(*pointers, ctypes.c_int64(one.nbytes)))
 
     def put(self, step: int) -> None:
         """Put the observations of a step together from what it has written."""
