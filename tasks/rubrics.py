@@ -119,8 +119,8 @@ def _with_rubric(task: Task, criteria: Sequence[Criterion], config: type[Any]) -
         return graded_by(weights, task.interaction(num_rows, config), move, config.weights_every)
 
     scale = f"the grade is the weighted mean of scores: {', '.join(one.name for one in criteria)}"
-    domain = replace(task.domain, scale=scale)
-    return replace(task, name=f"{task.name}_rubric", interaction=world, config=config, domain=domain)
+    domain = task.domain.replaced(scale=scale)
+    return task.replaced(name=f"{task.name}_rubric", interaction=world, config=config, domain=domain)
 
 
 CODE_RUBRIC = _with_rubric(CODE, CODE_CRITERIA, CodeRubricConfig)

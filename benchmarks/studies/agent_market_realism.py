@@ -17,7 +17,7 @@ from vecenv.benchmarks.studies.book_statistics import STATISTICS, Statistic
 from vecenv.benchmarks.studies.zero_intelligence import zero_intelligence_sessions
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.system.settings import Within
-from vecenv.tasks.agent_market.trading import TradingConfig
+from vecenv.tasks.agent_market.config import TradingConfig
 
 GROUPS, STUDENT = 8, 2.365
 """Groups of sessions whose spread gives the interval; 97.5% quantile of Student's distribution of one degree less."""

@@ -36,7 +36,7 @@ from vecenv.system.settings import NotNegative
 from vecenv.tasks.experiment.markets import ByDates
 from vecenv.tasks.experiment.settings import TrainSettings, default_settings
 from vecenv.tasks.experiment.splits import TapeSplits
-from vecenv.tasks.signals.scenario import SignalsConfig
+from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 

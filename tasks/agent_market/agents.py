@@ -12,9 +12,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent, Random
-from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig
-from vecenv.tasks.agent_market.market_making import MarketMakingConfig
-from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS, TradingConfig
+from vecenv.tasks.agent_market.config import ExecutionConfig, MarketMakingConfig, TradingConfig
+from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS
+from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS
 
 Config = TypeVar("Config")
 

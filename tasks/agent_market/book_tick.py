@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.accounts import Accounts, Transfers, settled, transfers_of
-from vecenv.kernels.order_book.book import Book, best_prices, levels, max_quantity, queue_ahead
+from vecenv.kernels.order_book.book import Book, best_prices, levels, queue_ahead
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 from vecenv.kernels.order_book.passes import count, first, largest, least, total

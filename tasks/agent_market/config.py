@@ -1,4 +1,4 @@
-"""Settings of the market and its background agents, and of the learner's seat in it.
+"""Settings of the market and its background agents, of the learner's seat in it, and of its tasks.
 
 The background agents are those of the configuration rmsc04 of ABIDES: Byrd, Hybinette and Balch, "ABIDES: towards
 high-fidelity multi-agent market simulation", PADS 2020. It gives the defaults, but for the makers' first spread (there
@@ -12,8 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from vecenv.kernels.order_book.book import max_quantity
-from vecenv.system.settings import Cash, Count, CountFromZero, NotNegative, Positive, Settings, Share, When, Within
+from vecenv.kernels.order_book.limits import max_quantity
+from vecenv.system.settings import (
+    Cash,
+    Count,
+    CountFromZero,
+    Items,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Settings,
+    Share,
+    When,
+    Within,
+)
 
 MAX_TICKS = 2**23
 """Most ticks of a market, so that its random numbers have indices of 32 bits."""
@@ -245,3 +257,105 @@ class SeatConfig(BackgroundConfig):
     @property
     def num_steps(self) -> int:
         return self.max_ticks // self.ticks_per_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradingConfig(SeatConfig):
+    """Settings of the task `agent_market`."""
+
+    action: Literal["discrete", "continuous", "limit"] = "discrete"
+    """Sell, hold or buy at the market; a share of order_size in [-1, 1] at the market; or limit orders."""
+    order_size: Count = 100
+    """Shares of an order, at most."""
+    max_position: Count = 500
+    """Shares held or sold short, at most."""
+    distances: Annotated[tuple[int, ...], Items(1), When("action", "limit")] = (-1, 0, 1, 2, 5, 10)
+    """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
+    sizes: Annotated[tuple[PositiveShare, ...], Items(1), When("action", "limit")] = (0.25, 0.5, 1.0)
+    """Quantities of limit orders as shares of order_size."""
+    reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
+    """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
+    have cost beyond the mid before the step."""
+    reward_scale: Positive | None = None
+    """Factor of the reward, in currency; by default rewards are in basis points of what max_position shares are worth
+    at mean_price."""
+    drawdown_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.1
+    """Weight of the drawdown below the peak equity, of every step."""
+    cost_per_share: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
+    """Penalty of the reward for a share bought or sold, in currency."""
+    sharpe_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
+    """Weight of the Sharpe ratio of the steps of the episode, at its end."""
+    grade_scale: Positive = 0.01
+    """Return of an episode that is graded 0.73; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_orders("order_size", "max_position")
+
+    @property
+    def scale(self) -> float:
+        """Factor of the reward, per unit of currency."""
+        if self.reward_scale is not None:
+            return self.reward_scale
+        return 1e4 / (self.max_position * self.mean_price * self.price_tick)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig(SeatConfig):
+    """Settings of the task `execution`."""
+
+    max_ticks: Count = 600
+    """Ticks within which the order is to be executed."""
+    ticks_per_step: Annotated[int, Within(1, 2**16)] = 10
+    """Ticks from one action to the next."""
+    parent_size: Count = 1_000
+    """Shares to execute."""
+    side: Literal["random", "buy", "sell"] = "random"
+    """Side of the parent order."""
+    slices: Annotated[tuple[Annotated[float, Within(0, 1e6)], ...], Items(2)] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Choices of the market order of a step, as multiples of an even slice of the parent order."""
+    passive_slices: Annotated[float, Within(0, 1e6, above=True)] = 2.0
+    """Quantity of the passive order, as a multiple of an even slice."""
+    left_cost: NotNegative = 20.0
+    """Cost of what is left at the end, in basis points beyond the mid."""
+    reward_scale: Positive = 0.1
+    """Reward per basis point of shortfall."""
+    grade_scale: Positive = 2.0
+    """Shortfall in basis points that is graded 0.27; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_orders("parent_size")
+
+    @property
+    def even_slice(self) -> int:
+        """Shares of an even slice, rounded up so that as many as there are steps suffice."""
+        return -(-self.parent_size // self.num_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketMakingConfig(SeatConfig):
+    """Settings of the task `market_making`."""
+
+    max_ticks: Count = 1_000
+    """Ticks of an episode."""
+    ticks_per_step: Annotated[int, Within(1, 2**16)] = 5
+    """Ticks from one action to the next."""
+    quote_size: Count = 100
+    """Shares of a quote."""
+    max_inventory: Count = 500
+    """Shares held or sold short, at most, open quotes included."""
+    distances: Annotated[tuple[Count, ...], Items(1)] = (1, 2, 4, 8, 16, 32)
+    """Distances of quotes from the mid, in price ticks, rounded outwards."""
+    inventory_weight: NotNegative = 1e-5
+    """Penalty of the squared inventory in quotes, of every step."""
+    reward_scale: Positive = 1e-2
+    """Reward per unit of currency."""
+    grade_scale: Positive = 500.0
+    """Profit in currency that is graded 0.73; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.quote_size > self.max_inventory:
+            raise ValueError(f"quote_size {self.quote_size} is above max_inventory {self.max_inventory}")
+        self.check_orders("max_inventory")

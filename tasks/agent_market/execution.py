@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
 import torch
 from torch import Tensor
 from torchrl.data import MultiCategorical
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
-from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.config import ExecutionConfig
 from vecenv.tasks.agent_market.market import MarketStream
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
@@ -19,39 +15,6 @@ from vecenv.tasks.agent_market.seat import SeatState
 
 WAITS, JOINS, IMPROVES = 0, 1, 2
 """Choices of the passive order: none, at the best price of its side, or one price tick better."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionConfig(SeatConfig):
-    """Settings of the task `execution`."""
-
-    max_ticks: Count = 600
-    """Ticks within which the order is to be executed."""
-    ticks_per_step: Annotated[int, Within(1, 2**16)] = 10
-    """Ticks from one action to the next."""
-    parent_size: Count = 1_000
-    """Shares to execute."""
-    side: Literal["random", "buy", "sell"] = "random"
-    """Side of the parent order."""
-    slices: Annotated[tuple[Annotated[float, Within(0, 1e6)], ...], Items(2)] = (0.0, 0.5, 1.0, 2.0, 4.0)
-    """Choices of the market order of a step, as multiples of an even slice of the parent order."""
-    passive_slices: Annotated[float, Within(0, 1e6, above=True)] = 2.0
-    """Quantity of the passive order, as a multiple of an even slice."""
-    left_cost: NotNegative = 20.0
-    """Cost of what is left at the end, in basis points beyond the mid."""
-    reward_scale: Positive = 0.1
-    """Reward per basis point of shortfall."""
-    grade_scale: Positive = 2.0
-    """Shortfall in basis points that is graded 0.27; none is graded 0.5."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_orders("parent_size")
-
-    @property
-    def even_slice(self) -> int:
-        """Shares of an even slice, rounded up so that as many as there are steps suffice."""
-        return -(-self.parent_size // self.num_steps)
 
 
 class Execution(MarketScenario):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -109,16 +110,15 @@ SHOWN = 4
 """Agents of the pictures of what is held, at most: the first ones."""
 
 
-def trading_figures(what: str) -> Callable[[VecEnv, Mapping[str, Agent], int], dict[str, Figure]]:
-    """Return a function that draws the book of the first agent, and what the first agents hold, such as inventory."""
+def trading_figures(what: str, env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
+    """Draw the book of the first agent, and what the first agents hold, such as inventory."""
+    records = {name: played(env, agent, seed) for name, agent in list(agents.items())[:SHOWN]}
+    first = next(iter(records))
+    currency = env.scenario.config.price_tick  # type: ignore[attr-defined]
+    return {"book": book_figure(records[first], first, currency), what.lower(): held_figure(records, what)}
 
-    def draw(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
-        records = {name: played(env, agent, seed) for name, agent in list(agents.items())[:SHOWN]}
-        first = next(iter(records))
-        currency = env.scenario.config.price_tick  # type: ignore[attr-defined]
-        return {"book": book_figure(records[first], first, currency), what.lower(): held_figure(records, what)}
 
-    return draw
+position_figures, inventory_figures = (partial(trading_figures, what) for what in ("Position", "Inventory"))
 
 
 def execution_figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import torch
 from torch import Tensor
 from torchrl.data import MultiCategorical
 
 from vecenv.kernels.order_book.messages import BUY, SELL
-from vecenv.system.settings import Count, Items, NotNegative, Positive, Within
-from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.config import MarketMakingConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
 from vecenv.tasks.agent_market.seat import SeatState, doubled_equity, equity_change
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarketMakingConfig(SeatConfig):
-    """Settings of the task `market_making`."""
-
-    max_ticks: Count = 1_000
-    """Ticks of an episode."""
-    ticks_per_step: Annotated[int, Within(1, 2**16)] = 5
-    """Ticks from one action to the next."""
-    quote_size: Count = 100
-    """Shares of a quote."""
-    max_inventory: Count = 500
-    """Shares held or sold short, at most, open quotes included."""
-    distances: Annotated[tuple[Count, ...], Items(1)] = (1, 2, 4, 8, 16, 32)
-    """Distances of quotes from the mid, in price ticks, rounded outwards."""
-    inventory_weight: NotNegative = 1e-5
-    """Penalty of the squared inventory in quotes, of every step."""
-    reward_scale: Positive = 1e-2
-    """Reward per unit of currency."""
-    grade_scale: Positive = 500.0
-    """Profit in currency that is graded 0.73; none is graded 0.5."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.quote_size > self.max_inventory:
-            raise ValueError(f"quote_size {self.quote_size} is above max_inventory {self.max_inventory}")
-        self.check_orders("max_inventory")
 
 
 class MarketMaking(MarketScenario):

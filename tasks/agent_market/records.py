@@ -193,3 +193,6 @@ def _by_name(kind: int, price: int, shares: int) -> dict[str, Any]:
 
 def _outcome_texts(step: MarketStep, units: Mapping[str, str]) -> dict[str, str]:
     return {name: FORMS[unit].format(step.outcomes[name]) for name, unit in units.items()}
+
+
+RECORDING = MarketRecording()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.order_book.book import max_quantity
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.tasks.agent_market.config import CLASSES, BackgroundConfig, arrival_rates
 
 TABLE_BITS = 12

@@ -6,17 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from vecenv.core.scenario import Scenario
 from vecenv.learn.domain import Domain
 from vecenv.registry import Actions, Task
-from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
-from vecenv.tasks.agent_market.config import SeatConfig
-from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
-from vecenv.tasks.agent_market.figures import execution_figures, trading_figures
-from vecenv.tasks.agent_market.market_making import MarketMaking, MarketMakingConfig
-from vecenv.tasks.agent_market.records import MarketRecording
-from vecenv.tasks.agent_market.text import ExecutionText, MarketMakingText, TradingText
-from vecenv.tasks.agent_market.trading import Trading, TradingConfig
+from vecenv.system.later import later
+from vecenv.tasks.agent_market.config import ExecutionConfig, MarketMakingConfig, SeatConfig, TradingConfig
 
 Config = TypeVar("Config", bound=SeatConfig)
 
@@ -38,15 +31,14 @@ ACTIONS: dict[str, Actions] = {"discrete": "one choice", "continuous": "numbers"
 """What actions of `AGENT_MARKET` are, by their names."""
 
 
-def market_task(name: str, scenario: Callable[..., Scenario], config: Callable[..., SeatConfig], **more: Any) -> Task:  # noqa: ANN401
+def market_task(name: str, config: Callable[..., SeatConfig], **more: Any) -> Task:  # noqa: ANN401
     """Return the record of a task of the market."""
     return Task(
         name=name,
         version="1",
-        scenario=scenario,
         config=config,
         spoken=spoken,
-        recording=MarketRecording(),
+        recording=later("vecenv.tasks.agent_market.records:RECORDING"),
         text_config=lambda: slow(config()),
         **more,
     )
@@ -54,45 +46,45 @@ def market_task(name: str, scenario: Callable[..., Scenario], config: Callable[.
 
 AGENT_MARKET = market_task(
     "agent_market",
-    Trading,
     TradingConfig,
+    scenario=later("vecenv.tasks.agent_market.trading:Trading"),
     actions=lambda config: ACTIONS.get(config.action, "other"),
-    agents=TRADERS,
+    agents=later("vecenv.tasks.agent_market.agents:TRADERS"),
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
     domain=Domain(
         scale="0.5 at no profit, 0.73 at a return of env.grade_scale (a share of the initial cash), 0.27 at minus it",
         reference="hold",
-        pictures=trading_figures("Position"),
+        pictures=later("vecenv.tasks.agent_market.figures:position_figures"),
     ),
-    text=TradingText,
+    text=later("vecenv.tasks.agent_market.text:TradingText"),
 )
 
 EXECUTION = market_task(
     "execution",
-    Execution,
     ExecutionConfig,
+    scenario=later("vecenv.tasks.agent_market.execution:Execution"),
     actions=lambda config: "other",
-    agents=EXECUTORS,
+    agents=later("vecenv.tasks.agent_market.agents:EXECUTORS"),
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
     domain=Domain(
         scale="0.5 at no shortfall to the price at the start, 0.27 at one of env.grade_scale, 0.73 at as much gained",
         reference="twap",
-        pictures=execution_figures,
+        pictures=later("vecenv.tasks.agent_market.figures:execution_figures"),
     ),
-    text=ExecutionText,
+    text=later("vecenv.tasks.agent_market.text:ExecutionText"),
 )
 
 MARKET_MAKING = market_task(
     "market_making",
-    MarketMaking,
     MarketMakingConfig,
+    scenario=later("vecenv.tasks.agent_market.market_making:MarketMaking"),
     actions=lambda config: "other",
-    agents=QUOTERS,
+    agents=later("vecenv.tasks.agent_market.agents:QUOTERS"),
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
     domain=Domain(
         scale="0.5 at no profit, 0.73 at a profit of env.grade_scale, 0.27 at a loss of it",
         reference="fixed_spread_4",
-        pictures=trading_figures("Inventory"),
+        pictures=later("vecenv.tasks.agent_market.figures:inventory_figures"),
     ),
-    text=MarketMakingText,
+    text=later("vecenv.tasks.agent_market.text:MarketMakingText"),
 )

@@ -2,62 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
 import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-from vecenv.system.settings import Count, Items, NotNegative, Positive, PositiveShare, When
-from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.config import TradingConfig
 from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
 from vecenv.tasks.agent_market.seat import SeatState, doubled_equity, equity_change
 
 SELLS, HOLDS, BUYS = 0, 1, 2
 """Choices of the discrete action, and of the side of a limit order."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TradingConfig(SeatConfig):
-    """Settings of the task `agent_market`."""
-
-    action: Literal["discrete", "continuous", "limit"] = "discrete"
-    """Sell, hold or buy at the market; a share of order_size in [-1, 1] at the market; or limit orders."""
-    order_size: Count = 100
-    """Shares of an order, at most."""
-    max_position: Count = 500
-    """Shares held or sold short, at most."""
-    distances: Annotated[tuple[int, ...], Items(1), When("action", "limit")] = (-1, 0, 1, 2, 5, 10)
-    """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
-    sizes: Annotated[tuple[PositiveShare, ...], Items(1), When("action", "limit")] = (0.25, 0.5, 1.0)
-    """Quantities of limit orders as shares of order_size."""
-    reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
-    """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
-    have cost beyond the mid before the step."""
-    reward_scale: Positive | None = None
-    """Factor of the reward, in currency; by default rewards are in basis points of what max_position shares are worth
-    at mean_price."""
-    drawdown_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.1
-    """Weight of the drawdown below the peak equity, of every step."""
-    cost_per_share: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
-    """Penalty of the reward for a share bought or sold, in currency."""
-    sharpe_weight: Annotated[NotNegative, When("reward", "risk_adjusted")] = 0.0
-    """Weight of the Sharpe ratio of the steps of the episode, at its end."""
-    grade_scale: Positive = 0.01
-    """Return of an episode that is graded 0.73; none is graded 0.5."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_orders("order_size", "max_position")
-
-    @property
-    def scale(self) -> float:
-        """Factor of the reward, per unit of currency."""
-        if self.reward_scale is not None:
-            return self.reward_scale
-        return 1e4 / (self.max_position * self.mean_price * self.price_tick)
 
 
 class Trading(MarketScenario):

@@ -1,4 +1,4 @@
-"""Settings of the task ``code``."""
+"""Settings of the tasks ``code`` and ``code_tests``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from vecenv.sandbox.jail import Layer
-from vecenv.system.settings import Count, CountFromZero, Items, Positive, Settings, Within
+from vecenv.system.settings import Count, CountFromZero, Items, Positive, Settings, Share, Within
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,18 @@ class CodeConfig(Settings):
     """Layers of the jail to do without, on a machine that lacks them."""
     deadline: Positive = 600.0
     """Seconds until a try whose programs still wait counts as a failure of the world; a backstop."""
+
+
+@dataclass(frozen=True)
+class OwnTestsConfig(CodeConfig):
+    """Settings of ``code_tests``."""
+
+    writes: Literal["tests", "programs", "both"] = "tests"
+    """What a row writes; with both, episodes of one seed are programs and tests by turns, a problem to each two."""
+    pool: str = ""
+    """File of tests of a pool, which programs meet beside the problem's."""
+    own_weight: Share = 0.2
+    """Weight of tests that were written, by the pool or the group, in the grade of a program; the problem's have the
+    rest."""
+    pool_size: Count = 8
+    """Most tests of a problem in the pool of a training."""

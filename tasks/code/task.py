@@ -7,10 +7,8 @@ from typing import Any
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.tasks.code.agents import AGENTS
+from vecenv.system.later import later
 from vecenv.tasks.code.config import CodeConfig
-from vecenv.tasks.code.figures import matrix_figures, talk_figures
-from vecenv.tasks.code.scene import CodeWorld
 
 
 def of_part(config: CodeConfig, split: Any) -> CodeConfig:  # noqa: ANN401
@@ -21,16 +19,16 @@ def of_part(config: CodeConfig, split: Any) -> CodeConfig:  # noqa: ANN401
 CODE = Task(
     name="code",
     version="2",
-    interaction=CodeWorld,
+    interaction=later("vecenv.tasks.code.scene:CodeWorld"),
     config=CodeConfig,
-    agents=AGENTS,
+    agents=later("vecenv.tasks.code.agents:AGENTS"),
     domain=Domain(
         reference="wrong",
         hindsight="right",
         teachers=("repairs", "right"),
         part=of_part,
-        pictures=matrix_figures,
-        talk_pictures=talk_figures,
+        pictures=later("vecenv.tasks.code.figures:matrix_figures"),
+        talk_pictures=later("vecenv.tasks.code.figures:talk_figures"),
         scale="the grade is the share of hidden tests that the last program passes, above what one answer to all "
         "passes; tests of a rung count if the one before was reached",
     ),

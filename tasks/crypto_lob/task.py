@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Actions, Task
-from vecenv.tasks.crypto_lob.agents import BASELINES
+from vecenv.system.later import later
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
-from vecenv.tasks.crypto_lob.figures import lob_figures
-from vecenv.tasks.crypto_lob.law import LobState
-from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.crypto_lob.text import LobText
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vecenv.tasks.crypto_lob.law import LobState
 
 TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5
 """Seconds of a step, steps of an episode and levels of the book for agents that act by text."""
@@ -40,16 +40,16 @@ ACTIONS: dict[str, Actions] = {"target": "one choice", "step": "one choice", "co
 CRYPTO_LOB = Task(
     name="crypto_lob",
     version="1",
-    scenario=CryptoLob,
+    scenario=later("vecenv.tasks.crypto_lob.scenario:CryptoLob"),
     config=CryptoLobConfig,
-    agents=BASELINES,
+    agents=later("vecenv.tasks.crypto_lob.agents:BASELINES"),
     actions=lambda config: ACTIONS.get(config.action, "other"),
     domain=Domain(
         scale="0.5 at no profit, 0.73 at a return of +1% of the initial cash, 0.27 at -1%",
         reference="hold",
         hindsight="oracle",
         blocks=starts_of,
-        pictures=lob_figures,
+        pictures=later("vecenv.tasks.crypto_lob.figures:lob_figures"),
         part=part,
     ),
     outcomes={
@@ -65,7 +65,7 @@ CRYPTO_LOB = Task(
         "costs": "currency",
         "unfilled": "count",
     },
-    text=LobText,
+    text=later("vecenv.tasks.crypto_lob.text:LobText"),
     spoken=spoken,
     text_config=lambda: CryptoLobConfig(step_gap=TEXT_SECONDS, episode_steps=TEXT_STEPS, depth=TEXT_LEVELS),
 )

@@ -356,3 +356,6 @@ class GridRecording(Recording[GridStep, GridEpisode]):
 
     def summary(self, step: GridStep, record: GridEpisode) -> Sequence[str]:
         return " ".join(step.moves) or "no move", step.told
+
+
+RECORDING = GridRecording()

@@ -12,7 +12,7 @@ from vecenv.finance.accounts import tape_of
 from vecenv.learn.evaluation import Agent, Random
 from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scenario import moved_by_sentiment
-from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts
+from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, best, towards_equal_parts
 
 SENTIMENT, RISK = (SCORES.index(name) for name in ("sentiment", "risk"))
 
@@ -66,6 +66,12 @@ def _avoid_risk() -> Agent:
 
 def _unmoved(make: Callable[[], Agent]) -> Callable[[], Agent]:
     return lambda: Unmoved(make())
+
+
+def best_rule(env: VecEnv) -> Unmoved | None:
+    """Return the agent of the best rule where the market knows one, as stock trading has it."""
+    known = best(env)
+    return None if known is None else Unmoved(known)
 
 
 AGENTS: dict[str, Callable[[], Agent]] = {

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
-
-from vecenv.finance.programs import Strategies
 from vecenv.finance.trading import required_market
-from vecenv.market.generators import GENERATORS, fitting_symbols
-from vecenv.market.load import MarketOptions, generator_of, load_market
-from vecenv.market.planted_law import Kind
-from vecenv.market.tape import MarketTape
-from vecenv.programs.parsing import MOST_LINES
+from vecenv.market.generators import GENERATORS, Kind, fitting_symbols, generator_of
+from vecenv.market.options import MarketOptions
+from vecenv.programs.limits import MOST_LINES
 from vecenv.programs.units import SHARES
 from vecenv.registry import task_named
 from vecenv.system.settings import Count, CountFromZero, Fraction, NotNegative, Positive, Seed, Settings, When, Within
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
+if TYPE_CHECKING:
+    from vecenv.finance.programs import Strategies
+    from vecenv.market.tape import MarketTape
+
 OWN_SYMBOLS = 5
 """Symbols of a generator that takes any, without names."""
 
 Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
 STOCK_TRADING, DAYS = "stock_trading", 63
 
@@ -90,8 +90,12 @@ class StrategyConfig(Settings):
         rules, output = self.rules(), OUTPUTS[self.action]
         if getattr(rules, "random_symbol", False):
             raise ValueError("symbols must be named: a program's account does not draw one")
-        unit = self.strategies.vocabulary(rules).outputs.get(output)
-        if unit is None or (output == "order" and (unit == SHARES) != (self.action == "shares")):
+        # Programs of other accounts, which are imported with PyTorch, say themselves what they end with.
+        known = self.action != "orders"
+        if self.account != STOCK_TRADING:
+            unit = self.strategies.vocabulary(rules).outputs.get(output)
+            known = unit is not None and (output != "order" or (unit == SHARES) == (self.action == "shares"))
+        if not known:
             raise ValueError(f"action {self.action!r} is not one of {self.account}'s")
 
     @property
@@ -143,7 +147,10 @@ class StrategyConfig(Settings):
 
 @lru_cache(maxsize=4)
 def _loaded(market: str, options: tuple[tuple[str, Any], ...]) -> MarketTape:
+    # Here, as the settings are told of without PyTorch.
+    from vecenv.market.load import load_market
+
     given = dict(options)
     if "generator" in given:
         given["generator"] = dict(given["generator"])
-    return load_market(market, MarketOptions(**given), torch.device("cpu"))
+    return load_market(market, MarketOptions(**given))

@@ -19,7 +19,7 @@ from vecenv.programs.expressions import LONGEST_WINDOW, Program
 from vecenv.programs.parsing import ProgramError, parsed
 from vecenv.programs.printing import printed
 from vecenv.sandbox.monty import ProgramFailed, SandboxFailed
-from vecenv.tasks.strategy.config import Part, StrategyConfig
+from vecenv.tasks.strategy.config import PARTS, StrategyConfig
 from vecenv.tasks.strategy.grading import Grader, Grades
 from vecenv.tasks.strategy.python_rules import PythonGrader, PythonRule, read_rule
 from vecenv.tasks.strategy.search import drawn_programs
@@ -27,8 +27,6 @@ from vecenv.tasks.strategy.text import EXAMPLES, PYTHON_EXAMPLES, Result, instru
 from vecenv.text.interaction import Episode, Interaction, Turn
 
 LOG = logging.getLogger("vecenv.tasks.strategy")
-
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
 HELD_OUT_SHARE = 0.15
 """Share of the usable days that each part holds out, if that is enough for an episode."""

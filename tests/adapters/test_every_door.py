@@ -44,7 +44,7 @@ from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.registry import make_interaction, task_named
 from vecenv.system.later import installed
 from vecenv.tasks.commands import cli
-from vecenv.tasks.games.tool_chain.scenario import NOUNS
+from vecenv.tasks.games.tool_chain.config import NOUNS
 from vecenv.testing import check_task, check_text
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode, Turn

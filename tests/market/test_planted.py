@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tests.learn.small_tasks import planted_growth
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
+from vecenv.market.generators import Kind
 from vecenv.market.planted import planted_bars, random_walk_bars
-from vecenv.market.planted_law import DRIFT, START_PRICE, Kind, planted_directions, planted_law
+from vecenv.market.planted_law import DRIFT, START_PRICE, planted_directions, planted_law
 from vecenv.market.planted_optimum import planted_attainable, planted_target_weights
 
 VOLATILITY = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vecenv.system.later import entry_points, later, loaded
 
@@ -20,6 +20,9 @@ GENERATORS: dict[str, Callable[..., Bars]] = {
 """Built-in generators by name, each imported by `generator_of`."""
 
 GROUP = "vecenv.markets"
+
+Kind = Literal["signal", "momentum", "reversal", "cross_section", "volatility"]
+"""What there is to find in a planted market, see `vecenv.market.planted`."""
 
 
 def generator_of(market: object) -> Callable[..., Bars] | None:

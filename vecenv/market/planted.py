@@ -43,9 +43,9 @@ from torch import Tensor
 
 from vecenv.core.random import Block, episode_key, random_bits
 from vecenv.market.bars import Bars
+from vecenv.market.generators import Kind
 from vecenv.market.planted_law import (
     DRIFT,
-    Kind,
     add_planted_means,
     bars_of_returns,
     check_symbols,

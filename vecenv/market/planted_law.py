@@ -13,16 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from vecenv.core.random import Block, box_muller, open_uniform
+from vecenv.market.generators import Kind
 from vecenv.market.synthetic import bridge_extremes
-
-Kind = Literal["signal", "momentum", "reversal", "cross_section", "volatility"]
-"""What there is to find, see `vecenv.market.planted`."""
 
 DRIFT = 0.0006
 """Mean simple return per day in both regimes of the kind ``volatility``."""

@@ -139,3 +139,6 @@ class CountdownRecording(Recording[Try, CountdownEpisode]):
 
     def summary(self, step: Try, record: CountdownEpisode) -> Sequence[str]:
         return ("solved" if step.solved else "not solved",)
+
+
+RECORDING = CountdownRecording()

@@ -14,9 +14,9 @@ from vecenv.core.capabilities import Masked, Tensors
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Observation, Scenario
 from vecenv.curriculum import Levelled
+from vecenv.tasks.games.countdown.config import CountdownConfig
 from vecenv.tasks.games.countdown.law import (
     DIVIDE,
-    CountdownConfig,
     Puzzle,
     combined,
     draw,

@@ -6,18 +6,15 @@ from dataclasses import replace
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.tasks.games.countdown.agents import AGENTS
-from vecenv.tasks.games.countdown.law import CountdownConfig
-from vecenv.tasks.games.countdown.records import CountdownRecording
-from vecenv.tasks.games.countdown.scenario import Countdown
-from vecenv.tasks.games.countdown.text import CountdownText
+from vecenv.system.later import later
+from vecenv.tasks.games.countdown.config import CountdownConfig
 
 COUNTDOWN = Task(
     name="countdown",
     version="1",
-    scenario=Countdown,
+    scenario=later("vecenv.tasks.games.countdown.scenario:Countdown"),
     config=CountdownConfig,
-    agents=AGENTS,
+    agents=later("vecenv.tasks.games.countdown.agents:AGENTS"),
     outcomes={"success": "share", "formed": "share", "invalid_actions": "count"},
     actions=lambda config: "one choice" if config.action == "move" else "other",
     domain=Domain(
@@ -26,7 +23,7 @@ COUNTDOWN = Task(
         teachers=("solver",),
         scale="1 for the target, 0.1 for an expression of the given numbers, else 0",
     ),
-    text=CountdownText,
+    text=later("vecenv.tasks.games.countdown.text:CountdownText"),
     spoken=lambda config: replace(config, action="expression"),
-    recording=CountdownRecording(),
+    recording=later("vecenv.tasks.games.countdown.records:RECORDING"),
 )

@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.tasks.games.countdown.law import OPERATORS, CountdownConfig
+from vecenv.tasks.games.countdown.config import CountdownConfig
+from vecenv.tasks.games.countdown.law import OPERATORS
 from vecenv.tasks.games.countdown.scenario import Countdown
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.interface import TextInterface

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.tasks.games.frozen_lake.limits import LEAST, MOST
 
 MAPS = {
     "4x4": "SFFF/FHFH/FFFH/HFFG",
     "8x8": "SFFFFFFF/FFFFFFFF/FFFHFFFF/FFFFFHFF/FFFHFFFF/FHHFFFHF/FHFFHFHF/FFFHFFFG",
 }
 """The two lakes of Gymnasium's FrozenLake-v1."""
-
-LEAST, MOST = 4, 8
-"""Cells of a side."""
 
 _LEFT_COLUMN, _RIGHT_COLUMN = 0x0101010101010101, -0x7F7F7F7F7F7F7F80
 _FINENESS = 8

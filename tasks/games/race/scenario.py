@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Literal
 
 import torch
 from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, randint
-from vecenv.system.settings import Settings, When, Within
 from vecenv.tasks.games.grid import GridGame, is_valid, moved, moves_spec
+from vecenv.tasks.games.race.config import RaceConfig
 
 Tensors = Mapping[str, Tensor]
 
@@ -30,21 +28,6 @@ START = 3
 """Stream of the first cell."""
 
 STEPS = ((-1, 0), (1, 0), (0, -1), (0, 1))
-
-
-@dataclass(frozen=True)
-class RaceConfig(Settings):
-    """Rules of the race; see ``tasks/games/race/rules.md`` for their exact meaning."""
-
-    paid: Literal["strict", "partial", "potential", "gate"] = "strict"
-    """For the finish alone; also for moves and for avoiding oil; for the same as a potential; or for the finish if
-    every answer before it was valid."""
-    discount: Annotated[float, Within(0, 1), When("paid", "potential", told="--env.paid potential")] = 0.99
-    """Of the potential: that of the learner, whose best policy is then that of the finish alone."""
-    max_steps: Annotated[int, Within(1, 1_000)] = 60
-    """Moves of an episode; an invalid answer counts as one."""
-    answer_moves: Annotated[int, Within(1, 10)] = 1
-    """Most moves of an answer."""
 
 
 class Car(TensorClass):

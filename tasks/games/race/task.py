@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.tasks.games.figures import grid_figures
-from vecenv.tasks.games.grid import GridRecording, GridText
-from vecenv.tasks.games.race.agents import AGENTS, Planner
-from vecenv.tasks.games.race.scenario import Race, RaceConfig
+from vecenv.system.later import later
+from vecenv.tasks.games.race.config import RaceConfig
 
 RACE = Task(
     name="race",
     version="1",
-    scenario=Race,
+    scenario=later("vecenv.tasks.games.race.scenario:Race"),
     config=RaceConfig,
-    agents=AGENTS,
+    agents=later("vecenv.tasks.games.race.agents:AGENTS"),
     outcomes={"success": "share", "paid": "count", "moves": "count", "invalid": "count"},
     actions=lambda config: "one choice" if config.answer_moves == 1 else "other",
     domain=Domain(
         scale="1 where the finish is reached, however it is paid",
         reference="to_the_finish",
-        best=lambda env: Planner(),
-        pictures=grid_figures,
+        best=later("vecenv.tasks.games.race.agents:best"),
+        pictures=later("vecenv.tasks.games.figures:grid_figures"),
     ),
-    text=GridText,
-    recording=GridRecording(),
+    text=later("vecenv.tasks.games.grid:GridText"),
+    recording=later("vecenv.tasks.games.grid:RECORDING"),
 )
 """The record of the race."""

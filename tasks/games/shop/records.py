@@ -143,3 +143,6 @@ class ShopRecording(Recording[ShopStep, ShopEpisode]):
 def _ids(env: VecEnv, numbers: Tensor) -> list[str]:
     products = env.scenario.catalogue.products  # type: ignore[attr-defined]
     return [products[number].id if number >= 0 else "" for number in numbers.tolist()]
+
+
+RECORDING = ShopRecording()

@@ -6,11 +6,8 @@ from dataclasses import replace
 
 from vecenv.learn.domain import Domain
 from vecenv.registry import Task
-from vecenv.tasks.games.figures import grid_figures
-from vecenv.tasks.games.grid import GridRecording, GridText
-from vecenv.tasks.games.sokoban.agents import AGENTS
+from vecenv.system.later import later
 from vecenv.tasks.games.sokoban.config import Part, SokobanConfig
-from vecenv.tasks.games.sokoban.scenario import Sokoban
 
 TEXT_MOVES = 5
 """Most moves of an answer in words, by default."""
@@ -29,9 +26,9 @@ def spoken(config: SokobanConfig) -> SokobanConfig:
 SOKOBAN = Task(
     name="sokoban",
     version="1",
-    scenario=Sokoban,
+    scenario=later("vecenv.tasks.games.sokoban.scenario:Sokoban"),
     config=SokobanConfig,
-    agents=AGENTS,
+    agents=later("vecenv.tasks.games.sokoban.agents:AGENTS"),
     actions=lambda config: "other" if config.answer_moves else "one choice",
     outcomes={
         "success": "share",
@@ -45,9 +42,9 @@ SOKOBAN = Task(
         reference="greedy",
         hindsight="hindsight",
         part=part,
-        pictures=grid_figures,
+        pictures=later("vecenv.tasks.games.figures:grid_figures"),
     ),
-    text=GridText,
+    text=later("vecenv.tasks.games.grid:GridText"),
     spoken=spoken,
-    recording=GridRecording(),
+    recording=later("vecenv.tasks.games.grid:RECORDING"),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import torch
 from tensordict import TensorClass
@@ -15,34 +15,12 @@ from vecenv.core.capabilities import Masked, Tensors
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Observation, Scenario
 from vecenv.curriculum import Levelled
-from vecenv.system.settings import Settings, Within
-
-NOUNS = ("customer", "order", "parcel", "truck", "driver", "depot", "city", "invoice", "account", "product")
-"""Kinds of things. A tool is called by the kind that it gives."""
-
-KINDS, VALUES, LONGEST = len(NOUNS), 1000, 6
-"""Number of kinds, things of a kind, and most calls that an answer needs."""
+from vecenv.tasks.games.tool_chain.config import KINDS, LONGEST, VALUES, ToolChainConfig
 
 ANSWER, NOTHING = KINDS, KINDS + 1
 """Choices of an action beside the tools: the answer and, of those in words, none."""
 
 _MASK = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class ToolChainConfig(Settings):
-    """Rules of the tool chain; see ``rules.md``."""
-
-    level: Annotated[int, Within(1, LONGEST)] = LONGEST
-    """Calls that the answer needs; a parameter that may differ per row."""
-    num_tools: Annotated[int, Within(1, KINDS - 1)] = KINDS - 1
-    """Tools offered, at least as many as the answer needs; a parameter that may differ per row."""
-    spare_calls: Annotated[int, Within(0, 100)] = 1
-    """Calls beside those that the answer needs, after which only an answer is left."""
-    call_cost: Annotated[float, Within(0, 1)] = 0.02
-    """What a call takes from the reward."""
-    action: Literal["tool", "call"] = "tool"
-    """A tool, which is called with what is known of its kind; or in words, with any argument."""
 
 
 class Chain(TensorClass):

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.tasks.games.tool_chain.scenario import ANSWER, NOTHING, NOUNS, ToolChain
+from vecenv.tasks.games.tool_chain.config import NOUNS
+from vecenv.tasks.games.tool_chain.scenario import ANSWER, NOTHING, ToolChain
 from vecenv.tasks.games.tool_chain.tools import ChainTools, called, thing
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.interface import TextInterface

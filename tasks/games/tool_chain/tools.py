@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from vecenv.tasks.games.tool_chain.scenario import KINDS, NOUNS, Chain, ToolChain, reply
+from vecenv.tasks.games.tool_chain.config import KINDS, NOUNS
+from vecenv.tasks.games.tool_chain.scenario import Chain, ToolChain, reply
 from vecenv.text.tool_calls import FAILURE
 from vecenv.tools.declaration import Tool, ToolFault
 from vecenv.tools.tool_set import Callers, Reply, ToolSet, each, sound

@@ -24,7 +24,8 @@ from vecenv.market.panels import NEUTRAL, Panels
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 from vecenv.tasks.signals.news_market import NewsLaw, forward_filter
-from vecenv.tasks.signals.rating.law import LARGEST_SIGNAL, daily_returns
+from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
+from vecenv.tasks.signals.rating.law import daily_returns
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 
 FULL_DEVIATIONS = 2.0

@@ -155,3 +155,6 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
     def summary(self, step: RatedDay, record: RatedEpisode) -> Sequence[str]:
         moved = ", ".join(f"{name} {signal:+d} moved {step.moves[name]:+.2%}" for name, signal in step.signals.items())
         return moved, f"portfolio {step.portfolio_value:,.2f}"
+
+
+RECORDING = RatingRecording()

@@ -14,10 +14,9 @@ from vecenv.core.capabilities import AlternativeActions, Itemised, Items, Refere
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL, NewsSignalsConfig
 from vecenv.tasks.signals.rating.law import (
     ITEM_FEATURES,
-    LARGEST_SIGNAL,
-    NewsSignalsConfig,
     RatingState,
     cosine,
     counting,

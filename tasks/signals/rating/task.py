@@ -8,11 +8,8 @@ from typing import Any
 
 from vecenv.finance.trading import Trading
 from vecenv.registry import Task
-from vecenv.tasks.signals.rating.agents import AGENTS
-from vecenv.tasks.signals.rating.law import NewsSignalsConfig
-from vecenv.tasks.signals.rating.records import RatingRecording
-from vecenv.tasks.signals.rating.scenario import NewsSignals
-from vecenv.tasks.signals.rating.text import RatingText
+from vecenv.system.later import later
+from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 
 
 def shortened(config: NewsSignalsConfig, days: int) -> NewsSignalsConfig:
@@ -31,9 +28,9 @@ def check_trained(trained: Mapping[str, Any], config: NewsSignalsConfig) -> None
 NEWS_SIGNALS = Task(
     name="news_signals",
     version="1",
-    scenario=NewsSignals,
+    scenario=later("vecenv.tasks.signals.rating.scenario:NewsSignals"),
     config=NewsSignalsConfig,
-    agents=AGENTS,
+    agents=later("vecenv.tasks.signals.rating.agents:AGENTS"),
     outcomes={
         "rank_ic": "count",
         "pooled_ic": "count",
@@ -52,6 +49,6 @@ NEWS_SIGNALS = Task(
         shortened=shortened,
         check_trained=check_trained,
     ),
-    text=RatingText,
-    recording=RatingRecording(),
+    text=later("vecenv.tasks.signals.rating.text:RatingText"),
+    recording=later("vecenv.tasks.signals.rating.records:RECORDING"),
 )

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.tasks.signals.rating.law import LARGEST_SIGNAL
+from vecenv.tasks.signals.rating.config import LARGEST_SIGNAL
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.text.answer_lines import AnswerFault, AnswerLanguage, shown
 from vecenv.text.interface import TextInterface

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from vecenv.kernels.order_book.book import max_quantity
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Status
 
 

@@ -8,7 +8,8 @@ import torch
 
 from tests.kernels.order_book.book_oracle import Oracle, Told, before, levels_of
 from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, settled, transfers_of
-from vecenv.kernels.order_book.book import EMPTY, Book, best_prices, empty_book, levels, max_quantity, queue_ahead
+from vecenv.kernels.order_book.book import EMPTY, Book, best_prices, empty_book, levels, queue_ahead
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 from vecenv.kernels.order_book.requoting import requoted

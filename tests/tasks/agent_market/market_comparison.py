@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests.tasks.agent_market.market_oracle import MarketOracle, Words
 from vecenv.core.random import EpisodeKey
 from vecenv.core.rows import leaves, with_leaves
-from vecenv.kernels.order_book.book import max_quantity
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
 from vecenv.tasks.agent_market.config import MAX_FUNDAMENTAL, BackgroundConfig
 from vecenv.tasks.agent_market.law import ticked

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.core.scalar_philox import scalar_philox
 from tests.kernels.order_book.book_oracle import Oracle, Order, before, levels_of
-from vecenv.kernels.order_book.book import max_quantity
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Status
 from vecenv.tasks.agent_market.config import (
     CLASSES,

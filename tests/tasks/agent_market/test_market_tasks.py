@@ -15,14 +15,13 @@ from vecenv.core.random import random_action
 from vecenv.registry import task_named
 from vecenv.tasks.agent_market import agents
 from vecenv.tasks.agent_market.agents import EXECUTORS, FixedSpread, trading_action
-from vecenv.tasks.agent_market.config import BackgroundConfig
-from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig, shortfall_to_vwap
+from vecenv.tasks.agent_market.config import BackgroundConfig, ExecutionConfig, MarketMakingConfig, TradingConfig
+from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, shortfall_to_vwap
 from vecenv.tasks.agent_market.figures import played
-from vecenv.tasks.agent_market.market_making import MarketMakingConfig
 from vecenv.tasks.agent_market.orders import Order
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.agent_market.seat import SeatState, cost_after
-from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS, TradingConfig
+from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS
 from vecenv.testing import check_task
 
 # Short episodes, as `check_task` plays the longest of them.

@@ -14,7 +14,8 @@ from vecenv.sandbox.jail import lacking
 from vecenv.tasks.code.own_tests import Pool, PooledTest, score_group
 from vecenv.tasks.code.problems import Test, read_problems
 from vecenv.tasks.code.verification import Verifier
-from vecenv.tasks.code.writers import CODE_TESTS, pool_of
+from vecenv.tasks.code.writers import CODE_TESTS
+from vecenv.tasks.code.writing import pool_of
 from vecenv.testing import check_interaction
 from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 

@@ -17,6 +17,7 @@ import vecenv
 from tests.tasks.commands.small_runs import SHARES, settings_on
 from vecenv.learn.checkpoints import RunStoppedError
 from vecenv.market import generators
+from vecenv.registry import task_names
 from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli, collect, evaluate, sft, train
@@ -212,13 +213,14 @@ for words in {words!r}:
 
 
 def test_help_of_no_command_loads_torch():
-    """Of all that are installed, with their sub-commands."""
+    """Of all that are installed, with their sub-commands, and of a training of every task."""
     nested = {
         "data": "inspect fetch convert news", "models": "fetch list", "program": "check explain run export",
         "sandbox": "doctor run", "factors": "train apply", "worldmodel": "train fit generate validate describe",
     }  # fmt: skip
     names = [point.name for point in (*cli.COMMANDS, *cli.entry_points(cli.GROUP))]
     words = [[name, *part, "--help"] for name in names for part in [(), *zip(nested.get(name, "").split())]]
+    words += [["train", "--task", task, "--help"] for task in task_names()]
     code = HELPED.format(words=words)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -19,7 +19,7 @@ from vecenv.tasks.experiment import markets, planning
 from vecenv.tasks.experiment.kinds import AllSymbols, Subsets
 from vecenv.tasks.experiment.markets import NoMarket, market_for
 from vecenv.tasks.experiment.splits import HEADROOM, SEED_STRIDE, FreshPaths, TapeSplits
-from vecenv.tasks.signals.scenario import SignalsConfig
+from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.sampling import generator
 

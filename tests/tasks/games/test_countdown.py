@@ -13,7 +13,8 @@ import vecenv
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import make_spoken
 from vecenv.tasks.games.countdown.agents import AGENTS, blind_moves, tree_of_moves
-from vecenv.tasks.games.countdown.law import OPERATORS, CountdownConfig, move_tables, moves_of
+from vecenv.tasks.games.countdown.config import CountdownConfig
+from vecenv.tasks.games.countdown.law import OPERATORS, move_tables, moves_of
 from vecenv.tasks.games.countdown.search import count_solutions, solution, written
 from vecenv.tasks.games.countdown.task import COUNTDOWN
 from vecenv.tasks.games.countdown.text import ExpressionLanguage

@@ -11,7 +11,8 @@ import vecenv
 from vecenv.learn.conversations import evaluate_conversations
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import make_spoken
-from vecenv.tasks.games.tool_chain.scenario import ANSWER, KINDS, NOUNS, ToolChain, ToolChainConfig
+from vecenv.tasks.games.tool_chain.config import KINDS, NOUNS, ToolChainConfig
+from vecenv.tasks.games.tool_chain.scenario import ANSWER, ToolChain
 from vecenv.tasks.games.tool_chain.task import TOOL_CHAIN
 from vecenv.tasks.games.tool_chain.tools import ChainTools
 from vecenv.testing import check_interaction, check_task

@@ -14,10 +14,10 @@ from vecenv.learn.evaluation import Random
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_of
-from vecenv.tasks.signals.agents import AGENTS, Unmoved
+from vecenv.tasks.signals.agents import AGENTS, Unmoved, best_rule
+from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.figures import MOVED, STRENGTHS, _growth, figures, worth_of_scores
-from vecenv.tasks.signals.scenario import SignalsConfig
-from vecenv.tasks.signals.task import SIGNALS, best_rule
+from vecenv.tasks.signals.task import SIGNALS
 from vecenv.tasks.stock_trading.agents import Hold
 
 RULES = {"features": ("daily_change",), "initial_cash": 20_000.0}

@@ -18,7 +18,8 @@ from vecenv.core.rows import Rows
 from vecenv.learn.cppo import check_risk_levels
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.signals.scenario import SignalsConfig, SignalTrading, risk_level, risk_worth
+from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.scenario import SignalTrading, risk_level, risk_worth
 from vecenv.testing import check_task
 
 

@@ -50,11 +50,6 @@ def empty_book(room: int, device: torch.device | str = "cpu") -> Book:
     return Book(places + EMPTY, places, places - 1, places - 1, places.new_zeros(()))
 
 
-def max_quantity(room: int) -> int:
-    """Return the largest quantity of an order, so that all orders of a side and one more add up in int32."""
-    return (2**31 - 1) // (room + 1)
-
-
 def best_prices(book: Book) -> Tensor:
     """Return the best bid and the best ask, 0 where there is none. Shape: (2,), int32."""
     best = passes.least(torch.where(book.quantity > 0, book.key, EMPTY))

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.order_book.book import EMPTY, Book, max_quantity
+from vecenv.kernels.order_book.book import EMPTY, Book
+from vecenv.kernels.order_book.limits import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 from vecenv.kernels.order_book.passes import after, before, count, first, largest, total, written_out
 

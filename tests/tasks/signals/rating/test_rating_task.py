@@ -16,8 +16,9 @@ from vecenv.core.random import random_action
 from vecenv.learn.evaluation import evaluate, play
 from vecenv.registry import task_named
 from vecenv.tasks.signals.rating.agents import AGENTS, filtered_belief, headline_signs, read_belief, sized_signal
+from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.information import information
-from vecenv.tasks.signals.rating.law import NewsSignalsConfig, daily_returns, mean_ranks, rank_correlation
+from vecenv.tasks.signals.rating.law import daily_returns, mean_ranks, rank_correlation
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.task import NEWS_SIGNALS, shortened
 from vecenv.testing import check_task
