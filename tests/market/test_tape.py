@@ -248,6 +248,13 @@ def test_the_fingerprint_names_everything_that_an_agent_sees_or_trades(tape):
     assert (tape.num_paths, tape.num_days, tape.num_symbols, tape.device.type) == (1, 120, 3, "cpu")
 
 
+def test_the_fingerprint_stays_that_of_saved_files():
+    assert (
+        MarketTape.from_bars(flat_bars([[10.0, 20.0], [11.0, NAN], [12.0, 21.0]]), ()).fingerprint()
+        == "546a94782747a73c"
+    )
+
+
 def test_ticks_follow_the_lowest_price_of_the_warm_up():
     """That of the first day where nothing has a warm-up; fine enough for a cheap stock beside a dear one."""
     chosen = {0.024: 1e-6, 0.04: 1e-5, 0.26: 1e-4, 3.5: 1e-4, 499: 1e-4, 501: 1e-3, 3318: 1e-3, 7e4: 0.1}

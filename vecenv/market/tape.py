@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -290,13 +291,21 @@ class MarketTape:
         }
 
     def fingerprint(self) -> str:
-        """SHA-256 hash, 16 hex digits, of all that an agent observes or trades, to identify a market in results."""
+        """SHA-256 hash, 16 hex digits, of all that an agent observes or trades, to identify a market in results.
+
+        It is that of the tensors as they were when it was first asked for.
+        """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
         digest.update(repr(names).encode())
         digest.update(np.ascontiguousarray(self.dates.astype("datetime64[D]").astype(np.int64)).tobytes())
         for tensor in (self.ohlcv, self.tradable, self.features, self.context):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            # Without a copy, and of one dimension, as hashes want them.
+            digest.update(tensor.cpu().contiguous().flatten().numpy().data)
         if self.panels is not None:
             digest.update(self.panels.digest())
         return digest.hexdigest()[:16]
