@@ -65,6 +65,9 @@ if TYPE_CHECKING:
 START = "start"
 """Folder, in that of a run, of the model that the run has made to start from."""
 
+WORTH_COMPILING = 20_000
+"""Steps of all validations from which they are compiled: it takes ten seconds, as much as traced steps lose in them."""
+
 KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
 
@@ -296,6 +299,9 @@ class PolicyTrainer(Trainer):
         rules = splits.validating(self.rules)
         count, compiled = given.validation_episodes, self.settings.compile
         env, _ = splits.episodes("validation", count, rules, compiled, own_actions=True)
+        steps = given.evaluations * (env.scenario.longest or WORTH_COMPILING)
+        env.compiled = compiled and steps >= WORTH_COMPILING
+        env.expect(steps)
         # Policies of symbols train on some of them and are validated on all.
         some = self.settings.subsets.symbols_per_path is not None
         network = make_network(env, learner.config) if some else None

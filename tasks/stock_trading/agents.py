@@ -21,7 +21,7 @@ class Hold:
     """Never trades: cash stays cash, and shares held at the start are kept."""
 
     def act(self, env: VecEnv) -> Tensor:
-        return order_action(env, torch.zeros_like(env.state.holdings))
+        return order_action(env, torch.zeros_like(env.held.state.holdings))
 
 
 class BuyAndHold:
@@ -34,7 +34,7 @@ class BuyAndHold:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        state, tape, params = env.state, tape_of(env), env.scenario.params
+        state, tape, params = env.held.state, tape_of(env), env.scenario.params
         tradable = tape.tradable[state.path, state.start_day]
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
         cash = params["initial_cash"].reshape(-1, 1) / tradable.sum(-1, keepdim=True).clamp(min=1)
@@ -52,14 +52,14 @@ class EqualWeight:
     """Holds the same value of every symbol that can trade, restored daily at the task's costs; the others stay."""
 
     def act(self, env: VecEnv) -> Tensor:
-        return towards_equal_parts(env, tape_of(env).tradable[env.state.path, env.state.day])
+        return towards_equal_parts(env, tape_of(env).tradable[env.held.state.path, env.held.state.day])
 
 
 class BestRule:
     """Holds the weights of the best rule that the market's generator knows, which sees no later day."""
 
     def act(self, env: VecEnv) -> Tensor:
-        state, weights = env.state, tape_of(env).best_weights
+        state, weights = env.held.state, tape_of(env).best_weights
         assert weights is not None
         return weights[state.path, state.day]
 
@@ -84,7 +84,7 @@ class Oracle:
             # Depends on the market only, so it is computed once per environment.
             self._scenario, self._days = env.scenario, days_to_trade(env)
             self._gain = gain_ahead(env, self._days)
-        state, costs = env.state, cost_rate(env)
+        state, costs = env.held.state, cost_rate(env)
         price = tape_of(env).ohlcv[..., CLOSE][state.path, state.day].double()
         value = state.portfolio_value.double().unsqueeze(-1) * tape_of(env).tick_size
         gain = self._gain[state.path, state.day] + torch.where(state.holdings > 0, costs, -costs)
@@ -113,7 +113,7 @@ def towards_equal_parts(env: VecEnv, held: Tensor) -> Tensor:
 
     Of other symbols nothing is held but what cannot be sold today; the held ones can trade.
     """
-    state, tape = env.state, tape_of(env)
+    state, tape = env.held.state, tape_of(env)
     price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
     stuck = torch.where(tape.tradable[state.path, state.day], 0.0, state.holdings.double() * price)
     value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size - stuck.sum(-1, keepdim=True)
@@ -224,7 +224,7 @@ def order_action(env: VecEnv, order: Tensor) -> Tensor:
     With target weights the task reserves the costs of buying the whole position, so a fully invested account cannot be
     held exactly: once, up to a commission's share of it is sold.
     """
-    state, config = env.state, config_of_env(env)
+    state, config = env.held.state, config_of_env(env)
     # Half a share keeps a rounding error from costing a whole one.
     half = 0.5 if config.whole_shares else 0.0
     if config.action == "shares":

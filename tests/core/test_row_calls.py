@@ -188,6 +188,40 @@ def test_looks_are_compiled_once_after_so_many_eager_ones(compilations):
     assert compilations == [1, 1]
 
 
+@pytest.mark.parametrize("name", ["shares", "weights", "varied", "orders"])
+def test_where_many_steps_are_expected_they_are_traced_with_the_same_bits(name, monkeypatch):
+    """Parameters may be written in place, and replaced; what needs gradients is not traced, nor what cannot be."""
+    made: list[bool] = []
+
+    def counted(function, inputs):
+        call = compiling.traced(function, inputs)
+        made.append(call is not function)
+        return call
+
+    monkeypatch.setattr(engine, "traced", counted)
+    eager, traced = small_environment(name), small_environment(name)
+    traced.expect(2 * engine.EAGER_CALLS_BEFORE_TRACING + 1)
+    for day, action in enumerate(random_actions(9, *eager.action_spec.shape).nan_to_num(0.0)):
+        found = [[env.advance(action), *leaves(env.rows), env.observations()] for env in (traced, eager)]
+        assert_same_bits(*found, f"on day {day}")
+        for env in (traced, eager):
+            commission = env.scenario.params["commission"]
+            if day == 3:
+                commission.fill_(0.01)
+            if day == 5:
+                env.scenario.params = env.scenario.params | {"commission": commission * 2}
+    # Both anew with the other parameter.
+    assert made == [True] * 4
+    assert compiling.traced(lambda tensor: [tensor * float(tensor)], [torch.ones(())])(torch.ones(()) + 1) == [4.0]
+
+
+def test_traced_steps_leave_gradients_to_the_rules():
+    env = make_env(3, action="weights", whole_shares=False, reward="log_return", stop_loss=0.0)
+    env.expect(1000)
+    rewards = [env.advance(torch.full((3, 3), 0.2).requires_grad_(day == 2)) for day in range(3)]
+    assert [reward.requires_grad for reward in rewards] == [False, False, True]
+
+
 @pytest.mark.nightly
 def test_compiled_looks_are_the_eager_ones_bit_for_bit(monkeypatch):
     monkeypatch.setattr(engine, "LOOKS_BEFORE_COMPILING", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.core.capabilities import Graded, Traits, traits
 from vecenv.core.checks import Layout, check_unchanged, layout
-from vecenv.core.compiling import FirstCallCompiled
+from vecenv.core.compiling import FirstCallCompiled, traced
 from vecenv.core.random import EpisodeKey, episode_key, step_key
 from vecenv.core.rows import (
     TERMINATED,
@@ -300,8 +300,16 @@ that, and callers that reach this number mostly call it at every step.
 """
 
 
+EAGER_CALLS_BEFORE_TRACING = 100
+"""Eager calls of a function before it is traced, which costs as much as so many."""
+
+
 class RowCall:
-    """A function of the bound engine, rows and further tensors; compiled, if asked for, after ``eager_calls`` calls."""
+    """A function of the bound engine, rows and further tensors; compiled, if asked for, after ``eager_calls`` calls.
+
+    One that is called eagerly again and again is traced (`vecenv.core.compiling.traced`), at once if enough calls are
+    ``expected``.
+    """
 
     def __init__(
         self,
@@ -316,12 +324,15 @@ class RowCall:
         self._forms: dict[Any, Tensor] = {}
         self._shared: list[Tensor] = []
         self._layouts: dict[str, Layout] = {}
+        self._traced: Callable[..., Sequence[Tensor]] | None = None
+        self._names: list[Any] = []
+        self.expected, self._called, self._traced_on = 0, 0, list[Tensor]()
 
-    def __call__(self, held: HeldRows, *others: Tensor) -> dict[Any, Tensor]:
+    def __call__(self, held: HeldRows, *others: Tensor, eager: bool = False) -> dict[Any, Tensor]:
         """Return the results in new tensors; arguments are contiguous, of the same shapes and types at every call."""
-        if not self._compiled() or self._eager_calls > 0:
+        if eager or not self._compiled() or self._eager_calls > 0:
             self._eager_calls -= 1
-            return dict(self._function(self._engine.bound(), held.rows, *others))
+            return self._eagerly(held, *others)
         shared = self._engine.inputs
         if self._call is None:
             self._begin(shared, held.rows, *others)
@@ -335,6 +346,21 @@ class RowCall:
         self._call([*shared, *held.tensors, *others], list(results.values()))
         return results
 
+    def _eagerly(self, held: HeldRows, *others: Tensor) -> dict[Any, Tensor]:
+        shared = self._engine.inputs
+        if len(shared) != len(self._traced_on) or not all(map(is_, shared, self._traced_on)):
+            # A trace is of the rules as they were with these tensors.
+            self._called, self._traced_on, self._traced = 0, shared, None
+        # A trace knows no gradients.
+        if self._traced is not None and not any(tensor.requires_grad for tensor in others):
+            return dict(zip(self._names, self._traced(*shared, *held.tensors, *others), strict=True))
+        results = dict(self._function(self._engine.bound(), held.rows, *others))
+        self._called += 1
+        if self._called == (1 if self.expected > 2 * EAGER_CALLS_BEFORE_TRACING else EAGER_CALLS_BEFORE_TRACING):
+            self._names = list(results)
+            self._traced = traced(self._flat(shared, held.rows), [*shared, *held.tensors, *others])
+        return results
+
     def _begin(self, shared: list[Tensor], rows: Rows, *others: Tensor) -> None:
         engine, function = self._engine, self._function
         # An eager call first: values cached on first use, such as grading references, must not be traced.
@@ -344,13 +370,18 @@ class RowCall:
         }
         self._shared = shared
         self._layouts = {name: layout(tensor) for name, tensor in engine.named_inputs().items()}
+        self._call = FirstCallCompiled(self._flat(shared, rows), lambda: True, **engine.scenario.compile_options)
+
+    def _flat(self, shared: list[Tensor], rows: Rows) -> Callable[..., list[Tensor]]:
+        """Return the function on tensors alone: shared ones, those of the rows, and further ones."""
+        engine, function = self._engine, self._function
         first, last = len(shared), len(shared) + len(leaves(rows))
 
         def flat(*tensors: Tensor) -> list[Tensor]:
             bound = engine.bind(list(tensors[:first]))
             return list(function(bound, with_leaves(rows, tensors[first:last]), *tensors[last:]).values())
 
-        self._call = FirstCallCompiled(flat, lambda: True, **engine.scenario.compile_options)
+        return flat
 
 
 class RowCalls:
@@ -371,6 +402,11 @@ class RowCalls:
         self.info = look(lambda bound, rows: bound.info(rows))
         self.grade = look(lambda bound, rows: {"grade": bound.grade(rows)})
         self.grades = look(lambda bound, rows: bound.grades(rows))
+
+    def expect(self, steps: int) -> None:
+        """Let what is called at each step be traced at once if enough steps are to come."""
+        for call in (*self.step.values(), self.observe):
+            call.expected = max(call.expected, steps)
 
 
 def stepped(bound: BoundEngine, rows: Rows, action: Tensor, mask: Tensor, *start: Tensor) -> dict[int, Tensor]:

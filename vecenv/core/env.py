@@ -12,7 +12,7 @@ from torchrl.data import Binary, Composite, Unbounded
 
 from vecenv.core.capabilities import AlternativeActions, BoundedObservations
 from vecenv.core.checks import ActionCheck, check_same_forms, checked_integers, checked_mask
-from vecenv.core.engine import RowCalls, stepped
+from vecenv.core.engine import RowCalls
 from vecenv.core.episode_rows import EpisodeRows
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Observation, ObservationForm, Scenario
@@ -112,6 +112,10 @@ class VecEnv(EpisodeRows):
         """Return diagnostics of each episode by name, money in currency. Shape of each: (N, ...)."""
         return self._calls.info(self.held)
 
+    def expect(self, steps: int) -> None:
+        """Tell how many steps are to come: of many, eager ones are prepared for at once."""
+        self._calls.expect(steps)
+
     def follow(self, chosen: Mapping[str, Tensor]) -> None:
         """Apply the first parameters that a schedule has chosen, one for each sub-environment, and reset all rows.
 
@@ -176,12 +180,9 @@ class VecEnv(EpisodeRows):
             if self.traits.num_agents > 1:
                 self._check_worlds(chosen & ~self.flags()["done"], "whether they are stepped")
         start = self.start if self.traits.draws else ()
-        if eager:
-            results = stepped(self._bound, self.rows, action, chosen, *start)
-        else:
-            # The compiled call takes contiguous tensors.
-            given = action.contiguous(), chosen.contiguous()
-            results = self._calls.step[action.shape](self.held, *given, *start)
+        # The compiled call takes contiguous tensors.
+        given = action.contiguous(), chosen.contiguous()
+        results = self._calls.step[action.shape](self.held, *given, *start, eager=eager)
         *after, reward = results.values()
         self.take_leaves(after)
         return reward

@@ -148,7 +148,12 @@ class EpisodeRows(EnvBase):
     @property
     def ended(self) -> Tensor:
         """How each row has ended, see `Rows.ended`. Shape: (N,), int32."""
-        return self.held.tensors[self._place_of_ended]
+        return self.held.named("ended")
+
+    @property
+    def elapsed(self) -> Tensor:
+        """Steps that each row has taken in its episode. Shape: (N,), int64."""
+        return self.held.named("elapsed")
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
@@ -174,7 +179,7 @@ class EpisodeRows(EnvBase):
     @property
     def episode_keys(self) -> EpisodeKey:
         """Random keys of the agents in the current episodes. Shape of each word: (N,)."""
-        return episode_key(self.seed_tensor, self.env_ids, self.rows.episode)
+        return episode_key(self.seed_tensor, self.env_ids, self.held.named("episode"))
 
     def rows_of(self, ids: Tensor | Sequence[int]) -> tuple[Rows, Tensor]:
         """Return copies of the given rows and their indices as a tensor. Shape of both: (B,).
@@ -198,7 +203,6 @@ class EpisodeRows(EnvBase):
     def _start_first(self) -> None:
         rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
         self._form = form_of(rows)
-        self._place_of_ended = leaf_names(rows).index("ended")
         self._held = HeldRows(self._form, leaves(rows))
         self._holder = self._fetch = None
 

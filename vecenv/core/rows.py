@@ -116,8 +116,9 @@ class HeldRows:
 
     def __init__(self, form: Rows, tensors: list[Tensor]) -> None:
         self._form = form
-        names = enumerate(leaf_names(form))
-        self._fields = {name.removeprefix("state."): place for place, name in names if name.startswith("state.")}
+        self._places = {name: place for place, name in enumerate(leaf_names(form))}
+        within = {name: place for name, place in self._places.items() if name.startswith("state.")}
+        self._fields = {name.removeprefix("state."): place for name, place in within.items()}
         self.put(tensors)
 
     def put(self, tensors: list[Tensor]) -> None:
@@ -134,6 +135,10 @@ class HeldRows:
     @property
     def tensors(self) -> list[Tensor]:
         return self._tensors if self._rows is None else leaves(self._rows)
+
+    def named(self, name: str) -> Tensor:
+        """Return one tensor by its name of `leaf_names`."""
+        return self.tensors[self._places[name]]
 
     @property
     def state(self) -> Any:  # noqa: ANN401

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -27,11 +25,10 @@ class Accounts(Watch):
     def __init__(self, env: VecEnv) -> None:
         self.year = tape_of(env).periods_per_year
         self.columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self.step(env, ~env.rows.done)
+        self.step(env, env.ended == 0)
 
     def step(self, env: VecEnv, running: Tensor) -> None:
-        state: Any = env.state
-        tape = tape_of(env)
+        state, tape = env.held.state, tape_of(env)
         prices = tape.ohlcv[state.path[0], state.day[0], :, CLOSE]
         value, traded, cash = (getattr(state, name).double() for name in ("portfolio_value", "traded", "cash"))
         traded = torch.where(running, traded * tape.tick_size, 0.0)

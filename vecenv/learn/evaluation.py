@@ -38,14 +38,14 @@ class PolicyAgent:
 
     @torch.no_grad()
     def act(self, env: VecEnv) -> Tensor:
-        return self.policy.act(self.policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)[0]
+        return self.policy.act(self.policy.parameters, env.observations(), env.episode_keys, env.elapsed)[0]
 
 
 class Random:
     """Draws uniform actions, reproducible by the episodes' keys."""
 
     def act(self, env: VecEnv) -> Tensor:
-        return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
+        return random_action(env.scenario.action_spec, env.episode_keys, env.elapsed)
 
 
 MOST_OUTCOMES = 6
@@ -227,6 +227,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     # Equity, turnover and cash of every day, in float64.
     needed = 24 * env.num_envs * (env.scenario.longest or 1) * len(agents)
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
+    env.expect((env.scenario.longest or 0) * len(agents))
     env.reset_first(seed)
     domain, worlds = domain_of(env), torch.arange(env.num_envs) // env.traits.num_agents
     fields = dict[str, Any](
@@ -254,14 +255,13 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
     """
     env.reset_first(seed)
     watch = domain_of(env).watch(env)
-    rewards = torch.zeros(env.num_envs, dtype=torch.float64, device=env.rows.elapsed.device)
-    while not bool(env.rows.done.all()):
+    rewards = torch.zeros(env.num_envs, dtype=torch.float64, device=env.ended.device)
+    while bool((running := env.ended == 0).any()):
         action = agent.act(env)
         if len(action) != env.num_envs:
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
-        running = ~env.rows.done
         rewards += env.advance(action, eager=eager or not env.compiled).double()
         watch.step(env, running)
-    info, length = env.info(), env.rows.elapsed.clone()
+    info, length = env.info(), env.elapsed.clone()
     told = {name: info[name] for name in env.scenario.outcomes}
     return watch.record(AgentRecord(env.grades(), told, rewards, length, env.engine.bound().grade_parts(env.rows)))
