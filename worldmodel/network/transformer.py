@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vecenv.worldmodel.network.attention import attended
 from vecenv.worldmodel.network.settings import TransformerSettings
 from vecenv.worldmodel.network.trunk import Trunk
 
@@ -146,17 +147,8 @@ class _Layer(nn.Module):
     def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int | Tensor, weights: _DayWeights) -> None:
         """Read one day: update ``hidden``, shape (B, width), in place, and write key and value at ``place``."""
         made = functional.linear(_normalised(hidden), weights.project).unflatten(-1, (-1, self.head_width))
-        if isinstance(place, Tensor):
-            # Indexing by a one-element tensor would synchronise with the device.
-            keys.index_copy_(-1, place.view(1), made[:, -2].unsqueeze(-1))
-            values.index_copy_(1, place.view(1), made[:, -1].unsqueeze(1))
-        else:
-            keys[..., place], values[:, place] = made[:, -2], made[:, -1]
-        # Heads as the query dimension: one product reads the keys once for all heads. PyTorch's attention copies
-        # the keys to scale them, which would dominate here.
-        share = torch.softmax(torch.bmm(made[:, :-2], keys), dim=-1)
         # In-place additions fused into the products: a separate pass over memory would cost about as much.
-        hidden.addmm_(torch.bmm(share, values).flatten(1), self.output.weight.T)
+        hidden.addmm_(attended(made, keys, values, place), self.output.weight.T)
         inner = functional.linear(_normalised(hidden), weights.expand, self.expand.bias)
         hidden.add_(self.contract.bias).addmm_(functional.silu(inner, inplace=True), self.contract.weight.T)
 

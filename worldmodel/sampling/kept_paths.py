@@ -73,7 +73,8 @@ def _digest(files: list[Path]) -> str:
 def _code() -> str:
     """Return a hash of the code that draws, and of all that it computes with."""
     packages = [Path(package.__path__[0]) for package in (vecenv.market, vecenv.worldmodel)]
-    return _digest([Path(random.__file__), *(file for place in packages for file in sorted(place.rglob("*.py")))])
+    files = [file for place in packages for kind in ("py", "cpp") for file in sorted(place.rglob(f"*.{kind}"))]
+    return _digest([Path(random.__file__), *files])
 
 
 # Not at the first draw, before which the files may have become others than those that run.
