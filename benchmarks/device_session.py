@@ -47,14 +47,16 @@ _JOBS = "vecenv.benchmarks.session_parts"
 
 PARTS = (
     Part("machine", "bandwidth and matrix products", 15, 15, 40, f"{_JOBS}:ceilings"),
-    Part("tests", "the tests marked gpu", 85, 20, 90, f"{_JOBS}:gpu_tests"),
-    Part("throughput", "stock_trading, all columns", 165, 20, 60, f"{_JOBS}:throughput"),
-    Part("rollouts", "a neural market: days drawn, training", 80, 25, 90, f"{_JOBS}:rollouts"),
-    Part("tiers", "the trading tiers", 60, 25, 90, f"{_JOBS}:tiers"),
-    Part("turns", "turns of language agents, a tiny model", 60, 20, 60, f"{_JOBS}:turns"),
-    Part("books", "markets of agents, order books", 25, 20, 60, f"{_JOBS}:books"),
-    Part("text", "observations and answers", 20, 15, 30, f"{_JOBS}:texts"),
-    Part("curve", "the other counts and modes", 30, 15, 60, f"{_JOBS}:curve"),
+    Part("tests", "the tests marked gpu", 75, 20, 90, f"{_JOBS}:gpu_tests"),
+    Part("throughput", "stock_trading, all columns", 140, 20, 60, f"{_JOBS}:throughput"),
+    Part("precision", "PPO in bfloat16 beside float32", 45, 25, 90, f"{_JOBS}:precisions"),
+    Part("rollouts", "a neural market: days drawn, training", 75, 25, 90, f"{_JOBS}:rollouts"),
+    Part("tiers", "the trading tiers", 50, 25, 90, f"{_JOBS}:tiers"),
+    Part("turns", "turns of language agents, a tiny model", 50, 20, 60, f"{_JOBS}:turns"),
+    Part("peers", "stock_trading and PPO beside JAX", 35, 25, 90, f"{_JOBS}:peers"),
+    Part("books", "markets of agents, order books", 20, 20, 60, f"{_JOBS}:books"),
+    Part("text", "observations and answers", 15, 15, 30, f"{_JOBS}:texts"),
+    Part("curve", "the other counts and modes", 20, 15, 60, f"{_JOBS}:curve"),
 )
 """Time shares are seconds of nine minutes."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from vecenv.registry import task_named
 if TYPE_CHECKING:
     from vecenv.benchmarks.harness import Point
     from vecenv.benchmarks.throughput.command import Column, Mode
+    from vecenv.core.env import VecEnv
 
 COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
 
@@ -98,6 +99,66 @@ def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence
 def throughput(place: Place) -> Sequence[Job]:
     """Return the published count, one that fills a GPU, and the largest that fits."""
     return curve_jobs(place, "stock_trading", (4,) if place.small else (2048, 65_536, 1_048_576))
+
+
+def _trading(place: Place) -> tuple[Callable[[int], VecEnv], int, Sequence[int]]:
+    """Return what makes an environment of stock trading of some rows, the steps of a rollout, and numbers of rows."""
+    from vecenv.benchmarks.throughput.command import BenchConfig
+    from vecenv.benchmarks.throughput.curve import tape_of_task
+
+    days, steps, counts = (400, 2, (4,)) if place.small else (3000, 64, (65_536, 2048))
+    tape = cache(lambda: tape_of_task(BenchConfig(num_days=days, device=place.device)))
+    rules: dict[str, Any] = {
+        "device": place.device,
+        "compile": not place.small,
+        "episode_length": 250,
+        "min_episode_length": 125,
+    }
+    return lambda count: vecenv.make("stock_trading", count, market=tape(), **rules), steps, counts
+
+
+def precisions(place: Place) -> Sequence[Job]:
+    """Return updates of PPO in bfloat16 beside float32, of the network of the default preset and of a flat one."""
+    from vecenv.benchmarks.harness import Point, Workload
+    from vecenv.learn.ppo import PPO, PPOConfig
+
+    make, steps, counts = _trading(place)
+
+    def updates(policy: Any, hidden: tuple[int, ...], count: int) -> Sequence[Workload]:  # noqa: ANN401
+        def update(precision: Any) -> Any:  # noqa: ANN401
+            sizes: dict[str, Any] = {"policy": policy, "hidden": hidden, "num_steps": steps, "epochs": 1}
+            return PPO(make(count), PPOConfig(**sizes, precision=precision, anneal=False)).update
+
+        samples = count * steps
+        first = Workload("float32", update("float32"), samples, "samples")
+        return [first, Workload("bfloat16", update("bfloat16"), samples, "samples", beside=first.name)]
+
+    networks = {"symbol": (32,), "flat": (64, 64)}
+    sizes = [(policy, hidden, count) for count in counts for policy, hidden in networks.items()]
+    return of_points([Point(f"PPO, {size[0]}, N={size[2]:,}", partial(updates, *size)) for size in sizes], place)
+
+
+def peers(place: Place) -> Sequence[Job]:
+    """Return steps and updates of PPO beside the same in JAX, or one job that tells why there is none."""
+    from vecenv.benchmarks.harness import Point, Workload
+    from vecenv.benchmarks.throughput.peers.comparison import steps, updates, why_without_jax
+    from vecenv.learn.ppo import PPOConfig
+
+    if (reason := why_without_jax(torch.device(place.device))) is not None:
+        return [Job("JAX", lambda: {"headline": reason})]
+    make, num_steps, counts = _trading(place)
+    ppo = PPOConfig(num_steps=num_steps, anneal=False)
+
+    def played(count: int) -> Sequence[Workload]:
+        return steps(make(count), num_steps)
+
+    def learned(count: int) -> Sequence[Workload]:
+        return updates(make(count), ppo, place.rounds)
+
+    made = {"steps": played, "PPO": learned}
+    return of_points(
+        [Point(f"{name}, N={count:,}", partial(of, count)) for count in counts for name, of in made.items()], place
+    )
 
 
 def tiers(place: Place) -> Sequence[Job]:

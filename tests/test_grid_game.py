@@ -74,7 +74,7 @@ def test_planes_of_one_size_are_one_picture_and_large_ones_are_halved():
     sizes = {"near": (1, 4, 4), "many": (3,), "far": (2, 4, 4), "wide": (1, 24, 11)}
     blocks = {name: torch.rand(2, *size) for name, size in sizes.items()}
     form = ObservationForm.of("it", blocks, {"wide": (0.0, 5.0)})
-    network = PlanesNetwork(form, make_head(Categorical(4, (1,)), 0.5), (8,), False, lambda _: None)
+    network = PlanesNetwork(form, make_head(Categorical(4, (1,)), 0.5), (8,), torch.float32, lambda _: None)
     actor, critic = network.initial_parameters(torch.Generator().manual_seed(0), torch.device("cpu"))
     shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (16, 1, 3, 3), (32, 16, 3, 3), (8, 3 + 32 * 16 + 32 * 6 * 3)]
     assert [tuple(tensor.shape) for tensor in actor[:10:2]] == shapes and len(network.head_parameters(actor)) == 0

@@ -55,8 +55,8 @@ class BenchConfig(Settings):
     """Device."""
     max_buffer_gb: Positive = 4.0
     """Memory limit of one rollout."""
-    bf16: bool = False
-    """Policy in bfloat16."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Numbers that the policy's hidden layers multiply."""
     output: Path | None = RESULTS
     """Folder for the JSON and the picture; none are written without it."""
     preset: Literal["none", "figure3"] = "none"

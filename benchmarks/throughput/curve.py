@@ -200,7 +200,8 @@ def _advance(
         fill_given_actions(collector)
         return collector, collector.rollout
     batch = num_steps * env.num_envs
-    ppo = PPO(env, PPOConfig(num_steps=num_steps, minibatches=min(8, batch), epochs=1, bf16=config.bf16, anneal=False))
+    minibatches, precision = min(8, batch), config.precision
+    ppo = PPO(env, PPOConfig(num_steps=num_steps, minibatches=minibatches, epochs=1, precision=precision, anneal=False))
     if column == "training":
         return ppo.collector, ppo.update
     collector = FusedCollector(env, ppo.collector.policy, num_steps, mode=mode)
@@ -212,7 +213,7 @@ def _write(config: BenchConfig, result: dict[str, Any]) -> None:
     parts += [machine.file_stem(config.task)] if config.task != DEFAULT_TASK else []
     parts.append(machine.file_stem(result["device"]))
     parts += [machine.file_stem(config.rationing)] if config.rationing != "pro_rata" else []
-    stem = "-".join(parts + ["bf16"] * config.bf16)
+    stem = "-".join(parts + ["bfloat16"] * (config.precision == "bfloat16"))
     write_result(config.output, stem, result)
     if config.output is not None and result["figures"]:
         draw_throughput(result, config.output / f"{stem}.png")

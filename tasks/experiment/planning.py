@@ -88,8 +88,8 @@ def check_training(settings: TrainSettings) -> Trainer:
     _check_resumed(settings)
     _check_size(settings)
     chosen_agents(settings.task, settings.agents)
-    if getattr(settings.learner, "bf16", False):
-        warn_of_slow_bfloat16(device_named(settings.device), "--learner.bf16")
+    if getattr(settings.learner, "precision", None) == "bfloat16":
+        warn_of_slow_bfloat16(device_named(settings.device), "--precision bfloat16")
     # The highest seed, which may be out of range.
     last = settings.seed + settings.runs.number - 1
     replace(settings.learner, seed=settings.learner.seed + last)

@@ -13,7 +13,7 @@ from vecenv.curriculum.settings import CurriculumSettings
 from vecenv.distributed.settings import is_rank
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
-from vecenv.learn.settings.run import RunSeed, check_shards
+from vecenv.learn.settings.run import RunSeed, check_shards, with_present_names
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
 from vecenv.system.settings import Count, Fraction, When
@@ -370,7 +370,7 @@ def _fitting(
         block = block_of(values, "learner", settings.learner, place)
         learner = {name: value for name, value in block.items() if name == LENGTH}
     for name in blocks:
-        learner |= block_of(values, name, settings.learner, place)
+        learner |= with_present_names(block_of(values, name, settings.learner, place))
     own = option_names(settings)
     elsewhere = {name for kind in KINDS for name in option_names(kind)}.difference(own)
     others = {"task", "env", "algorithm", "learner", "language", SHORTENED, *algorithm_names(), *elsewhere, *given}

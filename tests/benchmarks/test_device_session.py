@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.benchmarks.session_faults import PIDS, part
-from vecenv.benchmarks import device_session
+from vecenv.benchmarks import device_session, session_parts
 from vecenv.benchmarks.device_session import PARTS, DeviceSessionConfig, Session, allowance, command, main
 from vecenv.benchmarks.session_child import Place, out_of_memory
 
@@ -211,6 +211,15 @@ def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
         "test_one.py::test_bad[x/y z]": ["passed"],
         "test_three.py": ["failed", "ModuleNotFoundError: No module named 'no_such_module'"],
     }
+
+
+def test_peers_in_jax_that_are_not_there_are_told_in_a_line(monkeypatch):
+    pytest.importorskip("jax")
+    (job,) = session_parts.peers(Place("cuda", True, None))
+    assert job.measure() == {"headline": "the JAX that is installed runs on cpu, not on cuda"}
+    monkeypatch.setitem(sys.modules, "optax", None)
+    (job,) = session_parts.peers(Place("cpu", True, None))
+    assert job.measure() == {"headline": "the peers need JAX and Optax: pip install 'vecenv[peers]'"}
 
 
 @pytest.mark.nightly

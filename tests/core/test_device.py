@@ -122,6 +122,6 @@ def test_devices_by_name_and_those_that_are_not_there(monkeypatch):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda kind=kind: kind)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            warn_of_slow_bfloat16(torch.device(name), "--learner.bf16")
-        words = "--learner.bf16: this CPU (AVX2) emulates bfloat16, much slower than float32"
+            warn_of_slow_bfloat16(torch.device(name), "--precision bfloat16")
+        words = "--precision bfloat16: this CPU (AVX2) emulates bfloat16, much slower than float32"
         assert [str(each.message) for each in told] == [words] * warned

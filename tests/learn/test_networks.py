@@ -290,7 +290,9 @@ def test_what_a_head_or_a_network_cannot_be_for_is_refused() -> None:
     env = market_env(5)
     head, items = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True), env.scenario.items(env.observations())
     with pytest.raises(ValueError, match=r"one action per item, 4, or one more; there are 6"):
-        ItemNetwork(env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, False, None)
+        ItemNetwork(
+            env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, torch.float32, None
+        )
 
 
 def market_env(num_symbols: int, num_envs: int = 6, action: str = "tilt", **config) -> VecEnv:

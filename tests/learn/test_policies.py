@@ -161,7 +161,7 @@ def test_a_state_of_other_forms_is_refused_and_nothing_of_it_loaded(tmp_path, so
         ({"moments": [torch.zeros(2), torch.ones(2)]}, r"its moments\.0 is float32 of shape \(2,\)"),
         ({"actor": None}, "layers"),
         ({"scenario": {}}, "trained for"),
-        ({"config": {}}, "its config lacks bf16"),
+        ({"config": {}}, "its config lacks hidden, initial_std, policy, precision"),
         ({"members": [1, 2]}, "members of an ensemble in one batch; each is in a folder seed_K beside it"),
         *(
             ({"config": state["config"] | {"hidden": odd}}, "its config has hidden")
@@ -175,6 +175,20 @@ def test_a_state_of_other_forms_is_refused_and_nothing_of_it_loaded(tmp_path, so
     save_checkpoint({"config": {}}, path)
     with pytest.raises(ValueError, match="holds no policy; of a language model's run, the folder is its model"):
         load_policy(path, env)
+
+
+def test_the_precision_of_a_run_is_kept_and_read_in_checkpoints_of_before_it_had_a_name(tmp_path, source):
+    path, state = tmp_path / CHECKPOINT, read(source)
+    config = {name: value for name, value in state["config"].items() if name != "precision"}
+    assert config | {"precision": "float32"} == state["config"] and replace(CONFIG, precision="auto") == CONFIG
+    for bf16, precision in ((False, "float32"), (True, "bfloat16")):
+        own = PPO(market_env(3), replace(CONFIG, precision=precision))
+        assert own.state_dict()["config"]["precision"] == precision
+        save_checkpoint(state | {"config": config | {"bf16": bf16}}, path)
+        load_run(own, path)
+        assert load_policy(path, market_env(3)).network.kind == own.network.kind == getattr(torch, precision)
+    with pytest.raises(ValueError, match=r"the checkpoint was trained with other precision \(bfloat16, not float32\)"):
+        load_run(PPO(market_env(3), CONFIG), path)
 
 
 def test_every_rollout_is_taken_into_the_moments_once() -> None:

@@ -78,8 +78,9 @@ def test_next_values_see_the_observation_before_the_reset_and_first_ratios_are_o
     assert 0 < cut.sum() < cut.numel()
     wrong = collector.reward[:-1] + learner.config.gamma * values[1:]
     assert not torch.isclose(targets[:-1][cut], wrong[cut], rtol=0, atol=1e-5).any()
-    for bf16 in (False, True):
-        metrics = PPO(planted_env(), replace(SMALL_PPO, epochs=1, minibatches=1, bf16=bf16, target_kl=1.0)).update()
+    for precision in ("float32", "bfloat16"):
+        config = replace(SMALL_PPO, epochs=1, minibatches=1, precision=precision, target_kl=1.0)
+        metrics = PPO(planted_env(), config).update()
         assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == metrics["benchmark_kl"] == 0.0
 
 

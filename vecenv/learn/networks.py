@@ -36,7 +36,8 @@ class Network(ABC):
     Args:
         head: of the actor.
         mask: of categorical actions, from the raw observation, as `vecenv.core.capabilities.Masked.action_mask`.
-        bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
+        kind: of the numbers that the hidden layers multiply, `torch.float32` or `torch.bfloat16`; weights, last layers
+            and all later operations are float32.
 
     Attributes:
         moments_size: M, number of moments that scale the inputs.
@@ -49,8 +50,8 @@ class Network(ABC):
     linear: Callable[..., Tensor] = staticmethod(linear)
     """A linear layer, as `torch.nn.functional.linear`."""
 
-    def __init__(self, head: Head, mask: Callable[[Tensor], Tensor | None], bf16: bool) -> None:
-        self.head, self.mask, self.bf16 = head, mask, bf16
+    def __init__(self, head: Head, mask: Callable[[Tensor], Tensor | None], kind: torch.dtype) -> None:
+        self.head, self.mask, self.kind = head, mask, kind
 
     @abstractmethod
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
@@ -93,7 +94,7 @@ class Network(ABC):
 
     def products(self, values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return a linear layer of the hidden ones, in float32."""
-        kind = torch.bfloat16 if self.bf16 else torch.float32
+        kind = self.kind
         return self.linear(values.to(kind), weight.to(kind), None if bias is None else bias.to(kind)).float()
 
 
@@ -171,10 +172,10 @@ class FlatNetwork(Network):
         observation_size: int,
         head: Head,
         hidden: Sequence[int],
-        bf16: bool,
+        kind: torch.dtype,
         mask: Callable[[Tensor], Tensor | None],
     ) -> None:
-        super().__init__(head, mask, bf16)
+        super().__init__(head, mask, kind)
         self.moments_size, self.hidden = observation_size, tuple(hidden)
         self.layers = len(self.hidden) + 1
 
@@ -259,10 +260,10 @@ class ItemNetwork(Network):
         head: Head,
         hidden: Sequence[int],
         attention: bool,
-        bf16: bool,
+        kind: torch.dtype,
         mask: Callable[[Tensor], Tensor | None],
     ) -> None:
-        super().__init__(head, mask, bf16)
+        super().__init__(head, mask, kind)
         self._items, self.attention, self.hidden = items, attention, tuple(hidden)
         self.num_items, self.num_features = example.features.shape[-2:]
         self.num_shared = example.shared.shape[-1]
@@ -316,8 +317,7 @@ class ItemNetwork(Network):
         weight, bias, score, centre, whole, whole_centre, *heads = actor[: self._actor_size]
         features, context = self._parts(inputs)
         own, common = weight.split([self.num_features, len(weight.T) - self.num_features], dim=1)
-        kind = torch.bfloat16 if self.bf16 else torch.float32
-        hidden = linear(features.to(kind), own.to(kind)).float()
+        hidden = linear(features.to(self.kind), own.to(self.kind)).float()
         hidden = tanh(hidden + linear(context, common, bias).unsqueeze(-2))
         if heads:
             query, key, value = (linear(hidden, head) for head in heads)

@@ -195,7 +195,7 @@ class ActionCritics:
     def __init__(self, network: Network, config: ContinuousConfig, bounds: Bounds, count: int) -> None:
         self.count = count
         self.each = FlatNetwork(
-            network.moments_size + bounds.size, network.head, config.hidden, config.bf16, network.mask
+            network.moments_size + bounds.size, network.head, config.hidden, network.kind, network.mask
         )
 
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> list[Tensor]:

@@ -34,10 +34,10 @@ class PlanesNetwork(FlatNetwork):
         form: ObservationForm,
         head: Head,
         hidden: Sequence[int],
-        bf16: bool,
+        kind: torch.dtype,
         mask: Callable[[Tensor], Tensor | None],
     ) -> None:
-        super().__init__(sum(form.sizes), head, hidden, bf16, mask)
+        super().__init__(sum(form.sizes), head, hidden, kind, mask)
         self._sizes = form.sizes
         self._shapes = [shape if len(shape) == 3 else None for shape, _ in form.blocks.values()]
         self._scales = [form.scale(name) for name in form.blocks]

@@ -17,7 +17,7 @@ from vecenv.core.scenario import Observation, Scenario, flat_view
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.heads import DirichletHead, Head, TanhNormalHead, make_head
 from vecenv.learn.networks import ByReference, FlatNetwork, ItemNetwork, Network, scaled
-from vecenv.learn.settings.run import NetworkConfig
+from vecenv.learn.settings.run import NetworkConfig, with_present_names
 
 if TYPE_CHECKING:
     from vecenv.learn.learner import Learner
@@ -36,19 +36,20 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     size = sum(form.sizes)
     head = _head(scenario, config, env.device)
     mask = form.on_flat(mask_of(scenario))
+    kind = getattr(torch, config.precision)
     if config.policy == "flat" and form.has_planes:
         # Here, as tasks on markets need none.
         from vecenv.learn.planes import PlanesNetwork
 
-        return PlanesNetwork(form, head, config.hidden, config.bf16, mask)
+        return PlanesNetwork(form, head, config.hidden, kind, mask)
     if config.policy == "flat":
-        return FlatNetwork(size, head, config.hidden, config.bf16, mask)
+        return FlatNetwork(size, head, config.hidden, kind, mask)
     if not isinstance(scenario, Itemised):
         raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
     items = form.on_flat(scenario.items)
     example = items(torch.zeros(1, size, device=env.device))
     attention = config.policy == "attention"
-    return ItemNetwork(items, example, head, config.hidden, attention, config.bf16, mask)
+    return ItemNetwork(items, example, head, config.hidden, attention, kind, mask)
 
 
 def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) -> Head:
@@ -186,8 +187,8 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     # The best of a validated run; else the last.
     state = {**state, **(state["best"] if isinstance(state.get("best"), Mapping) else {})}
     check_policy_of(state, path, env.scenario.name, env.scenario.version)
-    config = state["config"] if isinstance(state.get("config"), Mapping) else {}
-    shape = ("policy", "hidden", "initial_std", "bf16")
+    config = with_present_names(state["config"]) if isinstance(state.get("config"), Mapping) else {}
+    shape = ("policy", "hidden", "initial_std", "precision")
     lacking = sorted({*shape} - {*config})
     if lacking:
         raise ValueError(f"{path}: its config lacks {', '.join(lacking)}")

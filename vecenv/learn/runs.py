@@ -18,7 +18,7 @@ import torch
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, state_digest, telling_what_is_kept
-from vecenv.learn.settings.run import CHECKPOINT, RunConfig
+from vecenv.learn.settings.run import CHECKPOINT, RunConfig, with_present_names
 from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
@@ -66,7 +66,7 @@ def check_resumable(state: Mapping[str, Any], config: Any, env: VecEnv) -> None:
             f"the checkpoint was written by vecenv {version}, not {own['version']}, which may learn otherwise: go on "
             "with that version, or begin a run from its policy"
         )
-    if differing := differences(state["config"], own["config"], MAY_CHANGE):
+    if differing := differences(with_present_names(state["config"]), own["config"], MAY_CHANGE):
         raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
     # A market may have been moved: it is known by its fingerprint.
     if differing := differences(state["scenario"], own["scenario"], ("source",)):

@@ -10,10 +10,11 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
 import yaml
+from tyro import conf
 
 from vecenv.system.settings import hints_of, refuse_unknown
 
@@ -148,7 +149,9 @@ def _converted(value: Any, kind: Any, plain: Any, place: str) -> Any:  # noqa: A
     nested = any(isinstance(item, list | tuple | dict) for item in items)
     silent = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(silent), contextlib.redirect_stdout(silent):
-        read = tyro.cli(kind, args=[str(item) for item in items])
+        # Other names of an option are none of a value alone.
+        alone: Any = Annotated[kind, conf.arg(aliases=())]
+        read = tyro.cli(alone, args=[str(item) for item in items])
         # The words of a command line would be the same.
         if not nested and (isinstance(read, list | tuple) or not isinstance(value, list | tuple)):
             return read

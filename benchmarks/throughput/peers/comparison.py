@@ -38,13 +38,15 @@ def compared(make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConf
         rounds: timed rounds.
 
     Raises:
-        ImportError: JAX or Optax is missing.
+        ImportError: JAX or Optax is missing, or runs elsewhere.
     """
+    if (reason := why_without_jax(CPU)) is not None:
+        raise ImportError(reason)
     points = {}
     for size in sizes:
-        points[f"steps, N = {size:,}"] = _timed(_steps(make_env(size), min(ppo.num_steps, largest // size)), rounds)
+        points[f"steps, N = {size:,}"] = _timed(steps(make_env(size), min(ppo.num_steps, largest // size)), rounds)
     rows = min(2048, max(sizes))
-    points[f"PPO, N = {rows:,}"] = _timed(_updates(make_env(rows), ppo, rounds), rounds)
+    points[f"PPO, N = {rows:,}"] = _timed(updates(make_env(rows), ppo, rounds), rounds)
     print(table(points))
     return {name: [asdict(figure) for figure in figures] for name, figures in points.items()}
 
@@ -61,17 +63,28 @@ def _timed(workloads: Sequence[Workload], rounds: int) -> list[Figure]:
     return figures
 
 
-def _steps(env: VecEnv, num_steps: int) -> list[Workload]:
+def why_without_jax(device: torch.device) -> str | None:
+    """Return why the peers in JAX do not run on a device, or None if they do."""
     try:
-        import jax
+        import optax  # noqa: F401
 
-        from vecenv.benchmarks.throughput.peers import stock_trading_jax
-    except ImportError as missing:
-        raise ImportError(NEEDED) from missing
-    collector, native = FusedCollector(env, "given", num_steps), NativeStockTrading(env, num_steps)
+        # Before JAX looks for devices, as it says how.
+        from vecenv.benchmarks.throughput.peers.stock_trading_jax import jax
+    except ImportError:
+        return NEEDED
+    found = "cuda" if jax.default_backend() == "gpu" else jax.default_backend()
+    return None if found == device.type else f"the JAX that is installed runs on {found}, not on {device.type}"
+
+
+def steps(env: VecEnv, num_steps: int) -> list[Workload]:
+    """Return rollouts of T steps of given actions: ours, on a CPU those of C++, and JAX's."""
+    import jax
+
+    from vecenv.benchmarks.throughput.peers import stock_trading_jax
+
+    collector = FusedCollector(env, "given", num_steps)
     fill_given_actions(collector)
-    native.actions.copy_(collector.actions)
-    actions, accounts = jax.numpy.asarray(collector.actions.numpy()), stock_trading_jax.accounts_of(env)
+    actions, accounts = jax.numpy.asarray(collector.actions.cpu().numpy()), stock_trading_jax.accounts_of(env)
     rollout = stock_trading_jax.rollout_of(stock_trading_jax.market_of(env))
     key, kept = jax.random.key(0), None
 
@@ -80,15 +93,17 @@ def _steps(env: VecEnv, num_steps: int) -> list[Workload]:
         key, draw = jax.random.split(key)
         accounts, kept = jax.block_until_ready(rollout(accounts, actions, draw, kept))
 
-    steps = env.num_envs * num_steps
-    return [
-        Workload(OURS, collector.rollout, steps),
-        Workload(JAX, jax_rollout, steps, beside=OURS),
-        Workload(NATIVE, native.rollout, steps, beside=OURS),
-    ]
+    count = env.num_envs * num_steps
+    workloads = [Workload(OURS, collector.rollout, count)]
+    if env.device.type == "cpu":
+        native = NativeStockTrading(env, num_steps)
+        native.actions.copy_(collector.actions)
+        workloads.append(Workload(NATIVE, native.rollout, count, beside=OURS))
+    return [*workloads, Workload(JAX, jax_rollout, count, beside=OURS)]
 
 
-def _updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
+def updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
+    """Return updates of PPO by the same settings: ours, and JAX's, whose learning rate ends with some rounds."""
     import jax
 
     from vecenv.benchmarks.throughput.peers import stock_trading_jax
@@ -102,10 +117,10 @@ def _updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
         nonlocal run
         run = jax.block_until_ready(update(run))
 
-    steps = env.num_envs * config.num_steps
+    count = env.num_envs * config.num_steps
     return [
-        Workload(OURS, learner.update, steps, "samples"),
-        Workload(JAX, jax_update, steps, "samples", beside=OURS),
+        Workload(OURS, learner.update, count, "samples"),
+        Workload(JAX, jax_update, count, "samples", beside=OURS),
     ]
 
 

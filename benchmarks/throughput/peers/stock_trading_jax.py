@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-# Before JAX is imported: one thread.
+# Before JAX is imported: one thread, and of a GPU's memory no more than is used.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ def market_of(env: VecEnv) -> Market:
     scenario: Any = env.scenario
     tape, params = scenario.tape, {name: value.item() for name, value in scenario.params.items() if not value.ndim}
     close, relative, features = (
-        jnp.asarray(scenario.shared[name].numpy()) for name in ("close", "relative_close", "features")
+        jnp.asarray(scenario.shared[name].cpu().numpy()) for name in ("close", "relative_close", "features")
     )
     cash = int(params["initial_cash"] / tape.tick_size)
     shortest, longest = (int(params[name]) for name in ("min_episode_length", "episode_length"))
@@ -70,10 +71,11 @@ def market_of(env: VecEnv) -> Market:
 
 def accounts_of(env: VecEnv) -> Account:
     """Return the accounts that an environment has now. Shape of each: (N, ...)."""
-    state: Any = env.rows.state
+    rows: Any = env.rows.cpu()
+    state = rows.state
     cash, value, start = (jnp.asarray(each.numpy()) for each in (state.cash, state.portfolio_value, state.start_value))
     path, day, end = (jnp.asarray(each.numpy(), jnp.int32) for each in (state.path, state.day, state.end_day))
-    done, holdings = jnp.asarray(env.rows.done.numpy()), jnp.asarray(state.holdings.numpy())
+    done, holdings = jnp.asarray(rows.done.numpy()), jnp.asarray(state.holdings.numpy())
     return Account(cash, value, start, path, day, end, done, holdings)
 
 

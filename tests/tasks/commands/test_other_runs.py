@@ -68,6 +68,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
                 check(settings_on(place, **given), TILTS)
     # A run is resumed from what it started from.
     own, plain = settings_on(place, initial=Path("a"), validation_fraction=0.2), place / "tilts"
+    rounded = replace(own.learner, precision="bfloat16")
     started = made_run(tmp_path / "run", own)
     for folder, given, told in (
         (started, changed(own, initial=Path("b")), "initial (a, not b)"),
@@ -76,6 +77,7 @@ def test_what_a_run_starts_from_and_what_cannot_stand_beside_it(place, tmp_path)
         (plain, settings_on(place, market="synthetic"), f"market ({settings_on(place).source.market}, not synthetic)"),
         (plain, settings_on(place, validation_fraction=0.2), "validation_fraction (0.0, not 0.2)"),
         (plain, settings_on(place, seed=1), "seed (0, not 1)"),
+        (plain, settings_on(place, learner=rounded), "learner.precision (float32, not bfloat16)"),
         (plain, settings_on(place, test_fraction=0.3), "test_fraction (0.2, not 0.3)"),
         (plain, settings_on(place, env=replace(TILTS, episode_length=13)), "env.episode_length (12, not 13)"),
     ):

@@ -229,6 +229,16 @@ def test_python_writes_what_the_command_writes(place, run, tmp_path):
         assert made.folder == folder and updates_in(folder) == [1, 2, 3]
 
 
+def test_a_run_goes_on_with_the_precision_that_it_began_with(run, tmp_path, capsys):
+    assert run("ppo", "--precision", "bfloat16", "--folder", tmp_path) == 0
+    resume = ["train", "--resume", str(tmp_path), "--learner.total-frames", "384"]
+    assert cli.main([*resume, "--precision", "auto"]) == cli.main([*resume, "--precision=float32"]) == cli.BAD_INPUT
+    assert capsys.readouterr().err.count("is a run with other learner.precision (bfloat16, not float32)") == 2
+    assert cli.main(resume) == 0 and updates_in(tmp_path) == [1, 2, 3]
+    written = yaml.safe_load((tmp_path / "settings.yaml").read_text())["learner"]["precision"]
+    assert written == read_checkpoint(tmp_path)["config"]["precision"] == "bfloat16"
+
+
 def test_a_run_of_version_1_goes_on_and_is_evaluated(place, tmp_path):
     """Its settings had those of all learners and markets, with or without an effect."""
     settings = settings_on(place, seed=3)

@@ -140,9 +140,10 @@ def test_the_memory_and_the_products_of_a_training(monkeypatch, recwarn):
     checked(algorithm="exact", learner=exact.ExactConfig(num_steps=5))
     assert asked[0] == (16 * 5 * 64, "5 steps of 16 sub-environments")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    for bf16 in (False, True):
-        checked(learner=PPOConfig(bf16=bf16))
-        assert any("--learner.bf16: this CPU (AVX2)" in str(warning.message) for warning in recwarn) == bf16
+    for precision in ("float32", "bfloat16"):
+        checked(learner=PPOConfig(precision=precision))
+        warned = any("--precision bfloat16: this CPU (AVX2)" in str(warning.message) for warning in recwarn)
+        assert warned == (precision == "bfloat16")
 
 
 def test_tasks_tell_which_of_their_actions_are_numbers():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+from tyro import conf
 
 from vecenv.system.settings import Count, Items, Positive, Settings, Within
 
@@ -18,6 +21,12 @@ RunSeed = Annotated[int, Within(0, 2**32, below=True)]
 
 HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.policies.make_network`."""
+
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Types of the numbers that hidden layers multiply."""
+
+AUTO: Precision = "float32"
+"""What ``auto`` means on every processor; why, is told in networks.md."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +70,16 @@ class NetworkConfig(RunConfig):
     initial_std: Positive = 0.5
     """Initial standard deviation of continuous actions, relative to half the width of their bounds; dirichlet: that of
     a weight, relative to the weight."""
-    bf16: bool = False
-    """Multiply in bfloat16 in the hidden layers."""
+    precision: Annotated[Precision, conf.arg(aliases=("--precision",))] = "auto"
+    """Numbers that the hidden layers multiply, --precision for short. float32, bfloat16, or auto, which is float32 so
+    far: settings and checkpoints have the word that it came to."""
     normalise_observations: bool = True
     """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precision == "auto":
+            object.__setattr__(self, "precision", AUTO)
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,14 @@ class LearnerConfig(NetworkConfig):
     """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
+
+
+def with_present_names(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings of a learner; earlier versions had ``bf16``, true or false, instead of ``precision``."""
+    own = dict(stored)
+    if "bf16" in own:
+        own["precision"] = "bfloat16" if own.pop("bf16") else "float32"
+    return own
 
 
 def check_shards(count: int, ranks: int, units: int, what: str) -> None:
