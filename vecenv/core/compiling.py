@@ -77,10 +77,16 @@ def traced(function: TensorFunction, inputs: Sequence[Tensor]) -> TensorFunction
             graph.recompile()
             # It is called deprecated, in favour of what takes seconds to compile.
             warnings.simplefilter("ignore")
-            call: TensorFunction = torch.jit.trace(graph, tuple(inputs), check_trace=False)
+            operators: TensorFunction = torch.jit.trace(graph, tuple(inputs), check_trace=False)
     except Exception:
         # Of its own faults the function has told when it was called.
         return function
+
+    def call(*tensors: Tensor) -> Sequence[Tensor]:
+        # Optimised, operators may be fused, which rounds otherwise.
+        with torch.jit.optimized_execution(False):
+            return operators(*tensors)
+
     return call
 
 
