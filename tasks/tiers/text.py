@@ -69,7 +69,7 @@ class TierText(TextInterface):
 
     def _own(self, state: TierState) -> list[tuple[str, ...]]:
         if not self.scenario.config.random_symbol:
-            return [self.scenario.tape.symbols] * len(state.day)
+            return [self.scenario.tape.symbols] * len(state)
         return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
 
     def render(self, observations: Tensor, state: TierState) -> list[str]:

@@ -20,7 +20,7 @@ from tests.adapters import served_market
 from tests.adapters.served_market import DAYS, TASK, Lone, Served, reset, said, served, service_of, step, waited_for
 from vecenv.adapters.openenv import TextAction, TextClient
 from vecenv.adapters.openenv.session import TextSession
-from vecenv.adapters.sessions.http_server import DeadlineProtocol, check_exposure
+from vecenv.adapters.sessions.http_server import DeadlineProtocol, SocketProtocol, check_exposure
 from vecenv.adapters.sessions.pool import RowPool
 from vecenv.adapters.sessions.service import SessionError, TextService
 from vecenv.tasks.commands.serve import ServeSettings
@@ -225,6 +225,18 @@ def test_the_time_limit_of_a_request_is_none_of_a_session(monkeypatch: pytest.Mo
     with market.connected() as connection:
         reset(connection, index=1)
         assert [protocol._deadline for protocol in upgraded] == [None]
+
+
+def test_a_connection_stops_reading_only_behind_a_message_that_waits(monkeypatch: pytest.MonkeyPatch, market: Served):
+    paused, own = [], SocketProtocol.send_receive_event_to_app
+    recorded = lambda protocol: (own(protocol), paused.append(protocol.read_paused))  # noqa: E731
+    monkeypatch.setattr(SocketProtocol, "send_receive_event_to_app", recorded)
+    with market.connected() as connection:
+        _ = reset(connection, index=1), step(connection, "HOLD")
+        assert paused == [False, False]
+        for _ in range(3):
+            connection.send(json.dumps({"type": "state"}))
+        assert [json.loads(connection.recv(timeout=100))["type"] for _ in range(3)] == ["state"] * 3
 
 
 def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch, market: Served):

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from vecenv.adapters.guard import App, Guard, Limits, MessageFault
 from vecenv.system.interrupts import end_at_interrupt, end_process
@@ -124,6 +125,20 @@ class DeadlineProtocol(H11Protocol):
         self.transport.close()
 
 
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """Uvicorn's WebSocket protocol of one connection, which stops reading behind a message that waits, not at each.
+
+    Two system calls less for each turn of a client that waits for its answers.
+    """
+
+    def send_receive_event_to_app(self) -> None:
+        awaited = self.queue.empty() and not self.read_paused
+        # Of a paused connection the message is only queued.
+        self.read_paused |= awaited
+        super().send_receive_event_to_app()
+        self.read_paused &= not awaited
+
+
 class Server(uvicorn.Server):
     """Uvicorn's server, ended without log output by SIGTERM or by SIGINT, which sets ``interrupted``."""
 
@@ -156,6 +171,7 @@ def uvicorn_server(app: App, limits: Limits) -> Server:
     config = uvicorn.Config(
         app,
         http=partial(DeadlineProtocol, limits.request_seconds),  # type: ignore[arg-type]
+        ws=SocketProtocol,
         log_level="warning",
         access_log=False,
         ws_max_size=LARGEST_FRAME * limits.message_bytes,
