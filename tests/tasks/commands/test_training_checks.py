@@ -86,8 +86,8 @@ def test_what_does_not_fit_is_told_before_any_work_and_what_fits_is_taken():
         ({"seed": 2**32 - 2, "ensemble": 3}, f"seed must be in [0, 2^32), got {2**32}"),
         ({"seed": -1}, "seed must be in [0, 2^32), got -1"),
         # Of actors.
-        (ACTORS | {"num_envs": 20}, "20 rows do not split into 8 equal parts: the nearest numbers of rows are 16 and"),
-        (ACTORS | {"actors": 9}, "9 actors cannot share 8 parts of the rows"),
+        (ACTORS | {"num_envs": 20}, "20 sub-environments cannot be split into 8 equal shards: take 5 or 10 shards"),
+        (ACTORS | {"actors": 9}, "9 actors cannot share 8 shards of the rows"),
         (ACTORS | {"max_lag": 2}, "max_lag must be in [0, 1], got 2"),
         (ACTORS | {"max_lag": 1, "algorithm": "a2c"}, "a2c learns from its own policy alone: --max-lag must be 0"),
         (ACTORS | {"max_lag": 1, "task": "crypto_lob", "cost_ramp": 5}, "--max-lag 1 needs rules that stay: those of"),
