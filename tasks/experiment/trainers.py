@@ -153,10 +153,10 @@ class PolicyTrainer(Trainer):
             check_minibatches(
                 settings.learner.num_steps * settings.batch.rows, settings.learner.minibatches, settings.learner.shards
             )
+        self._check_engine()
         self._check_ensemble()
         self._check_combining()
         self._check_network()
-        self._check_engine()
         check_initial(settings, self.rules)
         check_beside(settings, self.rules)
 
