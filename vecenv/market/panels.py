@@ -58,7 +58,9 @@ class Panels:
 
     def digest(self) -> bytes:
         digest = hashlib.sha256("\0".join(self.texts).encode())
-        for tensor in (self.scores, self.known, self.text):
-            if tensor is not None:
-                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        for tensor in self.tensors():
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.digest()
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for tensor in (self.scores, self.known, self.text) if tensor is not None]

@@ -293,22 +293,26 @@ class MarketTape:
     def fingerprint(self) -> str:
         """SHA-256 hash, 16 hex digits, of all that an agent observes or trades, to identify a market in results.
 
-        It is that of the tensors as they were when it was first asked for.
+        It is made anew after writes that PyTorch counts, not after those through NumPy.
         """
-        return self._fingerprint
+        tensors = [self.ohlcv, self.tradable, self.features, self.context]
+        written = tuple(tensor._version for tensor in tensors + ([] if self.panels is None else self.panels.tensors()))
+        if written not in self._fingerprints:
+            digest = hashlib.sha256()
+            names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
+            digest.update(repr(names).encode())
+            digest.update(np.ascontiguousarray(self.dates.astype("datetime64[D]").astype(np.int64)).tobytes())
+            for tensor in tensors:
+                # Without a copy, and of one dimension, as hashes want them.
+                digest.update(tensor.cpu().contiguous().flatten().numpy().data)
+            if self.panels is not None:
+                digest.update(self.panels.digest())
+            self._fingerprints[written] = digest.hexdigest()[:16]
+        return self._fingerprints[written]
 
     @cached_property
-    def _fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
-        digest.update(repr(names).encode())
-        digest.update(np.ascontiguousarray(self.dates.astype("datetime64[D]").astype(np.int64)).tobytes())
-        for tensor in (self.ohlcv, self.tradable, self.features, self.context):
-            # Without a copy, and of one dimension, as hashes want them.
-            digest.update(tensor.cpu().contiguous().flatten().numpy().data)
-        if self.panels is not None:
-            digest.update(self.panels.digest())
-        return digest.hexdigest()[:16]
+    def _fingerprints(self) -> dict[tuple[int, ...], str]:
+        return {}
 
 
 def training_paths(num_paths: int, test_fraction: float) -> int:
