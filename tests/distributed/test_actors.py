@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
@@ -174,6 +175,10 @@ def test_a_run_goes_on_from_the_death_of_the_learner_and_of_ray(tmp_path):
     learner = started("resume", 4)
     (raylet,) = [pid for pid in marked(mark) if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"]
     os.kill(raylet, signal.SIGKILL)
+    # Until its sockets are closed, Ray ends the learner at its next call, without a word.
+    dead, threads = Path(f"/proc/{raylet}/stat"), Path(f"/proc/{raylet}/task")
+    while dead.read_text().rpartition(")")[2].split()[0] != "Z" or len(list(threads.iterdir())) > 1:
+        time.sleep(0.01)
     _, told = learner.communicate("\n")
     assert learner.returncode == 1
     assert told.splitlines()[-1] == "stopped: " + LOST

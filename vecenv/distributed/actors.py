@@ -197,11 +197,13 @@ class ActorCollector(ShareCollector):
         check_versions(found, f"actor {number}", "the learner")
         self._checked[number] = True
 
-    def _check_ray(self, error: BaseException) -> None:
+    def _check_ray(self, error: BaseException | None = None) -> None:
         if self._session.lost():
             raise RayLostError(LOST) from error
 
     def play(self) -> None:
+        # Ray would end this process without a word at the next call.
+        self._check_ray()
         starts = self._starts(self._buffers.rows.steps[0])
         self._send_shared()
         asked = self._ahead
@@ -226,6 +228,7 @@ class ActorCollector(ShareCollector):
         return [self.start_of(rows, share) for share in self._shares]
 
     def _ask(self, starts: list[list[np.ndarray]], weights: Sequence[Tensor], ahead: int = 0) -> _Asked:
+        self._check_ray()
         sent = self._ray.put(arrays_of(weights))
         number = self._rollouts
         asked = _Asked(number, number - ahead, starts, sent, list(self._known_shared), [None] * len(starts))
