@@ -215,6 +215,16 @@ def test_where_many_steps_are_expected_they_are_traced_with_the_same_bits(name, 
     assert compiling.traced(lambda tensor: [tensor * float(tensor)], [torch.ones(())])(torch.ones(()) + 1) == [4.0]
 
 
+def test_what_is_expected_later_is_traced_then(monkeypatch):
+    made = []
+    monkeypatch.setattr(engine, "traced", lambda function, inputs: made.append(function) or function)
+    env = make_env(3, action="weights", whole_shares=False)
+    for steps, traced in ((0, 0), (0, 0), (1000, 1), (1000, 1)):
+        env.expect(steps)
+        env.advance(torch.full((3, 3), 0.2))
+        assert len(made) == traced
+
+
 def test_traced_steps_leave_gradients_to_the_rules():
     env = make_env(3, action="weights", whole_shares=False, reward="log_return", stop_loss=0.0)
     env.expect(1000)

@@ -255,6 +255,15 @@ def test_the_fingerprint_stays_that_of_saved_files():
     )
 
 
+@pytest.mark.parametrize("kind", [torch.no_grad, torch.inference_mode])
+def test_the_fingerprint_follows_what_is_written(tape, kind):
+    with kind():
+        own = replace(tape, ohlcv=tape.ohlcv.clone())
+        assert own.fingerprint() == tape.fingerprint()
+        own.ohlcv[0, -1, 0, CLOSE] += 1
+        assert own.fingerprint() != tape.fingerprint()
+
+
 def test_ticks_follow_the_lowest_price_of_the_warm_up():
     """That of the first day where nothing has a warm-up; fine enough for a cheap stock beside a dear one."""
     chosen = {0.024: 1e-6, 0.04: 1e-5, 0.26: 1e-4, 3.5: 1e-4, 499: 1e-4, 501: 1e-3, 3318: 1e-3, 7e4: 0.1}

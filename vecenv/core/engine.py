@@ -356,7 +356,8 @@ class RowCall:
             return dict(zip(self._names, self._traced(*shared, *held.tensors, *others), strict=True))
         results = dict(self._function(self._engine.bound(), held.rows, *others))
         self._called += 1
-        if self._called == (1 if self.expected > 2 * EAGER_CALLS_BEFORE_TRACING else EAGER_CALLS_BEFORE_TRACING):
+        enough = self._called >= EAGER_CALLS_BEFORE_TRACING or self.expected > 2 * EAGER_CALLS_BEFORE_TRACING
+        if self._traced is None and enough:
             self._names = list(results)
             self._traced = traced(self._flat(shared, held.rows), [*shared, *held.tensors, *others])
         return results

@@ -296,8 +296,10 @@ class MarketTape:
         It is made anew after writes that PyTorch counts, not after those through NumPy.
         """
         tensors = [self.ohlcv, self.tradable, self.features, self.context]
-        written = tuple(tensor._version for tensor in tensors + ([] if self.panels is None else self.panels.tensors()))
-        if written not in self._fingerprints:
+        every = tensors + ([] if self.panels is None else self.panels.tensors())
+        # Tensors of inference mode do not count their changes.
+        written = tuple(None if tensor.is_inference() else tensor._version for tensor in every)
+        if None in written or written not in self._fingerprints:
             digest = hashlib.sha256()
             names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
             digest.update(repr(names).encode())
@@ -311,7 +313,7 @@ class MarketTape:
         return self._fingerprints[written]
 
     @cached_property
-    def _fingerprints(self) -> dict[tuple[int, ...], str]:
+    def _fingerprints(self) -> dict[tuple[int | None, ...], str]:
         return {}
 
 

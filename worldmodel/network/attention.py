@@ -41,9 +41,9 @@ def attended(made: Tensor, keys: Tensor, values: Tensor, place: int | Tensor) ->
 
 
 def _kernels(made: Tensor, keys: Tensor, values: Tensor) -> ctypes.CDLL | None:
-    """Return those for these tensors; None if there are none, or the buffers are not full."""
+    """Return those for these tensors; None if there are none, the buffers are not full, or gradients are asked for."""
     width, window = keys.shape[1:]
-    fit = made.shape[1] == HEADS + 2 and width % 4 == window % 4 == 0
+    fit = made.shape[1] == HEADS + 2 and width % 4 == window % 4 == 0 and not made.requires_grad
     for part in (made, keys, values):
         fit = fit and part.device.type == "cpu" and part.dtype == torch.float32 and part.is_contiguous()
     if not (fit and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")):

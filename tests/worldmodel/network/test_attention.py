@@ -40,7 +40,8 @@ def test_other_networks_and_buffers_that_are_not_full_are_left_to_pytorch():
     made, keys, values = a_day(3, 8, 12)
     cut = made, keys[..., :8], values[:, :8]
     halves = [part.bfloat16() for part in (made, keys, values)]
-    for given in (a_day(3, 8, 12, heads=2), a_day(3, 6, 12), a_day(3, 8, 10), cut, halves):
+    learning = made.clone().requires_grad_(), keys, values
+    for given in (a_day(3, 8, 12, heads=2), a_day(3, 6, 12), a_day(3, 8, 10), cut, halves, learning):
         assert attention._kernels(*given) is None
     # The place of a step that is repeated is a tensor.
     repeated = attended(made, keys.clone(), values.clone(), torch.tensor(5))
