@@ -15,10 +15,12 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.conversations import ConversationEvaluation
 from vecenv.learn.ensemble import diversity_line
 from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.report import evaluation_table, parts_table, write_run_folder, write_task_figures
+from vecenv.learn.report import show_evaluation, write_run_folder, write_task_figures
 from vecenv.learn.settings.ensemble import Combination
+from vecenv.learn.verdict import Verdict, verdicts
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
+from vecenv.tasks.experiment.checkpoints import looks_of
 from vecenv.tasks.experiment.comparison import (
     COMPARING,
     ENSEMBLE,
@@ -74,18 +76,17 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
             evaluation = evaluate(env, agents, settings.seed)
             differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
         evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
-    console.print(evaluation_table(evaluation))
-    if (parts := parts_table(evaluation)) is not None:
-        console.print(parts)
+    judged = _verdicts(settings, evaluation, checkpoints)
+    show_evaluation(console, evaluation, judged)
     if differing is not None:
         console.print(diversity_line(differing), soft_wrap=True)
     paths = [str(path) for path in checkpoints.values()]
     origin = {"checkpoint": paths if len(paths) > 1 else next(iter(paths), None), "model": settings.model}
     told = {} if differing is None else {"combine": settings.trained.combine, "diversity": differing.to_json()}
-    result = {**origin, **told, **evaluation.to_json()}
+    result = {**origin, **told, **evaluation.to_json(), "verdicts": [verdict.to_json() for verdict in judged]}
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
-        write_run_folder(settings.folder, metadata, evaluation, beside=SHOWN_BESIDE)
+        write_run_folder(settings.folder, metadata, evaluation, beside=SHOWN_BESIDE, verdicts=judged)
         write_task_figures(settings.folder, env, agents, settings.seed)
         if isinstance(env, Interaction):
             write_conversations(settings.folder, evaluation)
@@ -145,6 +146,15 @@ def _agents(
     else:
         trained = trained_agents(checkpoints, env, combination) | trained
     return trained | baseline_agents(env, names)
+
+
+def _verdicts(settings: EvaluateSettings, evaluation: Evaluation, checkpoints: Mapping[str, Path]) -> list[Verdict]:
+    """Return the verdicts on what was trained, by the reference: seeds of one run together, others by themselves."""
+    names = [*checkpoints] if settings.model is None else [MODEL]
+    groups = [names] if len(settings.checkpoint) == 1 else [[name] for name in names]
+    groups += [[ENSEMBLE]] if ENSEMBLE in evaluation.records else []
+    known = {name: looks_of(path) for name, path in checkpoints.items()}
+    return [verdict for group in groups for verdict in verdicts(evaluation, group, looks=known.get(group[0]))]
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:

@@ -148,7 +148,8 @@ def _run(settings: RunSettings, program: Program, config: Any) -> dict[str, Any]
     import vecenv
     from vecenv.finance.accounts import tape_of
     from vecenv.learn.evaluation import evaluate
-    from vecenv.learn.report import evaluation_table
+    from vecenv.learn.report import show_evaluation
+    from vecenv.learn.verdict import verdicts
     from vecenv.registry import task_named
     from vecenv.tasks.experiment.progress import wide_console
     from vecenv.tasks.experiment.splits import show_market
@@ -160,8 +161,9 @@ def _run(settings: RunSettings, program: Program, config: Any) -> dict[str, Any]
     agents |= {name: task.agents[name]() for name in (REFERENCE,) if name in task.agents}
     show_market(console, tape_of(env), {"Played": tape_of(env)})
     evaluation = evaluate(env, agents, settings.seed)
-    console.print(evaluation_table(evaluation))
-    return {"file": str(settings.file), **evaluation.to_json()}
+    told = verdicts(evaluation, [settings.file.stem])
+    show_evaluation(console, evaluation, told)
+    return {"file": str(settings.file), **evaluation.to_json(), "verdicts": [one.to_json() for one in told]}
 
 
 def _export(settings: ExportSettings, program: Program) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import yaml
 
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.runs import METRICS, read_metrics
+from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.learn.verdict import validated_rows
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.files import replacing
@@ -50,6 +52,13 @@ def write_settings(folder: Path, settings: Any, without: Collection[str]) -> Non
 def read_progress(folder: Path) -> list[dict[str, float]]:
     """Return the metrics of every update of a run, those before a resumption included."""
     return read_metrics(folder / METRICS)
+
+
+def looks_of(path: Path) -> int | None:
+    """Return the validations that chose the policy of a run's checkpoint; None where its log does not tell."""
+    if path.name != CHECKPOINT or not (path.parent / METRICS).is_file():
+        return None
+    return len(validated_rows(read_progress(path.parent)))
 
 
 def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401

@@ -18,17 +18,18 @@ from vecenv.finance.accounts import tape_of
 from vecenv.learn.checkpoints import telling_what_is_kept
 from vecenv.learn.ensemble import Diversity, diversity_line
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.report import evaluation_table, parts_table
+from vecenv.learn.report import show_evaluation
 from vecenv.learn.runs import Runnable, scenario_of
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.shards import ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
+from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.language_training import nothing_learned
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
-from vecenv.tasks.experiment.report import generalisation_line, generalised, write_report
+from vecenv.tasks.experiment.report import generalisation_line, generalised, trained_verdicts, write_report
 from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import (
     SeedRun,
@@ -158,13 +159,13 @@ class Experiment:
         if self.evaluation is None:
             raise RuntimeError("an experiment is written after it is compared")
         console, policies = self.console, self.trainer.policies(self.runs)
+        histories = [read_progress(run.folder) for run in self.runs]
+        judged = trained_verdicts(self.evaluation, self.runs, histories)
         document = write_report(
             self.settings, self.learner, self.folder, self.runs, policies, self.evaluation, self.test,
-            self.generalisation, self._seconds,
+            self.generalisation, self._seconds, histories, judged,
         )  # fmt: skip
-        console.print(evaluation_table(self.evaluation))
-        if (parts := parts_table(self.evaluation)) is not None:
-            console.print(parts)
+        show_evaluation(console, self.evaluation, judged)
         if "seeds" in document:
             console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
             if "diversity" in document["seeds"]:

@@ -14,10 +14,18 @@ from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.intervals import Interval
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import load_policy
-from vecenv.learn.report import dependence_figure, write_run_folder
+from vecenv.learn.report import History, dependence_figure, write_run_folder
+from vecenv.learn.verdict import Verdict, validated_rows, validation_verdict, verdicts
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.experiment.checkpoints import read_progress
-from vecenv.tasks.experiment.comparison import SHOWN_BESIDE, baseline_agents, policies_diversity, trained_agent
+from vecenv.tasks.experiment.comparison import (
+    ENSEMBLE,
+    SHOWN_BESIDE,
+    UNTRAINED,
+    baseline_agents,
+    policies_diversity,
+    trained_agent,
+)
+from vecenv.tasks.experiment.other_runs import INITIAL
 from vecenv.tasks.experiment.run_files import checkpoint_path
 from vecenv.tasks.experiment.seeds import SeedRun, over_seeds
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
@@ -37,6 +45,20 @@ def generalised(policies: Mapping[str, Path], env: VecEnv, test: Evaluation) -> 
     return generalisation(evaluate(env, agents | baseline_agents(env, reference), test.seed), test)
 
 
+def trained_verdicts(evaluation: Evaluation, runs: Sequence[SeedRun], histories: Sequence[History]) -> list[Verdict]:
+    """Return the verdicts on the seeds together and on their ensemble, and on the former's best validations.
+
+    On the test it is by the reference and by the policy before the training, where these played.
+    """
+    looks, seeds = max(len(validated_rows(history)) for history in histories), [run.agent for run in runs]
+    before = [INITIAL if INITIAL in evaluation.records else UNTRAINED]
+    found = verdicts(evaluation, seeds, before, looks)
+    if len(seeds) > 1 and ENSEMBLE in evaluation.records:
+        found += verdicts(evaluation, [ENSEMBLE], before, looks)
+    own = validation_verdict(found[0].agent, evaluation.reference, evaluation.judged_by, histories)
+    return found if own is None else [*found, own]
+
+
 def write_report(
     settings: TrainSettings,
     learner: Any,  # noqa: ANN401
@@ -47,10 +69,12 @@ def write_report(
     test_env: VecEnv,
     generalisation: Mapping[str, Any],
     seconds: float,
+    histories: Sequence[History],
+    verdicts: Sequence[Verdict],
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the pictures of the runs, and return the content of the former.
 
-    ``policies`` are checkpoints by name; ``seconds`` are what the trainings took.
+    ``policies`` are checkpoints by name; ``seconds`` are what the trainings took; ``histories`` are of each run.
     """
     env = learner.env
     metadata = {
@@ -63,8 +87,7 @@ def write_report(
         **({"seeds": over_seeds(evaluation, runs) | _differences(settings, runs, test_env)} if len(runs) > 1 else {}),
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
-        histories = [read_progress(run.folder) for run in runs]
-        document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent, SHOWN_BESIDE)
+        document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent, SHOWN_BESIDE, verdicts)
         if isinstance(learner, Learner) and learner.network.num_items > 1:
             loaded = {name: load_policy(path, env) for name, path in policies.items()}
             figure = dependence_figure(loaded, env, env.scenario.item_features)

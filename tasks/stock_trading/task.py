@@ -37,6 +37,7 @@ def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> Non
 
 ACCOUNTS = Trading(
     scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
+    judged_by="excess_log_return",
     bound=later("vecenv.tasks.stock_trading.agents:bound"),
     best=later("vecenv.tasks.stock_trading.agents:best"),
     compared=compared,

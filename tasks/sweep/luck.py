@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from statistics import NormalDist
 from typing import Any
 
 import torch
 
 from vecenv.finance.metrics import expected_maximum_sharpe
-
-_OF_95_PERCENT = 2 * NormalDist().inv_cdf(0.975)
-
-
-@cache
-def expected_maximum(count: int) -> float:
-    """Return the expected maximum of independent standard normal numbers, 0 of one.
-
-    It is the integral of x n φ(x) Φ(x)^(n - 1) (David and Nagaraja, "Order Statistics", 3rd edition, 2003, section
-    3.1), of which the formula of Bailey and López de Prado is the limit for many.
-    """
-    place = torch.linspace(-12.0, 12.0, 4801, dtype=torch.float64)
-    density = torch.exp(-place.square() / 2) / math.sqrt(2 * math.pi)
-    return float(torch.trapezoid(place * count * density * torch.special.ndtr(place) ** (count - 1), place))
+from vecenv.learn.intervals import Interval, expected_maximum, standard_error
 
 
 def deflated(winner: Sequence[Mapping[str, float]], sharpes: Sequence[float], looks: int) -> dict[str, Any]:
@@ -32,9 +16,10 @@ def deflated(winner: Sequence[Mapping[str, float]], sharpes: Sequence[float], lo
 
     A trial keeps the best of its validations, and the winner is the best of these: each validation is a look. Of
     reward and excess the errors are taken as independent and normal, with the winner's standard error over episodes, of
-    which seeds that are validated on the same ones have no less; luck's share is their `expected_maximum`. Sharpe
-    ratios, of which the market's own luck is a part, are told above the mean of all trials', and luck's share is what
-    the best of as many without a difference is expected to have above it, by their deviation
+    which seeds that are validated on the same ones have no less; luck's share is their
+    `vecenv.learn.intervals.expected_maximum`. Sharpe ratios, of which the market's own luck is a part, are told above
+    the mean of all trials', and luck's share is what the best of as many without a difference is expected to have above
+    it, by their deviation
     (`vecenv.finance.metrics.expected_maximum_sharpe`; Bailey and López de Prado, "The Deflated Sharpe Ratio", Journal
     of Portfolio Management 40(5), 2014, eq. 1). Looks that resemble each other find less by luck, so rather too much is
     taken off than too little.
@@ -52,7 +37,8 @@ def deflated(winner: Sequence[Mapping[str, float]], sharpes: Sequence[float], lo
     found = {}
     for name, stem in (("reward", "reward"), ("excess_percent", "excess")):
         if all({name, f"{stem}_low", f"{stem}_high"} <= seed.keys() for seed in winner):
-            error = _mean([(seed[f"{stem}_high"] - seed[f"{stem}_low"]) / _OF_95_PERCENT for seed in winner])
+            own = [Interval(seed[name], seed[f"{stem}_low"], seed[f"{stem}_high"]) for seed in winner]
+            error = _mean([standard_error(interval) for interval in own])
             found[name] = (_mean([seed[name] for seed in winner]), error * expected_maximum(looks))
     if len(sharpes) > 1 and all("sharpe" in seed for seed in winner):
         known = torch.tensor(sharpes, dtype=torch.float64)

@@ -16,10 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 import vecenv
-from vecenv.learn.evaluation import interval_json
-from vecenv.learn.intervals import Interval, interval_text, jackknife
+from vecenv.learn.intervals import Interval, expected_maximum, interval_json, interval_text, jackknife
 from vecenv.learn.report import COLOURS, empty_figure
-from vecenv.tasks.sweep.luck import deflated, expected_maximum
+from vecenv.tasks.sweep.luck import deflated
 from vecenv.tasks.sweep.space import Range, Sweep
 
 if TYPE_CHECKING:

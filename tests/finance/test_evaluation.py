@@ -66,15 +66,15 @@ def test_shares_of_the_best_rule_by_hand(evaluation):
     """The oracle stands in for the best rule: halving its growth halves the share."""
     assert not evaluation.shares_of_best and "share_of_best" not in evaluation.to_json()["agents"]["oracle"]
     curves = {name: evaluation.records[name].curves for name in ("oracle", "buy_and_hold")}
-    best, held = ((curve.equity[-1] / curve.equity[0]).log() for curve in curves.values())
-    record, halfway = evaluation.records["oracle"], torch.stack([best * 0, (best + held) / 2]).exp()
-    half = replace(curves["oracle"], equity=curves["oracle"].equity[:1] * halfway)
+    best, held = ((curve.equity / curve.equity[0]).log() for curve in curves.values())
+    record = evaluation.records["oracle"]
+    half = replace(curves["oracle"], equity=curves["oracle"].equity[:1] * ((best + held) / 2).exp())
     told = evaluation.with_record("best_rule", record)
     told = told.with_record("half", replace(record, curves=half))
     shares = {name: told.shares_of_best[name] for name in ("best_rule", "oracle", "half")}
     assert shares["oracle"] == pytest.approx((1.0, 1.0, 1.0)) == shares["best_rule"]
     assert shares["half"] == pytest.approx((0.5, 0.5, 0.5))
-    random = (evaluation.records["random"].curves.equity[-1] / 1e5).log()
+    random, best, held = (evaluation.records["random"].curves.equity[-1] / 1e5).log(), best[-1], held[-1]
     low, high = told.shares_of_best["random"][1:]
     assert low < told.shares_of_best["random"].mean < high
     assert told.shares_of_best["random"].mean == pytest.approx(float((random - held).mean() / (best - held).mean()))

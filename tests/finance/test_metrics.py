@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.finance.metrics import (
     EpisodeCurves,
     Summary,
+    apart_groups,
     deflated_sharpe,
     episode_metrics,
     expected_maximum_sharpe,
@@ -19,8 +20,15 @@ from vecenv.finance.metrics import (
     probabilistic_sharpe,
     returns_by_day,
     summarise,
+    sums_interval,
 )
-from vecenv.learn.intervals import bootstrap_interval, bootstrap_of_sums, correlation_of_sums, student_quantile
+from vecenv.learn.intervals import (
+    bootstrap_interval,
+    bootstrap_of_sums,
+    correlation_of_sums,
+    jackknife_interval,
+    student_quantile,
+)
 
 YEAR = 365
 
@@ -163,6 +171,39 @@ def test_intervals_cover_the_true_mean(shared):
     assert 0.90 <= covered <= 0.97
     missed_above = sum(interval.low > 0.0 for interval in intervals) / len(intervals)
     assert 0.01 <= missed_above <= 0.06
+
+
+def test_a_sum_over_days_by_hand():
+    """Days of 3 and 1 of one episode, 2 of another; without a group's days the rest is scaled up to all three days."""
+    daily = torch.tensor([[3.0, 2.0], [1.0, 9.0]])
+    lived, groups = torch.tensor([[True, True], [True, False]]), torch.tensor([[0, 5], [7, 7]])
+    daily[~lived] = 0.0
+    without = [(2 + 1) / 2 * 1.5, (3 + 1) / 2 * 1.5, (3 + 2) / 2 * 1.5]
+    centre = sum(without) / 3
+    margin = student_quantile(2) * math.sqrt(2 / 3 * sum((value - centre) ** 2 for value in without))
+    assert sums_interval(daily, lived, groups) == pytest.approx((3.0, 3.0 - margin, 3.0 + margin))
+    few = sums_interval(daily[:1], lived[:1], groups[:1])
+    assert few.mean == 2.5 and math.isnan(few.low)
+
+
+def test_episodes_that_share_days_claim_nothing_of_noise():
+    """Histories of a year without a difference, whose episodes of 60 days begin anywhere: few intervals miss zero."""
+    generator, missed = torch.Generator().manual_seed(4), [0, 0, 0]
+    for _ in range(200):
+        start = torch.randint(192, (128,), generator=generator)
+        daily = torch.randn(252, generator=generator, dtype=torch.float64)[start + torch.arange(60)[:, None]]
+        path, lived = torch.zeros_like(start), torch.ones_like(daily, dtype=torch.bool)
+        groups, total = independent_groups(path, start, 60), daily.sum(0)
+        for number, interval in enumerate((
+            sums_interval(daily, lived, groups),
+            jackknife_interval(total, apart_groups(path, start, 60)),
+            bootstrap_interval(total, groups[0]),
+        )):  # fmt: skip
+            missed[number] += interval.low > 0 or interval.high < 0
+    assert missed[0] <= 24 and missed[1] <= 24, missed
+    assert missed[2] > 50, "blocks of first days are not independent"
+    assert apart_groups(torch.arange(20), torch.zeros(20, dtype=torch.int64), 5).tolist() == [*range(20)]
+    assert apart_groups(torch.tensor([3, 3, 3, 8]), torch.tensor([7, 16, 17, 30]), 5).tolist() == [0, 0, 1, 5]
 
 
 def test_groups_count_by_their_values_and_days_once():

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vecenv.finance.metrics import drawdowns
+from vecenv.learn.intervals import Interval
 from vecenv.learn.report import COLOURS, colour_of, empty_figure
 
 if TYPE_CHECKING:
@@ -104,12 +105,12 @@ def _keep_in_sight(axis: Axes, ends: Mapping[str, Sequence[float]], start: float
 
 def _excess(axis: Axes, evaluation: TradingEvaluation, agents: Sequence[str]) -> None:
     """Plot the mean log-return of agents above the reference's since the start, with its 95% interval."""
-    held = evaluation.records[evaluation.reference].curves.log_growth
-    days = np.unique(np.linspace(0, len(held) - 1, _MARKS).round().astype(int))
+    held = evaluation.daily_log_returns(evaluation.reference)
+    days = np.unique(np.linspace(0, len(held), _MARKS).round().astype(int))
     ends: dict[str, tuple[float, float, float]] = {}
     for name in agents:
-        growth = 100.0 * (evaluation.records[name].curves.log_growth - held)
-        means = [evaluation.interval(growth[day]) for day in days]
+        daily = 100.0 * (evaluation.daily_log_returns(name) - held)
+        means = [evaluation.of_days(daily[:day]) if day else Interval(0.0, 0.0, 0.0) for day in days]
         colour = colour_of(evaluation, name)
         axis.fill_between(days, [at.low for at in means], [at.high for at in means], facecolor=colour, alpha=0.15)
         axis.plot(days, [at.mean for at in means], color=colour, linewidth=2, label=name)

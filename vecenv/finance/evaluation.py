@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.finance.metrics import (
     EpisodeCurves,
     Summary,
+    apart_groups,
     deflated_sharpe,
     independent_groups,
     returns_by_day,
     summarise,
+    sums_interval,
 )
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import BEST_RULE, AgentRecord
-from vecenv.learn.evaluation import Evaluation, interval_json, or_none
-from vecenv.learn.intervals import Interval, interval_text, scaled_text
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.intervals import Interval, interval_json, interval_text, jackknife_interval, or_none, scaled_text
 from vecenv.learn.report import colour_of
 
 if TYPE_CHECKING:
@@ -97,17 +100,29 @@ class TradingEvaluation(Evaluation):
         return {name: summarise(record.curves, self.groups) for name, record in self.records.items()}
 
     @cached_property
+    def lived(self) -> Tensor:
+        """Whether an episode ran on each day, of any agent: one may be ruined before. Shape: (T, N)."""
+        return torch.stack([self._padded(record.curves.lived) for record in self.records.values()]).any(0)
+
+    def daily_log_returns(self, name: str) -> Tensor:
+        """Return the log-return of an agent's account on each day, 0 after its end. Shape: (T, N)."""
+        return self._padded(self.records[name].curves.log_growth.double().diff(dim=0))
+
+    def _padded(self, daily: Tensor) -> Tensor:
+        return torch.cat([daily, daily.new_zeros(len(self.groups) - len(daily), daily.shape[1])])
+
+    def of_days(self, daily: Tensor) -> Interval:
+        """Return the mean over episodes of the sums of their first days, with the interval over blocks of days."""
+        return sums_interval(daily, self.lived[: len(daily)], self.groups[: len(daily)])
+
+    @cached_property
     def excess_log_returns(self) -> dict[str, Interval]:
-        """Mean log-return of an episode minus the reference's, with bootstrap intervals, by agent."""
-        reference = self.records.get(self.reference)
-        if reference is None:
+        """Mean log-return of an episode minus the reference's, with intervals over blocks of days, by agent."""
+        if self.reference not in self.records:
             return {}
-        held = reference.curves.log_growth[-1]
-        return {
-            name: self.interval(record.curves.log_growth[-1] - held)
-            for name, record in self.records.items()
-            if name != self.reference
-        }
+        held = self.daily_log_returns(self.reference)
+        others = [name for name in self.records if name != self.reference]
+        return {name: self.of_days(self.daily_log_returns(name) - held) for name in others}
 
     @cached_property
     def shares_of_best(self) -> dict[str, Interval]:
@@ -117,13 +132,11 @@ class TradingEvaluation(Evaluation):
         """
         if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
             return {}
-        held = self.records[self.reference].curves.log_growth[-1]
-        best = self.records[BEST_RULE].curves.log_growth[-1] - held
-        shares = {}
+        held, whole = self.daily_log_returns(self.reference), self.excess_log_returns[BEST_RULE].mean
+        best, shares = self.daily_log_returns(BEST_RULE) - held, {}
         for name, excess in self.excess_log_returns.items():
-            share = excess.mean / float(best.mean())
-            own = self.records[name].curves.log_growth[-1] - held
-            around = self.interval((own - share * best) / best.mean())
+            share, own = excess.mean / whole, self.daily_log_returns(name) - held
+            around = self.of_days((own - share * best) / whole)
             shares[name] = Interval(share, share + around.low, share + around.high)
         return shares
 
@@ -137,6 +150,13 @@ class TradingEvaluation(Evaluation):
             if name not in knowing
         }
         return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
+
+    def above(self, names: Sequence[str], benchmark: str) -> Interval:
+        if self.judged_by == "grade":
+            groups = apart_groups(self.traded.path, self.traded.start_day, len(self.groups))
+            return jackknife_interval(self.worth_above(names, benchmark), groups)
+        growth = torch.stack([self.daily_log_returns(name) for name in names]).mean(0)
+        return self.of_days(growth - self.daily_log_returns(benchmark))
 
     @property
     def measures(self) -> dict[str, dict[str, Interval]]:

@@ -186,6 +186,36 @@ def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor
     return groups.unique(return_inverse=True)[1]
 
 
+def sums_interval(daily: Tensor, lived: Tensor, groups: Tensor) -> Interval:
+    """Return the mean over episodes of their sums over days, with the `jackknife` interval over groups of days.
+
+    Without a group's days the mean per remaining day is taken times the days of an episode. Groups are those of
+    `independent_groups`: episodes that share days do not count as independent, as they would by their first days.
+    Shape of all: (T, N).
+    """
+    told = torch.stack([daily[lived].double(), torch.ones_like(daily[lived], dtype=torch.float64)], 1)
+    numbered = groups[lived].unique(return_inverse=True)[1]
+    sums = torch.zeros(int(numbered.max()) + 1, 2, dtype=torch.float64, device=daily.device).index_add(
+        0, numbered, told
+    )
+    rest, per_episode = sums.sum(0) - sums, float(lived.sum()) / lived.shape[1]
+    return jackknife(float(daily.double().sum(0).mean()), (rest[:, 0] / rest[:, 1] * per_episode).cpu())
+
+
+def apart_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor:
+    """Assign whole episodes of at most so many days to groups that share few days, for values of no single day.
+
+    A path is one group if there are `MIN_GROUPS` of them; else a group is what begins within two episodes' length. By
+    simulation of returns without a difference, a 95% interval of `jackknife` over them misses the mean in 5 to 9% of
+    histories, over blocks of `MIN_BLOCK_DAYS` in up to half. Shape of all: (N,).
+    """
+    paths, rank = path.unique(return_inverse=True)
+    if len(paths) >= MIN_GROUPS:
+        return rank
+    block = (start_day - start_day.min()) // (2 * num_days)
+    return rank * (int(block.max()) + 1) + block
+
+
 @dataclass(frozen=True)
 class Summary:
     """Means over episodes by metric, and those without each group. Shape of the latter: (G,), float64."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.domain import AgentRecord, domain_of
-from vecenv.learn.evaluation import Evaluation, interval_json
-from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.intervals import Interval, bootstrap_interval, interval_json, interval_text
 from vecenv.learn.report import means_figure
 from vecenv.text.agents import RANDOM, RandomAnswers, converse
 from vecenv.text.dialogue import TextRules
@@ -179,6 +179,7 @@ def evaluate_conversations(
         units=dialogue.outcomes,
         blocks=torch.arange(len(kept)),
         scale=domain.scale,
+        judged_by=domain.judged_by,
         failed=len(episodes) - len(kept),
         conversations={name: [record for row in kept if (record := said[name][row])] for name in names},
         draw=domain.talk_pictures,

@@ -72,6 +72,8 @@ class Domain(Record):
         talk_pictures: draws pictures of conversations by file name, given the records of the test episodes by agent,
             the same of each; those whose world failed are left out.
         scale: what values of the grade mean, in a sentence for tables.
+        judged_by: measure by which an agent is better than another: ``grade``, by the first grader, or
+            ``excess_log_return`` of tasks with accounts.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         shortened: returns a config whose episodes fit into a number of days.
         part: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
@@ -92,6 +94,7 @@ class Domain(Record):
     pictures: Callable[[Any, Mapping[str, Any], int], Mapping[str, Any]] | None = None
     talk_pictures: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
     scale: str = ""
+    judged_by: str = "grade"
     compared: Callable[[Any], Any] = lambda config: config
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     part: Callable[[Any, Any], Any] = lambda config, split: config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +14,16 @@ from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import random_action
 from vecenv.learn.domain import AgentRecord, domain_of
-from vecenv.learn.intervals import Interval, bootstrap_interval, interval_text, scaled_text, short_text
+from vecenv.learn.intervals import (
+    Interval,
+    bootstrap_interval,
+    interval_json,
+    interval_text,
+    jackknife_interval,
+    or_none,
+    scaled_text,
+    short_text,
+)
 from vecenv.system.memory import check_memory
 
 if TYPE_CHECKING:
@@ -63,6 +71,7 @@ class Evaluation:
         units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
         scale: what values of the grade mean.
+        judged_by: measure by which agents are better than others, `vecenv.Domain.judged_by`.
         part: of the data that the episodes are of, such as ``test``, where it is known.
     """
 
@@ -75,6 +84,7 @@ class Evaluation:
     units: Mapping[str, str]
     blocks: Tensor
     scale: str = ""
+    judged_by: str = "grade"
     part: str = ""
 
     def with_record(self, name: str, record: AgentRecord) -> Self:
@@ -114,6 +124,19 @@ class Evaluation:
             return {}
         others = {name: record for name, record in self.records.items() if name != self.reference}
         return {name: self.interval(record.reward - reference.reward) for name, record in others.items()}
+
+    def worth_above(self, names: Sequence[str], benchmark: str) -> Tensor:
+        """Return the mean grade of agents less a benchmark's, by the task's first grader. Shape: (N,), float64."""
+        worth = [next(iter(self.records[name].grades.values())).double() for name in (benchmark, *names)]
+        return torch.stack(worth[1:]).mean(0) - worth[0]
+
+    def above(self, names: Sequence[str], benchmark: str) -> Interval:
+        """Return how much better agents were than a benchmark on the same episodes, on average, by `judged_by`.
+
+        The 95% interval is the jackknife's, which allows for few groups.
+        """
+        above = self.worth_above(names, benchmark)
+        return jackknife_interval(above, self.groups[0].to(above.device))
 
     @property
     def measures(self) -> dict[str, dict[str, Interval]]:
@@ -194,18 +217,8 @@ class Evaluation:
         return {}, {"rewards": rewards_figure(self)}
 
 
-def or_none(value: float) -> float | None:
-    """Return None for NaN, which JSON lacks."""
-    return None if math.isnan(value) else value
-
-
 def _bounds(interval: Interval) -> list[float | None]:
     return [or_none(interval.low), or_none(interval.high)]
-
-
-def interval_json(interval: Interval) -> dict[str, float | None]:
-    """Return mean and bounds by name, None for NaN."""
-    return {name: or_none(value) for name, value in interval._asdict().items()}
 
 
 def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: bool = False) -> Evaluation:
@@ -239,6 +252,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         units=env.scenario.outcomes,
         blocks=worlds if domain.blocks is None else domain.blocks(env.state).cpu(),
         scale=domain.scale,
+        judged_by=domain.judged_by,
     )
     # Before the first step: bounds are computed at the start of episodes.
     made = domain.evaluation(env, **fields)

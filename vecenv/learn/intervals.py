@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -92,6 +93,35 @@ def student_quantile(degrees: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + sum(term / degrees ** (power + 1) for power, term in enumerate(terms))
+
+
+@cache
+def expected_maximum(count: int) -> float:
+    """Return the expected maximum of independent standard normal numbers, 0 of one.
+
+    It is the integral of x n φ(x) Φ(x)^(n - 1) (David and Nagaraja, "Order Statistics", 3rd edition, 2003, section
+    3.1), of which the formula of Bailey and López de Prado is the limit for many.
+    """
+    if count < 2:
+        return 0.0
+    place = torch.linspace(-12.0, 12.0, 4801, dtype=torch.float64)
+    density = torch.exp(-place.square() / 2) / math.sqrt(2 * math.pi)
+    return float(torch.trapezoid(place * count * density * torch.special.ndtr(place) ** (count - 1), place))
+
+
+def standard_error(interval: Interval) -> float:
+    """Return the standard error of a normal mean with this 95% interval."""
+    return (interval.high - interval.low) / (2 * NormalDist().inv_cdf(0.975))
+
+
+def interval_json(interval: Interval) -> dict[str, float | None]:
+    """Return mean and bounds by name, None for NaN, which JSON lacks."""
+    return {name: or_none(value) for name, value in interval._asdict().items()}
+
+
+def or_none(value: float) -> float | None:
+    """Return None for NaN, which JSON lacks."""
+    return None if math.isnan(value) else value
 
 
 def interval_text(interval: Interval, scale: float = 100.0, decimals: int = 1) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,10 +20,12 @@ from vecenv.learn.domain import domain_of
 from vecenv.learn.intervals import interval_text
 from vecenv.learn.networks import ItemNetwork
 from vecenv.learn.policies import ActorPolicy
+from vecenv.learn.verdict import Verdict, verdict_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from rich.console import Console
     from rich.table import Table
 
     from vecenv.learn.evaluation import Agent, Evaluation
@@ -40,6 +43,7 @@ def write_run_folder(
     histories: Sequence[History] = (),
     agent: str | None = None,
     beside: Sequence[str] = (),
+    verdicts: Sequence[Verdict] = (),
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the plots of a run, and return the content of the former.
 
@@ -56,6 +60,7 @@ def write_run_folder(
     folder.mkdir(parents=True, exist_ok=True)
     told, pictures = evaluation.pictures(shown, beside)
     document = {"vecenv_version": vecenv.__version__, **metadata, "evaluation": evaluation.to_json(), **told}
+    document["verdicts"] = [verdict.to_json() for verdict in verdicts]
     (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if histories:
         pictures["learning_curve"] = learning_curve_figure(histories, evaluation.title())
@@ -89,6 +94,15 @@ def parts_table(evaluation: Evaluation) -> Table | None:
     for name, record in evaluation.records.items():
         table.add_row(name, *(f"{float(record.grade_parts[part].double().mean()):.3f}" for part in names))
     return table
+
+
+def show_evaluation(console: Console, evaluation: Evaluation, verdicts: Sequence[Verdict] = ()) -> None:
+    """Print the comparison as tables, and below them a sentence of the verdicts on each agent and part."""
+    console.print(evaluation_table(evaluation))
+    if (parts := parts_table(evaluation)) is not None:
+        console.print(parts)
+    for _, told in groupby(verdicts, lambda verdict: (verdict.part, verdict.agent)):
+        console.print(verdict_text([*told]), soft_wrap=True)
 
 
 def evaluation_table(evaluation: Evaluation) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from vecenv.core.env import VecEnv
 from vecenv.learn.domain import domain_of
 from vecenv.learn.evaluation import Agent, Evaluation, PolicyAgent, evaluate
+from vecenv.learn.intervals import Interval
 from vecenv.learn.learner import Learner
 from vecenv.learn.members import Members, means_of_members, member_metric
 from vecenv.learn.networks import Network
@@ -17,6 +18,7 @@ from vecenv.learn.outcomes import reference_agents
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.runs import Metrics, differences, scenario_of
 from vecenv.learn.shards import ranks
+from vecenv.learn.verdict import ABOVE
 
 METRICS = (
     "validation_reward",
@@ -26,8 +28,12 @@ METRICS = (
     "validation_grade_low",
     "validation_grade_high",
     "validation_reference_reward",
+    ABOVE,
+    f"{ABOVE}_low",
+    f"{ABOVE}_high",
 )
-"""Mean reward and grade of an episode with 95% intervals, and the reference agent's mean reward, NaN without one."""
+"""Mean reward and grade of an episode with 95% intervals; the reference agent's mean reward and the difference to it by
+the measure that judges, NaN without one."""
 
 
 class Validation:
@@ -62,11 +68,12 @@ class Validation:
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
         grade = played.interval(next(iter(record.grades.values())).double())
-        reference = math.nan
+        reference, above = math.nan, Interval(*[math.nan] * 3)
         if self._reference is not None:
             reference = float(self._reference.records[self.domain.reference].reward.mean())
             played = self._reference.with_record("policy", record)
-        metrics = dict(zip(METRICS, (*played.interval(record.reward), *grade, reference), strict=True))
+            above = played.above(["policy"], self.domain.reference)
+        metrics = dict(zip(METRICS, (*played.interval(record.reward), *grade, reference, *above), strict=True))
         # As the score is compared with those of older checkpoints.
         metrics["validation_reward"] = float(record.reward.mean())
         return metrics | self.domain.of_validation(played, "policy")

@@ -108,6 +108,10 @@ def test_a_run_is_trained_resumed_and_evaluated(place, run, tmp_path, algorithm)
     assert list(agents)[:2] == ["trained", "untrained"] and document["evaluation"]["num_episodes"] == 6
     assert document["settings"]["algorithm"] == algorithm and document["seed"] == state["config"]["seed"] == 3
     assert document["evaluation"]["seed"] == 3
+    parts = [(verdict["benchmark"], verdict["part"], verdict["looks"]) for verdict in document["verdicts"]]
+    reference, looks = ("hold" if algorithm == "dqn" else "buy_and_hold"), 0 if algorithm == "grpo" else 2
+    own = [(reference, "validation", looks)] if looks else []
+    assert parts == [(reference, "test", looks), ("untrained", "test", looks), *own]
     if algorithm != "grpo":
         assert state["best"]["score"] == log["validation_reward"].max()
     if algorithm == "dqn":
@@ -171,8 +175,15 @@ def test_seeds_go_on_after_an_interruption_and_are_compared(run, tmp_path, monke
     agents = document["evaluation"]["agents"]
     assert list(agents)[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "initial"]
     assert list(document["seeds"]["excess_log_return"]["by_seed"]) == ["4", "5"]
+    judged = [(told["agent"], told["benchmark"], told["part"]) for told in document["verdicts"]]
+    both, held = "the mean of 2 seeds", "buy_and_hold"
+    test = [(agent, benchmark, "test") for agent in (both, "ensemble") for benchmark in (held, "initial")]
+    assert judged == [*test, (both, held, "validation")] and told.count("Verdict   ") == 3
     again = evaluated(folder, target, "--seed", "4")
     assert list(again["agents"]) == ["trained_4", "trained_5", "ensemble", "hold"] and again["combine"] == "mean"
+    assert [(one["word"], one["benchmark"], one["looks"]) for one in again["verdicts"]] == [
+        ("unknown", None, 2), ("unknown", None, None),
+    ]  # fmt: skip
     assert again["diversity"] == document["seeds"]["diversity"]
     returns = [told["ensemble"]["cumulative_return"] for told in (again["agents"], agents)]
     assert returns[0] == returns[1]

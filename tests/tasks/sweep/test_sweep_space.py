@@ -6,10 +6,11 @@ import pytest
 import torch
 import yaml
 
+from vecenv.learn.intervals import expected_maximum
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment.settings import train_settings
-from vecenv.tasks.sweep.luck import deflated, expected_maximum
+from vecenv.tasks.sweep.luck import deflated
 from vecenv.tasks.sweep.space import Range, SweepSettings, read_sweep
 
 FILE = {"task": "race", "validation_fraction": 0.2, "compile": False, "learner": {"minibatches": 8}}

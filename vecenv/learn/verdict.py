@@ -1,0 +1,152 @@
+"""Verdicts: whether an agent is better than a benchmark on the same episodes, worse, or not told from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from vecenv.learn.intervals import Interval, expected_maximum, interval_json, standard_error
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from vecenv.learn.evaluation import Evaluation
+
+Word = Literal["better", "worse", "no difference", "unknown"]
+
+STYLES: Mapping[Word, str] = {"better": "green", "worse": "red", "no difference": "yellow", "unknown": "magenta"}
+"""Colours of the words on a terminal."""
+
+UNITS: Mapping[str, tuple[float, int, str]] = {"grade": (1.0, 3, "of grade"), "excess_log_return": (100.0, 2, "points")}
+"""Factor, decimals and name of the unit in which a difference of each measure is told."""
+
+ABOVE = "validation_above_reference"
+"""Metric of a validation: the difference to the reference by the measure that judges, with ``_low`` and ``_high``."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the paired difference of an agent to a benchmark says.
+
+    Attributes:
+        agent: name of the agent, or of several seeds, whose mean it is.
+        benchmark: name of the agent that played the same episodes; empty without one.
+        part: of the data that the episodes are of.
+        episodes: their number; None of a validation.
+        measure: ``grade`` in [0, 1], or ``excess_log_return``.
+        difference: mean over episodes of the agent's measure less the benchmark's, with its 95% interval.
+        looks: validations of each seed, of which the best one's policy was kept; None if that is not known.
+        luck: what the difference was above what is told, by the choice of the best of so many looks.
+    """
+
+    agent: str
+    benchmark: str
+    part: str
+    episodes: int | None
+    measure: str
+    difference: Interval
+    looks: int | None = None
+    luck: float = 0.0
+
+    @property
+    def word(self) -> Word:
+        """``unknown`` without a finite interval, such as of one episode; else by which side of it zero is on."""
+        mean, low, high = self.difference
+        if not all(map(math.isfinite, (mean, low, high))):
+            return "unknown"
+        return "better" if low > 0 else "worse" if high < 0 else "no difference"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "benchmark": self.benchmark or None,
+            "part": self.part or None,
+            "episodes": self.episodes,
+            "measure": self.measure,
+            "word": self.word,
+            "difference": interval_json(self.difference),
+            "looks": self.looks,
+            "luck": self.luck,
+        }
+
+    def clause(self) -> str:
+        """Return the end of the sentence about the agent."""
+        if not self.benchmark:
+            return "is not judged, as no benchmark played"
+        factor, decimals, unit = UNITS[self.measure]
+        # Without the sign of a zero.
+        rounded = (round(factor * value, decimals) + 0.0 for value in self.difference)
+        mean, low, high = (f"{value:+.{decimals}f}".replace("-", "−") for value in rounded)
+        if self.word == "unknown":
+            known = f" ({mean} {unit})" if math.isfinite(self.difference.mean) else ""
+            return f"cannot be told from {self.benchmark}{known}: too few independent episodes for an interval"
+        less = f", less {factor * self.luck:.{decimals}f} for luck" if self.luck else ""
+        verb = {"better": "is better than", "worse": "is worse than", "no difference": "does not differ from"}
+        return f"{verb[self.word]} {self.benchmark} ({mean} {unit}, {low} … {high}{less})"
+
+
+def verdicts(
+    evaluation: Evaluation, agents: Sequence[str], benchmarks: Sequence[str] = (), looks: int | None = None
+) -> list[Verdict]:
+    """Return the verdicts on the mean of agents by the reference, if it played, and by further benchmarks that did.
+
+    Without any benchmark there is one verdict, ``unknown``. ``looks`` are as of `Verdict`.
+    """
+    shown = agents[0] if len(agents) == 1 else f"the mean of {len(agents)} seeds"
+    found = [name for name in dict.fromkeys((evaluation.reference, *benchmarks)) if name in evaluation.records]
+    where = (evaluation.part, evaluation.num_episodes, evaluation.judged_by)
+    if not found:
+        return [Verdict(shown, "", *where, Interval(*[math.nan] * 3), looks)]
+    return [Verdict(shown, name, *where, evaluation.above(agents, name), looks) for name in found]
+
+
+def validated_rows(history: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """Return the metrics of the updates of a run that were validated."""
+    return [row for row in history if math.isfinite(row.get("validation_reward", math.nan))]
+
+
+def validation_verdict(
+    agent: str, benchmark: str, measure: str, histories: Sequence[Sequence[Mapping[str, float]]]
+) -> Verdict | None:
+    """Return the verdict on the kept policies by their best validations, given the metrics of each seed's updates.
+
+    The best of K validations looks better than it is. As in a sweep, what the best of K without a difference is
+    expected to gain by luck, its standard error times `vecenv.learn.intervals.expected_maximum`, is taken off mean and
+    bounds. Looks at one policy resemble each other, so rather too much is taken off than too little. Seeds are
+    averaged, bounds too: they are validated on the same episodes. None if a seed has no validation, or an old log.
+    """
+    kept: list[tuple[float, ...]] = []
+    looks = 0
+    for history in histories:
+        looked = validated_rows(history)
+        if not looked:
+            return None
+        # The first of equals, whose policy is kept.
+        best = max(looked, key=lambda row: row["validation_reward"])
+        if ABOVE not in best or not math.isfinite(best[ABOVE]):
+            return None
+        found = Interval(*(best[f"{ABOVE}{bound}"] for bound in ("", "_low", "_high")))
+        luck = standard_error(found) * expected_maximum(len(looked)) if math.isfinite(found.low) else 0.0
+        kept.append((*(value - luck for value in found), luck))
+        looks = max(looks, len(looked))
+    *difference, luck = (sum(column) / len(kept) for column in zip(*kept, strict=True))
+    return Verdict(agent, benchmark, "validation", None, measure, Interval(*difference), looks, luck)
+
+
+def verdict_text(told: Sequence[Verdict]) -> Text:
+    """Return one sentence on verdicts of one agent and part, in colours by their words, and what follows from them."""
+    from rich.text import Text
+
+    first = told[0]
+    part, where = first.part or "played", "" if first.episodes is None else f", {first.episodes:,} episodes"
+    chosen = f" (the best of {first.looks} validations)" if first.looks else ""
+    text = Text(f"Verdict   {part}{where}: {first.agent}{chosen} ")
+    for number, verdict in enumerate(told):
+        text.append(" and " if number else "").append(verdict.clause(), STYLES[verdict.word])
+    if first.word == "no difference":
+        text.append(f". Nothing learned beyond {first.benchmark} is seen")
+    elif first.word == "better" and any(verdict.word == "no difference" for verdict in told[1:]):
+        text.append(". No part of that is seen to be learned")
+    return text
