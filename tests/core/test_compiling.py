@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import Event
 from unittest.mock import Mock
@@ -188,26 +188,44 @@ def test_a_thread_prepares_the_toolchain_and_traces_nothing(monkeypatch):
     assert ended.wait(60)
 
 
-def test_vector_instructions_that_all_work_are_tried_by_one_process_of_a_kind(monkeypatch, tmp_path):
+def test_the_first_vector_instructions_are_tried_by_one_process_of_a_kind(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tried: list[bool | None] = []
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    tried: list[str] = []
 
-    def instructions(*working):
-        """Those that work, or all that there are where they are taken to."""
-        tried.append(inductor.cpp.vec_isa_ok)
-        return ["avx512", "avx2"] if tried[-1] else [*working]
+    class Instructions:
+        def __init__(self, name, works):
+            self.name, self.works = name, works
 
-    def process(*working):
+        def __str__(self):
+            return self.name
+
+        def __bool__(self):
+            if inductor.cpp.vec_isa_ok:
+                return True
+            tried.append(self.name)
+            return self.works
+
+    def process(**works):
+        """Return those that Inductor takes to work, and those that it has tried."""
         tried.clear()
-        monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", cache(partial(instructions, *working)))
+        of_all = [Instructions(name, good) for name, good in works.items()]
+        monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", of_all)
+        monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["avx512", "avx2"])
+        monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", cache(lambda: [isa for isa in of_all[1:] if isa]))
         compiling._know_vector_instructions.__wrapped__()
-        return cpu_vec_isa.valid_vec_isa_list(), list(tried)
+        return list(map(str, cpu_vec_isa.valid_vec_isa_list())), list(tried)
 
-    assert process("avx2") == process("avx2") == (["avx2"], [None, True])
-    assert process("avx512", "avx2") == (["avx512", "avx2"], [None, True])
-    assert process("avx512", "avx2") == (["avx512", "avx2"], [True])
+    broken = process(amx=True, avx512=False, avx2=True)
+    assert broken == process(amx=True, avx512=False, avx2=True)
+    assert broken == (["avx2"], ["avx512", "avx512", "avx2"])
+    with monkeypatch.context() as named:
+        named.setenv("ATEN_CPU_CAPABILITY", "avx2")
+        assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], ["avx512", "avx2"])
+    assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], ["avx512"])
+    assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], [])
     monkeypatch.setattr(compiling, "processor", lambda: "another")
-    assert process("avx2") == (["avx2"], [None, True])
+    assert process(amx=True, avx512=False, avx2=True) == broken
 
 
 @torch.library.custom_op("tests::add_to", mutates_args=("book",))

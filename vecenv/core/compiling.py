@@ -226,9 +226,10 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
 
 @cache
 def _know_vector_instructions() -> None:
-    """Let Inductor take the processor's vector instructions to work if they all did for an earlier process.
+    """Let Inductor take the processor's vector instructions to work if the first work, or did for another process.
 
-    It tries each in a process of its own, which takes each process that compiles more than a second.
+    It compiles with the first that work, but tries all of them in every process that compiles: the first time some five
+    seconds each, later more than a second together.
     """
     from torch._inductor import config, cpu_vec_isa
     from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
@@ -241,11 +242,16 @@ def _know_vector_instructions() -> None:
         with config.patch({"cpp.vec_isa_ok": True}):
             known()
         return
-    tried = known()
+    flags = cpu_vec_isa.x86_isa_checker()
+    first = next((isa for isa in cpu_vec_isa.supported_vec_isa_list if {*str(isa).split()}.issubset(flags)), None)
+    # The variable names instructions that Inductor is to compile with.
+    if "ATEN_CPU_CAPABILITY" in os.environ or not first:
+        known()
+        return
     with config.patch({"cpp.vec_isa_ok": True}), suppress(OSError):
-        if tried == known.__wrapped__():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
+        known()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
 
 
 def check_no_compiler(error: Exception) -> None:
