@@ -17,6 +17,7 @@ from vecenv.system.settings import Count, Seed, Settings, When, with_earlier
 from vecenv.tasks.experiment.kinds import ALL, OF_TENSORS, Combining, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.progress import loading_torch
 from vecenv.tasks.experiment.rules import PartAsked, compared_rules
 from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings, block_of, deciding
@@ -147,8 +148,9 @@ class EvaluateSettings(TaskSettings):
 
 
 def _first_policy(place: Path) -> Path:
-    # Here and below, as only what was trained needs PyTorch.
-    from vecenv.tasks.experiment.seeds import policy_files
+    with loading_torch(f"evaluate {place}"):
+        # Here and below, as only what was trained needs PyTorch.
+        from vecenv.tasks.experiment.seeds import policy_files
 
     return next(iter(policy_files(place).values()))
 
@@ -181,7 +183,8 @@ def _trained(place: Path) -> dict[str, Any]:
 
 def main(settings: EvaluateSettings) -> dict[str, Any]:
     """Evaluate trained agents, baselines, or both on any market and span."""
-    # It needs PyTorch, which settings do not.
-    from vecenv.tasks.commands.evaluation import evaluated
+    with loading_torch(f"evaluate {settings.model or f'agents on {settings.task}'}"):
+        # It needs PyTorch, which settings do not.
+        from vecenv.tasks.commands.evaluation import evaluated
 
     return evaluated(settings)

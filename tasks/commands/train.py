@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from vecenv.distributed.settings import is_rank
 from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.system.files import why_unwritten
 from vecenv.tasks.experiment.kinds import RankProcesses
-from vecenv.tasks.experiment.progress import wide_console, working
+from vecenv.tasks.experiment.progress import loading_torch
 from vecenv.tasks.experiment.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -26,7 +24,9 @@ STARTED_BY = "started_by"
 
 def main(settings: TrainSettings) -> dict[str, Any] | None:
     """Train an agent on a market and compare it with baselines on the days of the test."""
-    with _loading(settings):
+    market = getattr(settings.source, "market", None)
+    place = settings.task if market is None else f"{settings.task}, market {market}"
+    with loading_torch(f"train {settings.algorithm} on {place}"):
         # Here and below, as settings are parsed and told of without PyTorch.
         import torch
 
@@ -49,15 +49,6 @@ def main(settings: TrainSettings) -> dict[str, Any] | None:
     if getattr(settings.learner, "shards", 1) > 1:
         torch.set_num_threads(1)
     return _trained(settings)
-
-
-def _loading(settings: TrainSettings) -> AbstractContextManager[object]:
-    """Show what is going to happen while PyTorch is imported, which takes seconds; of several ranks the first does."""
-    if "torch" in sys.modules or os.environ.get("RANK", "0") != "0":
-        return nullcontext()
-    market = getattr(settings.source, "market", None)
-    place = settings.task if market is None else f"{settings.task}, market {market}"
-    return working(wide_console(), f"Loading PyTorch, to train {settings.algorithm} on {place} …")
 
 
 def _trained(settings: TrainSettings) -> dict[str, Any] | None:

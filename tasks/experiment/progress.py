@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 
 from rich.console import Console
@@ -23,10 +25,18 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
     return nullcontext()
 
 
+def loading_torch(purpose: str) -> AbstractContextManager[object]:
+    """Show what for PyTorch is imported within the context, which takes seconds; of several ranks the first does."""
+    if "torch" in sys.modules or os.environ.get("RANK", "0") != "0":
+        return nullcontext()
+    return working(wide_console(), f"Loading PyTorch, to {purpose} …")
+
+
 class _Bar(Progress):
     """Progress bar of a training run, or of other work, with a one-line state.
 
-    Without a terminal it prints a line after the first step and after every tenth of the work.
+    Without a terminal it prints a line after the first step and after every tenth of the work. It tells the time left
+    by what was done since the first step, which may have compiled.
     """
 
     def __init__(self, console: Console, total: float | None, state: str, name: str = "Training") -> None:
@@ -43,14 +53,19 @@ class _Bar(Progress):
         self._name = f"{name:<9}"
         self._bar = self.add_task(self._name, total=total, state=state)
         self._shown = -1
+        self._first: tuple[float, float] | None = None
 
     def _move(self, completed: float, total: float, state: str) -> None:
         self.update(self._bar, completed=completed, total=total, state=state)
         task = self.tasks[0]
-        part = int(LINES * task.percentage / 100)
+        part, elapsed = int(LINES * task.percentage / 100), task.elapsed or 0.0
+        self._first = self._first or (completed, elapsed)
         if part > self._shown:
             self._shown = part
-            self._line(f"{task.percentage:3.0f}% {state} · after {task.elapsed or 0.0:,.0f} s")
+            done, began = completed - self._first[0], self._first[1]
+            known = done > 0 and completed < total
+            left = f", {(total - completed) * (elapsed - began) / done:,.0f} s left" if known else ""
+            self._line(f"{task.percentage:3.0f}% {state} · after {elapsed:,.0f} s{left}")
 
     def _line(self, text: str) -> None:
         if not self.console.is_interactive:

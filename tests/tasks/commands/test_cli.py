@@ -194,9 +194,28 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
     lines = console.file.getvalue().splitlines()
     assert lines[0] == "Training  compiling …" and lines[2] == "Training  drawing new paths …"
     assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"
+    assert lines[3] == "Training   10% 1,234 samples/s · after 0 s, 0 s left"
     shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
     assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
     assert lines[-1] == "Training  100% 1,234 samples/s · training return +3.0% · grade 0.50 · after 0 s"
+
+
+def test_the_time_left_is_that_of_the_steps_after_the_first():
+    """The first of four steps compiles for 90 s, the others take 5 s each; a resumed run begins at the second."""
+    for first, lines in (
+        (25, [" 25% loss 0.000 · after 90 s", " 50% loss 0.000 · after 95 s, 10 s left",
+              " 75% loss 0.000 · after 100 s, 5 s left", "100% loss 0.000 · after 105 s"]),
+        (50, [" 50% loss 0.000 · after 90 s", " 75% loss 0.000 · after 95 s, 5 s left",
+              "100% loss 0.000 · after 100 s"]),
+    ):  # fmt: skip
+        now, console = [0.0], written(False)
+        bar = StepBar(console, "loss")
+        bar.get_time = bar.tasks[0]._get_time = lambda now=now: now[0]
+        bar.tasks[0].start_time = 0.0
+        for number, step in enumerate(range(first, 101, 25)):
+            now[0] = 90.0 + 5.0 * number
+            bar.show(step, 100, 0.0)
+        assert console.file.getvalue().splitlines() == [f"Training  {line}" for line in lines]
 
 
 HELPED = """
