@@ -32,7 +32,8 @@ from vecenv.benchmarks.result_files import StudyConfig, markdown, result_of, spe
 from vecenv.learn.evaluation import PolicyAgent, evaluate
 from vecenv.learn.intervals import jackknife_interval
 from vecenv.learn.policies import load_policy
-from vecenv.learn.runs import METRICS, read_metrics
+from vecenv.learn.runs import read_metrics
+from vecenv.learn.settings.run import METRICS
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
 from vecenv.tasks.experiment.comparison import trained_agent

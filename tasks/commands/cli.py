@@ -42,6 +42,7 @@ COMMANDS = (
     EntryPoint("train", "vecenv.tasks.commands.train:main", GROUP),
     EntryPoint("sweep", "vecenv.tasks.commands.sweep:main", GROUP),
     EntryPoint("evaluate", "vecenv.tasks.commands.evaluate:main", GROUP),
+    EntryPoint("runs", "vecenv.tasks.commands.runs:main", GROUP),
     EntryPoint("play", "vecenv.tasks.commands.play:main", GROUP),
     EntryPoint("replay", "vecenv.tasks.commands.replay:main", GROUP),
     EntryPoint("collect", "vecenv.tasks.commands.collect:main", GROUP),

@@ -11,8 +11,8 @@ import torch
 import yaml
 
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.runs import METRICS, read_metrics
-from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.learn.runs import read_metrics
+from vecenv.learn.settings.run import CHECKPOINT, METRICS
 from vecenv.learn.verdict import validated_rows
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named

@@ -8,6 +8,9 @@ from vecenv.learn.settings.run import CHECKPOINT
 
 SETTINGS = "settings.yaml"
 
+SEED_FOLDER = "seed_{}"
+"""Folder of a seed's run within that of all."""
+
 
 def checkpoint_path(place: Path) -> Path:
     """Return the checkpoint of a run's folder, or the file itself."""

@@ -15,11 +15,8 @@ from vecenv.learn.intervals import Interval
 from vecenv.learn.settings.run import CHECKPOINT
 from vecenv.tasks.experiment.checkpoints import check_resumable_folder, write_settings
 from vecenv.tasks.experiment.comparison import ENSEMBLE, TRAINED
-from vecenv.tasks.experiment.run_files import checkpoint_path
+from vecenv.tasks.experiment.run_files import SEED_FOLDER, checkpoint_path
 from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
-
-SEED_FOLDER = "seed_{}"
-"""Folder of a seed's run within that of all."""
 
 
 @dataclass(frozen=True)

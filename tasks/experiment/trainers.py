@@ -28,8 +28,8 @@ from vecenv.learn.members import Members, check_stackable, check_unscheduled, en
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.on_policy import OnPolicyConfig
 from vecenv.learn.policies import NOT_FLAT, make_network
-from vecenv.learn.runs import METRICS, MetricsLog, Runnable, read_metrics
-from vecenv.learn.settings.run import check_shards
+from vecenv.learn.runs import MetricsLog, Runnable, read_metrics
+from vecenv.learn.settings.run import METRICS, check_shards
 from vecenv.learn.shards import ALONE, as_rank, ranks
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner, Validation
 from vecenv.tasks.experiment.checkpoints import write_settings

@@ -14,7 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from vecenv.learn.runs import METRICS, read_metrics
+from vecenv.learn.runs import read_metrics
+from vecenv.learn.settings.run import METRICS
 from vecenv.tasks.experiment.experiment import Experiment
 from vecenv.tasks.experiment.planning import plan
 from vecenv.tasks.experiment.progress import wide_console

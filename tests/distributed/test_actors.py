@@ -23,8 +23,8 @@ from vecenv.distributed.settings import ActorSettings
 from vecenv.distributed.shares import shares_of
 from vecenv.distributed.worker_rows import rows_of_workers
 from vecenv.learn.checkpoints import load_checkpoint
-from vecenv.learn.runs import METRICS, read_metrics
-from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.learn.runs import read_metrics
+from vecenv.learn.settings.run import CHECKPOINT, METRICS
 
 ray = pytest.importorskip("ray")
 

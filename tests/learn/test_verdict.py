@@ -98,6 +98,7 @@ def test_what_is_not_known_is_no_claim():
     assert json.loads(json.dumps(told.to_json(), allow_nan=False)) == {
         "agent": "trained", "benchmark": "held", "part": "test", "episodes": 1, "measure": "grade", "word": "unknown",
         "difference": {"mean": pytest.approx(0.8), "low": None, "high": None}, "looks": None, "luck": 0.0,
+        "told": told.clause(),
     }  # fmt: skip
     (none,) = verdicts(evaluation_of({"trained": [0.9, 0.8, 0.7]}), ["trained"], ["untrained"])
     assert (none.word, none.benchmark, none.to_json()["benchmark"]) == ("unknown", "", None)

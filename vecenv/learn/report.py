@@ -20,6 +20,7 @@ from vecenv.learn.domain import domain_of
 from vecenv.learn.intervals import interval_text
 from vecenv.learn.networks import ItemNetwork
 from vecenv.learn.policies import ActorPolicy
+from vecenv.learn.settings.run import RESULTS
 from vecenv.learn.verdict import Verdict, verdict_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def write_run_folder(
     told, pictures = evaluation.pictures(shown, beside)
     document = {"vecenv_version": vecenv.__version__, **metadata, "evaluation": evaluation.to_json(), **told}
     document["verdicts"] = [verdict.to_json() for verdict in verdicts]
-    (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    (folder / RESULTS).write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if histories:
         pictures["learning_curve"] = learning_curve_figure(histories, evaluation.title())
     for name, figure in pictures.items():

@@ -18,7 +18,7 @@ import torch
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint, state_digest, telling_what_is_kept
-from vecenv.learn.settings.run import CHECKPOINT, RunConfig, with_present_names
+from vecenv.learn.settings.run import CHECKPOINT, METRICS, RunConfig, with_present_names
 from vecenv.learn.shards import ranks
 from vecenv.system.files import WriteLock, replacing
 from vecenv.system.interrupts import interrupts_held
@@ -284,9 +284,6 @@ class RunFiles:
         kept = f"update {self._saved}" if self._saved else None
         with telling_what_is_kept(self.path, kept):
             yield
-
-
-METRICS = "metrics.csv"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from vecenv.learn.intervals import Interval, expected_maximum, interval_json, standard_error
-
 if TYPE_CHECKING:
     from rich.text import Text
 
     from vecenv.learn.evaluation import Evaluation
+    from vecenv.learn.intervals import Interval
 
 Word = Literal["better", "worse", "no difference", "unknown"]
 
@@ -59,6 +58,9 @@ class Verdict:
         return "better" if low > 0 else "worse" if high < 0 else "no difference"
 
     def to_json(self) -> dict[str, Any]:
+        # Here and below, as a list of runs tells verdicts without PyTorch.
+        from vecenv.learn.intervals import interval_json
+
         return {
             "agent": self.agent,
             "benchmark": self.benchmark or None,
@@ -69,6 +71,7 @@ class Verdict:
             "difference": interval_json(self.difference),
             "looks": self.looks,
             "luck": self.luck,
+            "told": self.clause(),
         }
 
     def clause(self) -> str:
@@ -94,6 +97,8 @@ def verdicts(
 
     Without any benchmark there is one verdict, ``unknown``. ``looks`` are as of `Verdict`.
     """
+    from vecenv.learn.intervals import Interval
+
     shown = agents[0] if len(agents) == 1 else f"the mean of {len(agents)} seeds"
     found = [name for name in dict.fromkeys((evaluation.reference, *benchmarks)) if name in evaluation.records]
     where = (evaluation.part, evaluation.num_episodes, evaluation.judged_by)
@@ -117,6 +122,8 @@ def validation_verdict(
     bounds. Looks at one policy resemble each other, so rather too much is taken off than too little. Seeds are
     averaged, bounds too: they are validated on the same episodes. None if a seed has no validation, or an old log.
     """
+    from vecenv.learn.intervals import Interval, expected_maximum, standard_error
+
     kept: list[tuple[float, ...]] = []
     looks = 0
     for history in histories:

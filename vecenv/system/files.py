@@ -136,6 +136,19 @@ class WriteLock:
             for folder in self._made:
                 folder.rmdir()
 
+    def is_held(self) -> bool:
+        """Whether another writer has the lock; False where the system has no locks."""
+        if fcntl is None or not self.file.is_file():
+            return False
+        try:
+            with self.file.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def _taken(self) -> int:
         """Return the descriptor of the locked file, -1 if it was removed concurrently."""
         descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)

@@ -23,8 +23,8 @@ from vecenv.core.scenario import flat_view
 from vecenv.learn.checkpoints import load_checkpoint, state_digest
 from vecenv.learn.learner import Learner
 from vecenv.learn.policies import ActorPolicy, load_policy
-from vecenv.learn.runs import METRICS, read_metrics, run
-from vecenv.learn.settings.run import CHECKPOINT
+from vecenv.learn.runs import read_metrics, run
+from vecenv.learn.settings.run import CHECKPOINT, METRICS
 from vecenv.testing.faults import ConformanceFault, require, run_checks
 from vecenv.testing.learner_cases import ROWS, LearnerCase, learner_case
 from vecenv.testing.ranks import on_ranks

@@ -14,7 +14,8 @@ Frames = Annotated[int, Within(1, limit=2**53)]
 """Numbers of steps."""
 
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT, METRICS, RESULTS = "checkpoint.pt", "metrics.csv", "metrics.json"
+"""Files of a run's folder: its state, the metrics of its updates, and what it was found to be worth."""
 
 RunSeed = Annotated[int, Within(0, 2**32, below=True)]
 """Seeds of runs."""
