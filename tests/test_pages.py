@@ -212,7 +212,7 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch, tmp_p
     """Names and values are known, and each has an effect; what a page shows may take hours, and is only read."""
     # There is no such run here.
     known = {"task": "stock_trading", "env": StockTradingConfig()}
-    monkeypatch.setattr(evaluate, "_trained", lambda place: known)
+    monkeypatch.setattr(evaluate, "trained_under", lambda place: known)
     # Settings of several processes are read by this one, which starts none.
     monkeypatch.setattr(cli, "launched", lambda count, words: None)
     monkeypatch.chdir(tmp_path)

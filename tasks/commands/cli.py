@@ -43,6 +43,7 @@ COMMANDS = (
     EntryPoint("sweep", "vecenv.tasks.commands.sweep:main", GROUP),
     EntryPoint("evaluate", "vecenv.tasks.commands.evaluate:main", GROUP),
     EntryPoint("runs", "vecenv.tasks.commands.runs:main", GROUP),
+    EntryPoint("backtest", "vecenv.tasks.commands.backtest:main", GROUP),
     EntryPoint("play", "vecenv.tasks.commands.play:main", GROUP),
     EntryPoint("replay", "vecenv.tasks.commands.replay:main", GROUP),
     EntryPoint("collect", "vecenv.tasks.commands.collect:main", GROUP),

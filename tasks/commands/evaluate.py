@@ -10,17 +10,17 @@ from typing import Annotated, Any, ClassVar
 from tyro import conf
 
 from vecenv.language.config import AnswerConfig
-from vecenv.learn import algorithm_named
 from vecenv.registry import task_named
-from vecenv.system.preset_files import option_names, read_values, with_values
-from vecenv.system.settings import Count, Seed, Settings, When, with_earlier
+from vecenv.system.preset_files import option_names, with_values
+from vecenv.system.settings import Count, Seed, Settings, When
 from vecenv.tasks.experiment.kinds import ALL, OF_TENSORS, Combining, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, FileMarket, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.progress import loading_torch
 from vecenv.tasks.experiment.rules import PartAsked, compared_rules
-from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
-from vecenv.tasks.experiment.settings import DEFAULT_TASK, TrainSettings, block_of, deciding
+from vecenv.tasks.experiment.run_files import SETTINGS
+from vecenv.tasks.experiment.settings import DEFAULT_TASK
+from vecenv.tasks.experiment.trained import first_policy, trained_under
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +115,10 @@ class EvaluateSettings(TaskSettings):
         places, model = given.get("checkpoint", ()), given.get("model")
         if places and model is not None:
             raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
-        run = _first_policy(places[0]) if places else None
+        run = first_policy(places[0], "evaluate") if places else None
         if model is not None and (Path(model) / SETTINGS).is_file():
             run = Path(model)
-        known = {} if run is None else _trained(run)
+        known = {} if run is None else trained_under(run)
         task = known.get("task") or given.get("task", DEFAULT_TASK)
         if given.get("task", task) != task:
             place = places[0] if places else model
@@ -145,40 +145,6 @@ class EvaluateSettings(TaskSettings):
         if parted and given.get("part") == "all":
             raise ValueError("--part all plays all days: it needs none of --train-end, --test-start, --test-fraction")
         return settings
-
-
-def _first_policy(place: Path) -> Path:
-    with loading_torch(f"evaluate {place}"):
-        # Here and below, as only what was trained needs PyTorch.
-        from vecenv.tasks.experiment.seeds import policy_files
-
-    return next(iter(policy_files(place).values()))
-
-
-def _trained(place: Path) -> dict[str, Any]:
-    """Return ``task`` and ``env`` of a training and, if its folder has them, ``market`` and ``language`` by name."""
-    from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
-
-    path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
-    record = task_named(scenario["task"])
-    known: dict[str, Any] = {"task": record.name, "env": compared_rules(record, trained_config(scenario, str(path)))}
-    file = path.parent / SETTINGS
-    if not file.is_file():
-        return known
-    values, plain = read_values(file), record.config()
-    chosen = deciding(values, str(file))
-    if "config" not in scenario or algorithm_named(chosen.get("algorithm", TrainSettings.algorithm)).smooth:
-        # The rules of a task whose scenario does not tell them; or trained under smooth ones, compared under its own.
-        known["env"] = with_values(plain, with_earlier(block_of(values, "env", plain, file), plain), str(file))
-        if "config" in scenario:
-            known["env"] = compared_rules(record, known["env"])
-    market = {name for kind in (*MARKETS, *SPLITS) for name in option_names(kind)}
-    known["market"] = {name: value for name, value in values.items() if name in market}
-    speaks = "model" in chosen or record.talks
-    part = "learner" if speaks and not values.get("language") else "language"
-    answers = block_of(values, part, AnswerConfig, file)
-    known["language"] = {name: value for name, value in answers.items() if name in option_names(AnswerConfig)}
-    return known
 
 
 def main(settings: EvaluateSettings) -> dict[str, Any]:

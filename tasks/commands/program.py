@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,33 +71,15 @@ AnySettings = (
 
 def main(settings: AnySettings) -> dict[str, Any]:
     """Check, explain, run and export strategies written in the language of programs."""
-    program, config = _read(settings)
+    from vecenv.registry import task_named
+    from vecenv.tasks.experiment.programs import read_program
+
+    program, config = read_program(settings.file, task_named(settings.task))
     if isinstance(settings, RunSettings):
         return _run(settings, program, config)
     if isinstance(settings, ExportSettings):
         return _export(settings, program)
     return _explain(settings, program) if isinstance(settings, ExplainSettings) else _check(settings, program)
-
-
-def _read(settings: ProgramSettings) -> tuple[Program, Any]:
-    """Return a file's program and the rules of the task, with the kind of action that the program ends with."""
-    from vecenv.programs.parsing import MOST_CHARACTERS, ProgramError, last_name, parsed
-    from vecenv.registry import task_named
-
-    task = task_named(settings.task)
-    strategies = task.check_programs()
-    if settings.file.stat().st_size > 4 * MOST_CHARACTERS:
-        raise ValueError(f"{settings.file}: a program has at most {MOST_CHARACTERS:,} characters")
-    try:
-        text = settings.file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{settings.file}: this is not UTF-8: {error}") from None
-    default = next(iter(strategies.actions.values()))
-    try:
-        config = replace(task.config(), **strategies.actions.get(last_name(text), default))
-        return parsed(text, strategies.vocabulary(config)), config
-    except ProgramError as error:
-        raise ValueError(f"{settings.file}: {error}") from None
 
 
 def _check(settings: CheckSettings, program: Program) -> dict[str, Any]:

@@ -98,23 +98,52 @@ def tilted(rules: Rules, action: Tensor, portfolio: Tensor) -> Tensor:
     return tilted_weights(rules.money, action, portfolio, config.benchmark_cash, config.tilt_gain)
 
 
-def overruled(
-    rules: Rules, order: Tensor, state: StockState, close: Tensor, gate: Tensor | None, params: Tensors
-) -> Tensor:
-    """Return the orders after stop-loss, gate and margin call. Shape: (K,).
+class Decision(NamedTuple):
+    """What an action comes to on its day, before anything is known of the next close.
+
+    Attributes:
+        wanted: orders of the action in shares, positive to buy. Shape: (K,).
+        forced: where a rule sells all instead, by the names of the rules; the last one prevails. Shape of each: (K,).
+        tradable: symbols that can trade where the orders fill. Shape: (K,), bool.
+        order: orders after these rules. Shape: (K,).
+        prices: of the fills.
+        fills: what is filled.
+        finite: entries of the action that are numbers. Shape: that of the action, bool.
+    """
+
+    wanted: Tensor
+    forced: dict[str, Tensor]
+    tradable: Tensor
+    order: Tensor
+    prices: Prices
+    fills: Fills
+    finite: Tensor
+
+
+def forced_sales(
+    rules: Rules, state: StockState, close: Tensor, gate: Tensor | None, params: Tensors
+) -> dict[str, Tensor]:
+    """Return where stop-loss, gate and margin call sell all that is held, by name. Shape of each: (K,), bool.
 
     ``close`` is in ticks; ``gate`` is the day's value of the gate's series, None without a gate.
     """
-    money = rules.money
+    money, found = rules.money, {}
     if rules.uses("stop_loss"):
         floor = (1.0 - params["stop_loss"]).to(money.single) * state.average_price
-        stopped = (params["stop_loss"] > 0) & (state.holdings > 0) & (close.to(money.single) <= floor)
-        order = torch.where(stopped, -state.holdings, order)
+        fallen = close.to(money.single) <= floor
+        found["stop_loss"] = (params["stop_loss"] > 0) & (state.holdings > 0) & fallen
     if gate is not None:
-        order = torch.where(gate >= params["gate_threshold"], -state.holdings, order)
+        found["gate"] = (gate >= params["gate_threshold"]).expand_as(close)
     if rules.config.shorting:
         called = margin_call(money, state.cash, state.holdings, close, margin_of(params))
-        order = torch.where(called, -state.holdings, order)
+        found["margin_call"] = called.expand_as(close)
+    return found
+
+
+def overruled(order: Tensor, state: StockState, forced: Mapping[str, Tensor]) -> Tensor:
+    """Return the orders after the rules of `forced_sales`. Shape: (K,)."""
+    for where in forced.values():
+        order = torch.where(where, -state.holdings, order)
     return order
 
 

@@ -25,10 +25,12 @@ from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import fewer_ticks
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.law import (
+    Decision,
     Rules,
     StockState,
     Tensors,
     executed,
+    forced_sales,
     held_growth,
     held_portfolio,
     log_return,
@@ -173,11 +175,19 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         )
 
     def step(self, state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> StockState:
-        config, money = self.config, self.money
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         day = state.day.clamp(max=self.tape.num_days - 2)
+        next_close = shared["close"][state.path * self.tape.num_days + day + 1]
+        made = self.decided(state, action, day, params, shared)
+        invalid = (~made.finite).float().sum(-1).to(torch.int64)
+        benchmark = self._restored(state, shared)[1] if self._remembers else state.benchmark
+        return settled(self._rules, state, day, made.fills, made.prices, next_close, invalid, benchmark, params)
+
+    def decided(self, state: StockState, action: Tensor, day: Tensor, params: Tensors, shared: Tensors) -> Decision:
+        """Return what an action orders on a day, and what is filled; no later close is read. Shape of ``day``: ()."""
+        config, money, rules = self.config, self.money, self._rules
         row = state.path * self.tape.num_days + day
-        close, next_close = shared["close"][row], shared["close"][row + 1]
+        close = shared["close"][row]
         late = config.fill == "next_open"
         fill = shared["open"][row + 1] if late else close
         slippage = params["slippage"] if self._uses("slippage") else None
@@ -186,28 +196,25 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = self._adjusted(torch.where(finite, action, 0.0).clamp(-1.0, 1.0), row, params, shared)
         can_trade = shared["tradable"][row + 1 if late else row]
-        rules = self._rules
         if config.action == "shares":
-            order = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
+            wanted = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
             weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
             value = state.portfolio_value
             if self._gaps:
                 value = value - money.total(torch.where(can_trade, 0.0, state.holdings), close, self._max_holdings)
-            order = wanted_by_weights(rules, weights, value, state.holdings, prices, params)
+            wanted = wanted_by_weights(rules, weights, value, state.holdings, prices, params)
         else:
             weights = chosen_weights(money, action)
-            order = wanted_by_weights(rules, weights, state.portfolio_value, state.holdings, prices, params)
-            order = torch.where(finite, order, 0.0)
+            wanted = wanted_by_weights(rules, weights, state.portfolio_value, state.holdings, prices, params)
+            wanted = torch.where(finite, wanted, 0.0)
         gate = shared["gate"][row] if config.gate != "none" else None
-        order = overruled(rules, order, state, close, gate, params)
+        forced = forced_sales(rules, state, close, gate, params)
+        order = overruled(wanted, state, forced)
         if not self._always_tradable:
             order = torch.where(can_trade, order, 0.0)
-
         fills = executed(rules, state, order, prices, params)
-        invalid = (~finite).float().sum(-1).to(torch.int64)
-        benchmark = self._restored(state, shared)[1] if self._remembers else state.benchmark
-        return settled(rules, state, day, fills, prices, next_close, invalid, benchmark, params)
+        return Decision(wanted, forced, can_trade, order, prices, fills, finite)
 
     @property
     def _rules(self) -> Rules:

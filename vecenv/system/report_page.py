@@ -28,6 +28,13 @@ details { border-top: 1px solid #eceef1; padding: 6px 0; } summary { cursor: poi
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f6f8; border-radius: 6px;
   padding: 10px 12px; font-size: 13px; margin: 8px 0; }
 pre.action { background: #eaf3fa; } .wrong { color: #b54708; font-weight: 600; }
+.plain tr:last-child td { font-weight: 400; } .plain th:nth-child(2), .plain td:nth-child(2) { text-align: right; }
+.narrow { display: none; }
+@media (max-width: 640px) {
+  main { padding: 14px 8px 40px; } section { padding: 12px 10px; }
+  .narrow { display: block; } .broad { display: none; }
+  table { font-size: 12px; } th, td { padding: 4px 5px; } th, td:first-child { white-space: normal; }
+}
 """
 
 
@@ -37,7 +44,8 @@ def page(title: str, subtitle: str, cards: Iterable[tuple[str, str]], sections: 
     for heading, content in sections.items():
         shown = "" if heading.startswith("_") else f"<h2>{escape(heading)}</h2>"
         parts.append(f"<section>{shown}{content}</section>")
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_CSS}</style>'
+    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f'<meta charset="utf-8">{view}<title>{escape(title)}</title><style>{_CSS}</style>'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><main>{"".join(parts)}</main></body></html>\n'
 
 
@@ -67,6 +75,13 @@ def values(summary: str, entries: Mapping[str, Any]) -> str:
     """Return JSON values, collapsed."""
     text = json.dumps(entries, indent=2)
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def word_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of words, whose first column is on the left."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(word)}</td>' for word in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table class="plain"><tr>{head}</tr>{body}</table></div>'
 
 
 def number_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[float]]]) -> str:

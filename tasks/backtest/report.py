@@ -1,0 +1,259 @@
+"""The report of a backtest: one HTML page without anything from elsewhere, and its table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from vecenv.learn.report import COLOURS
+from vecenv.system.page_figures import at_widths, dated, page_figure
+from vecenv.system.report_page import page, values, word_table
+from vecenv.tasks.backtest.decisions import REASONS
+from vecenv.tasks.backtest.result import Backtest
+from vecenv.text.money import exact_money, money, sign_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+REFERENCE = "#8a8f98"
+"""Colour of the first benchmark, as in the reports of episodes."""
+
+LOG_RATIO = 3.0
+"""Ratio of highest to lowest value above which the axis of money is logarithmic."""
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+LAST_TRADES = 40
+"""Trades on the page; the files have all."""
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+FIGURES: Mapping[str, tuple[str, Callable[[float], str] | None]] = {
+    "final_value": ("Value at the end", None),
+    "cumulative_return": ("Return", _percent),
+    "annual_return": ("Return a year", _percent),
+    "volatility": ("Volatility a year", _percent),
+    "sharpe": ("Sharpe ratio", _ratio),
+    "sortino": ("Sortino ratio", _ratio),
+    "max_drawdown": ("Largest drawdown", _percent),
+    "cvar": ("Mean of the worst 5% of days", lambda value: f"{100 * value:.2f}%"),
+    "best_day": ("Best day", lambda value: f"{100 * value:.2f}%"),
+    "worst_day": ("Worst day", lambda value: f"{100 * value:.2f}%"),
+    "exposure": ("Mean exposure", _percent),
+    "turnover": ("Turnover a year", _ratio),
+    "costs": ("Costs paid", None),
+}
+"""Names of figures and how they are written; None for money."""
+
+
+def summary_rows(summary: pd.DataFrame, sign: str) -> list[tuple[str, ...]]:
+    """Return a row of words for each figure: its name, then of each agent."""
+    rows = []
+    for name, (told, write) in FIGURES.items():
+        cells = (money(sign, value) if write is None else write(value) for value in summary.loc[name])
+        rows.append((told, *cells))
+    return rows
+
+
+def summary_table(found: Backtest) -> Table:
+    """Return the figures beside the benchmarks, and those of the days after the training, for a terminal."""
+    first, last = (found.daily.index[place].date() for place in (0, -1))
+    days = int(found.summary.loc["days"].iloc[0])
+    table = Table(title=f"{first} to {last}, {days:,} days", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    names = [name.replace("_", " ") for name in found.summary.columns]
+    for place, heading in enumerate(("", *names)):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for row in summary_rows(found.summary, _sign(found)):
+        table.add_row(*row)
+    if found.unseen is not None:
+        table.add_section()
+        table.add_row(f"After {found.trained_until}")
+        for row in summary_rows(found.unseen, _sign(found)):
+            table.add_row(*row)
+    return table
+
+
+def _sign(found: Backtest) -> str:
+    return sign_of(found.told["market"]["currency"])
+
+
+def colours(found: Backtest) -> dict[str, str]:
+    """Return the colours of the agent, which is first in all pictures, and of the benchmarks."""
+    return {found.agent: COLOURS[0], **dict(zip(found.benchmarks, (REFERENCE, *COLOURS[1:]), strict=False))}
+
+
+def report_page(found: Backtest) -> str:
+    """Return the page: figures, equity, drawdown, exposure, months, worst days, orders that were cut, last trades."""
+    sign, market = _sign(found), found.told["market"]
+    first, last = (found.daily.index[place].date() for place in (0, -1))
+    own = found.summary[found.agent]
+    notes = "".join(f'<p class="wrong">{escape(note)}</p>' for note in found.notes)
+    names = ["", *(name.replace("_", " ") for name in found.summary.columns)]
+    sections = {"_notes": notes} if notes else {}
+    sections["Figures"] = word_table(names, summary_rows(found.summary, sign))
+    if found.unseen is not None:
+        after = f"After {found.trained_until}, the last day of the training"
+        sections[after] = word_table(names, summary_rows(found.unseen, sign))
+    sections["Value of the account"] = at_widths(lambda width: equity_figure(found, width))
+    sections["Drawdown"] = at_widths(lambda width: drawdown_figure(found, width))
+    sections["Exposure, turnover and costs"] = at_widths(lambda width: trading_figure(found, width))
+    sections["Returns by month, %"] = _months(found)
+    sections["Worst days"] = _worst_days(found, sign)
+    sections["Orders that were cut"] = _cut_orders(found)
+    sections[f"Last trades of {len(found.trades):,}"] = _last_trades(found, sign)
+    sections["Rules, market and version"] = values("As JSON", dict(found.told))
+    source, symbols = Path(market["source"]).name, market["symbols"]
+    shown = ", ".join(symbols) if len(symbols) <= 10 else f"{len(symbols)} symbols"
+    currency = market["currency"] or "currency unknown"
+    rules = found.told["config"]
+    costs = " · ".join(f"{name} {rules[name]:g}" for name in ("commission", "slippage") if np.isscalar(rules[name]))
+    line = f"{first} to {last} · {shown} · {source} · {currency} · {costs} · one account, no restart"
+    returns = found.summary.loc["cumulative_return", found.benchmarks]
+    beside = [f"{name.replace('_', ' ')} {_percent(value)}" for name, value in returns.items()]
+    cards = [
+        (_percent(own["cumulative_return"]), f"return; {', '.join(beside)}" if beside else "return"),
+        (money(sign, own["final_value"]), f"at the end, from {money(sign, found.daily['value'].iloc[0])}"),
+        (_ratio(own["sharpe"]), "Sharpe ratio"),
+        (_percent(own["max_drawdown"]), "largest drawdown"),
+        (money(sign, own["costs"]), f"costs of {len(found.trades):,} trades"),
+        (_ratio(own["turnover"]), "turnovers a year"),
+    ]
+    return page(f"Backtest of {found.agent.replace('_', ' ')}", line, cards, sections)
+
+
+def equity_figure(found: Backtest, width: float) -> Figure:
+    """Draw the values of agent and benchmarks by date; the days of the training are shaded."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    figure, (axes,) = page_figure([1], 2.0 + 0.24 * width, width)
+    _lines(axes, found, {name: found.daily["value" if name == found.agent else name] for name in colours(found)})
+    shown = found.daily[["value", *found.benchmarks]].to_numpy()
+    low, high = np.nanmin(shown), np.nanmax(shown)
+    if low > 0 and high > LOG_RATIO * low:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
+    if found.trained_until is not None:
+        until = pd.Timestamp(found.trained_until)
+        shade = {"facecolor": "#f3e8c8", "edgecolor": "#b9a45c", "linewidth": 0.6}
+        axes.axvspan(found.daily.index[0], until, zorder=0, label="trained on these days", **shade)
+    axes.legend(frameon=False, loc="upper left")
+    dated(axes, width)
+    return figure
+
+
+def _short_money(sign: str, amount: float) -> str:
+    for unit, size in (("bn", 1e9), ("m", 1e6), ("k", 1e3)):
+        if abs(amount) >= size:
+            return f"{sign}{amount / size:g} {unit}"
+    return money(sign, amount)
+
+
+def drawdown_figure(found: Backtest, width: float) -> Figure:
+    """Draw the loss since the peak of agent and benchmarks, in per cent."""
+    figure, (axes,) = page_figure([1], 1.4 + 0.16 * width, width)
+    equity = {name: found.daily["value" if name == found.agent else name] for name in colours(found)}
+    _lines(axes, found, {name: 100 * (value / value.cummax() - 1) for name, value in equity.items()})
+    axes.set_ylabel("loss since the peak, %")
+    dated(axes, width)
+    return figure
+
+
+def trading_figure(found: Backtest, width: float) -> Figure:
+    """Draw the agent's exposure, and by month what it traded as a share of its value, and the costs so far."""
+    from matplotlib.ticker import FuncFormatter
+
+    figure, (exposure, traded, costs) = page_figure([1, 1, 1], 4.5 + 0.15 * width, width)
+    colour = colours(found)[found.agent]
+    exposure.fill_between(found.daily.index, 100 * found.daily["exposure"], color=colour, alpha=0.5, linewidth=0)
+    exposure.set_ylabel("invested, %")
+    months = (found.daily["traded"] / found.daily["value"]).resample("MS").sum()
+    traded.bar(months.index, 100 * months, width=25, align="edge", color=colour, alpha=0.7)
+    traded.set_ylabel("traded a month, %")
+    costs.plot(found.daily.index, found.daily["costs"].cumsum(), color=colour)
+    costs.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
+    costs.set_ylabel("costs so far")
+    dated(costs, width)
+    return figure
+
+
+def _lines(axes: Axes, found: Backtest, lines: Mapping[str, pd.Series]) -> None:
+    """Draw lines by date; the agent's above the others."""
+    for name, line in lines.items():
+        own = name == found.agent
+        style = {"linewidth": 1.8 if own else 1.2, "zorder": 3 if own else 2}
+        axes.plot(line.index, line, color=colours(found)[name], label=name.replace("_", " "), **style)
+
+
+def _months(found: Backtest) -> str:
+    """Return the returns by month as a table, coloured by their size."""
+    table, largest = found.monthly, float(np.nanmax(np.abs(found.monthly[list(range(1, 13))].to_numpy()), initial=1e-9))
+
+    def cell(value: float, strong: bool) -> str:
+        if np.isnan(value):
+            return "<td></td>"
+        share = min(abs(value) / largest, 1.0) * (0.0 if strong else 0.55)
+        colour = f"rgba({'0,114,178' if value > 0 else '213,94,0'},{share:.2f})"
+        text = f"<b>{100 * value:.1f}</b>" if strong else f"{100 * value:.1f}"
+        return f'<td style="background:{colour}">{text}</td>'
+
+    head = "".join(f"<th>{month}</th>" for month in (*MONTHS, "Year"))
+    body = "".join(
+        f"<tr><td>{year}</td>{''.join(cell(row[column], column == 'year') for column in table.columns)}</tr>"
+        for year, row in table.iterrows()
+    )
+    return f'<div class="wide"><table class="plain"><tr><th></th>{head}</tr>{body}</table></div>'
+
+
+def _worst_days(found: Backtest, sign: str) -> str:
+    names = [found.agent, *found.benchmarks]
+    heads = ["Day", *(f"{name.replace('_', ' ')}, %" for name in names), "value after", "lost most by"]
+    rows = [
+        (
+            str(day.date()),
+            *(f"{100 * row[name]:.2f}" for name in names),
+            money(sign, row["value"]),
+            str(row["most_lost"]),
+        )
+        for day, row in found.worst.iterrows()
+    ]
+    return word_table(heads, rows) if rows else "<p>No day lost money.</p>"
+
+
+def _cut_orders(found: Backtest) -> str:
+    counts = found.orders["reason"].value_counts()
+    counts = counts[counts.index != ""]
+    if counts.empty:
+        return f"<p>All {len(found.orders):,} orders were filled as they were wanted.</p>"
+    rows = [(f"{name.replace('_', ' ')}: {REASONS[name]}", f"{count:,}") for name, count in counts.items()]
+    return word_table(("Reason", f"of {len(found.orders):,} orders"), rows)
+
+
+def _last_trades(found: Backtest, sign: str) -> str:
+    rows: list[Sequence[str]] = [
+        (
+            str(trade.date.date()),
+            trade.symbol,
+            f"{trade.shares:+,.6g}" if isinstance(trade.shares, float) else f"{trade.shares:+,}",
+            *(exact_money(sign, amount) for amount in (trade.price, trade.value, trade.commission + trade.slippage)),
+        )
+        for trade in found.trades.tail(LAST_TRADES).iloc[::-1].itertuples()
+    ]
+    heads = ("Day", "Symbol", "Shares", "Price", "Value", "Costs")
+    return word_table(heads, rows) if rows else "<p>Nothing was traded.</p>"

@@ -1,0 +1,86 @@
+"""Settings of ``vecenv backtest``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro import conf
+
+from vecenv.registry import task_named
+from vecenv.system.preset_files import option_names, with_values
+from vecenv.system.settings import Positive, Seed
+from vecenv.tasks.experiment.kinds import TaskSettings
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.rules import compared_rules
+from vecenv.tasks.experiment.settings import DEFAULT_TASK
+from vecenv.tasks.experiment.trained import first_policy, trained_under
+
+CHECKPOINT_SUFFIX = ".pt"
+"""Of files that are checkpoints; other files are programs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestOptions(TaskOptions):
+    """Options that decide the defaults of the others."""
+
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestSettings(TaskSettings):
+    """Settings of ``vecenv backtest``. The account is played from the first tradable day, or start, to the last."""
+
+    checkpoint: str = ""
+    """What trades: the folder of a run or its checkpoint, whose rules and market become the defaults; a rule of the
+    task by its name, such as equal_weight; or a file with a program of vecenv program. Several seeds of a run play as
+    their ensemble."""
+    task: str = DEFAULT_TASK
+    """Installed task, by default the checkpoint's, else stock_trading."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+    source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
+    """The file that is played."""
+    capital: Positive | None = None
+    """Cash at the start, in the currency of the prices, by default that of the rules."""
+    seed: Seed = 0
+    """Seed of rules that draw."""
+    out: Path | None = None
+    """Folder for the report and the tables, none by default."""
+    env: Any
+    """Rules of the task. Without a checkpoint agents act by target weights."""
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> BacktestSettings:
+        """Return the defaults of the command line, from a checkpoint or presets."""
+        given = chosen_options(BacktestOptions, args)
+        place = given.get("checkpoint", "")
+        run = first_policy(Path(place), "backtest") if is_policy(place) else None
+        known = {} if run is None else trained_under(run)
+        task = known.get("task") or given.get("task", DEFAULT_TASK)
+        if given.get("task", task) != task:
+            raise ValueError(f"{place} was trained on the task {task!r}, not on {given['task']!r}")
+        record = task_named(task)
+        env = known.get("env") or by_weights(compared_rules(record))
+        env = with_preset(env, "task", given.get("task_preset"))
+        # The days of a training are not those of an account.
+        trained = {name: value for name, value in known.get("market", {}).items() if name not in ("start", "end")}
+        source = market_for(record, env, trained | given, whole=True)
+        settings = cls(task=task, source=source, env=env)
+        own = set(option_names(source)).difference(given)
+        settings = with_values(settings, {name: trained[name] for name in trained if name in own}, str(run))
+        refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
+        return settings
+
+
+def is_policy(checkpoint: str) -> bool:
+    """Whether what trades is a run or a checkpoint, and no rule or program."""
+    return Path(checkpoint).suffix == CHECKPOINT_SUFFIX or (checkpoint != "" and Path(checkpoint).is_dir())
+
+
+def by_weights(config: Any) -> Any:  # noqa: ANN401
+    """Return rules under which orders are not bounded by ``hmax``, which is the action of a policy, not of a market."""
+    return replace(config, action="weights") if hasattr(config, "hmax") else config
