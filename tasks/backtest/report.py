@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -151,7 +151,7 @@ def equity_figure(found: Backtest, width: float) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
     if found.trained_until is not None:
         until = pd.Timestamp(found.trained_until)
-        shade = {"facecolor": "#f3e8c8", "edgecolor": "#b9a45c", "linewidth": 0.6}
+        shade: dict[str, Any] = {"facecolor": "#f3e8c8", "edgecolor": "#b9a45c", "linewidth": 0.6}
         axes.axvspan(found.daily.index[0], until, zorder=0, label="trained on these days", **shade)
     axes.legend(frameon=False, loc="upper left")
     dated(axes, width)
@@ -197,7 +197,7 @@ def _lines(axes: Axes, found: Backtest, lines: Mapping[str, pd.Series]) -> None:
     """Draw lines by date; the agent's above the others."""
     for name, line in lines.items():
         own = name == found.agent
-        style = {"linewidth": 1.8 if own else 1.2, "zorder": 3 if own else 2}
+        style: dict[str, Any] = {"linewidth": 1.8 if own else 1.2, "zorder": 3 if own else 2}
         axes.plot(line.index, line, color=colours(found)[name], label=name.replace("_", " "), **style)
 
 

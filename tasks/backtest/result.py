@@ -122,7 +122,7 @@ def backtested(
     scenario, tape = scenario_of(env), scenario_of(env).tape
     if env.num_envs != 1:
         raise ValueError(f"a backtest has one account, got {env.num_envs} rows")
-    env.expect(scenario.longest * len(agents))
+    env.expect(scenario.config.episode_length * len(agents))
     accounts = {name: played(env, agent, seed) for name, agent in agents.items()}
     name, own = next(iter(accounts.items()))
     made = decisions(env, own.states[:-1], own.actions)

@@ -139,9 +139,9 @@ def _played(settings: BacktestSettings, record: Task, console: Console) -> Backt
     if until is not None:
         notes.append(f"The policy was trained on {tape.source} until {until}: what it earned until then is no test.")
     tell_known_before(console, settings.source.market, tape, checkpoints.values())
-    told = {"checkpoint": name, "capital": config.initial_cash, "vecenv_version": vecenv.__version__}
+    origin = {"checkpoint": name, "capital": config.initial_cash, "vecenv_version": vecenv.__version__}
     with working(console, f"Playing {length:,} days of {tape.num_symbols} symbols …"):
-        return backtested(env, agents, settings.seed, until, tuple(dict.fromkeys(filter(None, notes))), told)
+        return backtested(env, agents, settings.seed, until, tuple(dict.fromkeys(filter(None, notes))), origin)
 
 
 def account_days(whole: MarketTape, settings: BacktestSettings) -> MarketTape:
