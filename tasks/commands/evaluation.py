@@ -67,7 +67,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
     check_combination(combination, list(checkpoints.values()))
-    env, differing = _environment(settings, checkpoints, console), None
+    env, differing = environment_of(settings, checkpoints, console), None
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names, combination)
         if isinstance(env, Interaction):
@@ -107,7 +107,10 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def _environment(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv | Interaction:
+def environment_of(
+    settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console
+) -> VecEnv | Interaction:
+    """Return an environment of the episodes that are played, and print what they are of."""
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
     splits = splits_of(record, settings.source, config, settings.device, console)

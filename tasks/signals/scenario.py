@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -99,6 +100,12 @@ class SignalTrading(RiskAware, StockTrading):
         shown = tuple(column for name in config.observed for column in (name, masks[name]))
         self.shown_features = (*config.features, *shown)
         self.item_features = (*self.shown_features, "weight")
+
+    def feature_units(self) -> dict[str, str]:
+        scale = self.config.feature_scale
+        own = ("score / 5", "0 or 1") if scale is None else (f"score x {scale:g}", f"0 or {scale:g}")
+        shown = self.shown_features[len(self.config.features) :]
+        return super().feature_units() | dict(zip(shown, cycle(own), strict=False))
 
     def _with_panels(self, features: Tensor) -> Tensor:
         """Return the features of all days with the observed panels. Shapes: (P T, K I) -> (P T, K (I + 2 S))."""

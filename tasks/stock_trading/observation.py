@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from vecenv.core.capabilities import Items
+from vecenv.core.capabilities import Column, Items
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.indicators import INDICATORS
@@ -108,6 +108,32 @@ def parameter_tensors(tape: MarketTape, config: StockTradingConfig, money: Money
     if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
         raise ValueError("initial_holdings must not be negative without shorting")
     return params
+
+
+def columns_of(config: StockTradingConfig, features: Mapping[str, str], symbols: Sequence[str]) -> list[Column]:
+    """Return the columns of ``[b, p, h, f]``, K (I + 2) + 1 of them, given the units of the features by name."""
+    held = f"worth x {len(symbols)} / value at the start of the episode"
+    units = [
+        "value at the start of the episode" if config.cash_scale is None else f"currency x {config.cash_scale:g}",
+        "1 + log-return since the first close" if config.price_scale is None else f"currency x {config.price_scale:g}",
+        held if config.holdings_scale is None else f"shares x {config.holdings_scale:g}",
+    ]
+    return [
+        Column("cash", units[0]),
+        *(Column(f"close {symbol}", units[1]) for symbol in symbols),
+        *(Column(f"holdings {symbol}", units[2]) for symbol in symbols),
+        *(Column(f"{name} {symbol}", unit) for symbol in symbols for name, unit in features.items()),
+    ]
+
+
+def feature_unit(name: str, scale: float | None) -> str:
+    """Return the unit in which an indicator or a column of the data is shown."""
+    if scale is not None:
+        return f"value x {scale:g}"
+    if name not in INDICATORS:
+        return "value / root mean square up to the day"
+    own = INDICATORS[name]
+    return "value" + f" x {own.scale:g}" * (own.scale != 1.0) + " / close" * own.price_unit
 
 
 def split_symbols(observation: Tensor, config: StockTradingConfig, features: Sequence[str], num_symbols: int) -> Items:

@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
 
-from vecenv.core.capabilities import AlternativeActions, Differentiable, Itemised, Items, Referencing, TargetWeights
+from vecenv.core.capabilities import (
+    AlternativeActions,
+    Column,
+    Differentiable,
+    Itemised,
+    Items,
+    NamedColumns,
+    Referencing,
+    TargetWeights,
+)
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import Money, single_rounded_down
@@ -42,7 +51,13 @@ from vecenv.tasks.stock_trading.law import (
     wanted_by_weights,
     wanted_in_shares,
 )
-from vecenv.tasks.stock_trading.observation import market_tensors, parameter_tensors, split_symbols
+from vecenv.tasks.stock_trading.observation import (
+    columns_of,
+    feature_unit,
+    market_tensors,
+    parameter_tensors,
+    split_symbols,
+)
 
 MAX_CASH_TICKS = 2**37
 
@@ -62,7 +77,9 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
 """Inductor settings by rationing rule, faster on a CPU than the defaults."""
 
 
-class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, AlternativeActions, Scenario[StockState]):
+class StockTrading(
+    Itemised, NamedColumns, Referencing, TargetWeights, Differentiable, AlternativeActions, Scenario[StockState]
+):
     """Scenario of daily stock trading on a `MarketTape`.
 
     Raises ValueError if the tape lacks a series of the gate, is too short for the horizon, or an argument per symbol
@@ -353,6 +370,13 @@ class StockTrading(Itemised, Referencing, TargetWeights, Differentiable, Alterna
         growth = torch.where(count > 0, growth, 1.0)
         own = log_return(state.start_value, state.portfolio_value, torch.float64)
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
+
+    def columns(self) -> list[Column]:
+        return columns_of(self.config, self.feature_units(), self.tape.symbols)
+
+    def feature_units(self) -> dict[str, str]:
+        """Return the units of `shown_features` by name."""
+        return {name: feature_unit(name, self.config.feature_scale) for name in self.config.features}
 
     def items(self, observation: Tensor) -> Items:
         return split_symbols(observation, self.config, self.shown_features, self.tape.num_symbols)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.core.capabilities import Items
+from vecenv.core.capabilities import Column, Items
 from vecenv.kernels.money import single_rounded_down
 from vecenv.market.bars import CLOSE
 from vecenv.market.feature_names import TIER_FEATURES
@@ -140,6 +140,31 @@ def account_numbers(state: TierState, breadth: Tensor, rule: Callable[[str], Ten
         slippage=rule("slippage"),
     )
     return torch.stack(account, dim=-1).to(torch.float32)
+
+
+UNITS = {
+    **dict.fromkeys(("days_gone", "num_days", "days_held"), "days"),
+    "losing_sells": "count",
+    "start_value": f"currency / {VALUE_UNIT:g}",
+    "close": f"currency / {PRICE_UNIT:g}",
+    "max_trades": f"trades a day x {TRADES_SCALE:g}",
+    **dict.fromkeys(("gate_closed", "tradable"), "0 or 1"),
+    **dict.fromkeys(("total_return", "mean_change", "profit"), "share"),
+    **dict.fromkeys(("drawdown", "cash", "exposure", "max_position", "max_exposure", "weight"), "share of the value"),
+}
+"""Units of columns by name; commissions, series of the market and indicators are values as they are."""
+
+
+def columns_of(config: TierConfig, symbols: Sequence[str], scale: Tensor | None) -> list[Column]:
+    """Return the columns of the vector, times the factors of a scaled observation. Shape of those: (D,)."""
+    quotes = [(name, symbol) for symbol in symbols for name in Quote._fields]
+    positions = [(name, symbol) for name in Position._fields for symbol in symbols]
+    of_all = [(name, "") for name in (*Account._fields, *config.context)]
+    factors = [1.0] * (len(of_all) + len(quotes) + len(positions)) if scale is None else scale.tolist()
+    return [
+        Column(f"{name} {symbol}".strip(), UNITS.get(name, "value") + f" x {factor:g}" * (factor != 1.0))
+        for (name, symbol), factor in zip([*of_all, *quotes, *positions], factors, strict=True)
+    ]
 
 
 class _Parts(NamedTuple):

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
 
-from vecenv.core.capabilities import AlternativeActions, ColumnScaled, Graded, Itemised, Items, Masked
+from vecenv.core.capabilities import (
+    AlternativeActions,
+    Column,
+    ColumnScaled,
+    Graded,
+    Itemised,
+    Items,
+    Masked,
+    NamedColumns,
+)
 from vecenv.core.random import EpisodeKey, EpisodeStream, random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import Money, single_rounded_down
@@ -35,6 +44,7 @@ from vecenv.tasks.tiers.observation import (
     OWN_FEATURES,
     account_numbers,
     column_scale,
+    columns_of,
     effective_choices,
     market_tensors,
     rule_table,
@@ -64,7 +74,7 @@ MAX_CASH_TICKS = 2**36
 """Upper bound of the starting cash in ticks, so that fractions of it stay exact while the account doubles."""
 
 
-class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Scenario[TierState]):
+class TierTrading(Masked, NamedColumns, Graded, Itemised, ColumnScaled, AlternativeActions, Scenario[TierState]):
     """Scenario of the trading tiers on a `MarketTape`.
 
     Args:
@@ -344,6 +354,9 @@ class TierTrading(Masked, Graded, Itemised, ColumnScaled, AlternativeActions, Sc
             shown = shown * owned.repeat_interleave(2 + len(self.config.features))
         series = (shared["context"][row],) if self.config.context else ()
         return self.scaled([account, *series, shown, weight, gain, state.days_held], shared)
+
+    def columns(self) -> list[Column]:
+        return columns_of(self.config, self.tape.symbols, self.shared.get("column_scale"))
 
     def items(self, observation: Tensor) -> Items:
         return split_symbols(self.unscaled(observation), self.config, self.tape.num_symbols)

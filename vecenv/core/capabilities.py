@@ -31,6 +31,21 @@ class BoundedObservations:
     bounds: Mapping[str, tuple[float, float]]
 
 
+class Column(NamedTuple):
+    """Name and unit of a number of an observation, such as ``rsi_14 AAPL`` and ``value / 64``."""
+
+    name: str
+    unit: str
+
+
+class NamedColumns(ABC):
+    """The numbers of its flat observations have names and units, for those who make observations elsewhere."""
+
+    @abstractmethod
+    def columns(self) -> list[Column]:
+        """Return the D columns in their order."""
+
+
 class Masked(ABC):
     """Not all choices of its categorical actions are valid in every state."""
 
@@ -281,7 +296,7 @@ class Traits(NamedTuple):
 
 CAPABILITIES = (
     BoundedObservations, Masked, Itemised, Referencing, WarmUp, Donating, MultiAgent, RiskAware, Graded,
-    AlternativeActions, TargetWeights, Differentiable, Scheduled, ColumnScaled,
+    AlternativeActions, TargetWeights, Differentiable, Scheduled, ColumnScaled, NamedColumns,
 )  # fmt: skip
 
 

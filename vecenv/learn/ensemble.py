@@ -166,6 +166,11 @@ class _Members:
         return actions
 
 
+def members_of(policy: Policy) -> list[Policy]:
+    """Return the policies of an ensemble, or the one that is none."""
+    return policy._members.policies if isinstance(policy, MeanPolicy | VotePolicy | SignVotePolicy) else [policy]
+
+
 def load_ensemble(paths: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Policy:
     """Load the policy of one checkpoint, or the combination of several: by default the mean, of choices the vote.
 

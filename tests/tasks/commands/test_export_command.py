@@ -1,0 +1,111 @@
+"""`vecenv export`: a run's policy as a file, with what its inputs are, and the check of such a folder."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import vecenv
+from tests.tasks.commands.small_runs import bars
+from vecenv.market.bars import CLOSE
+from vecenv.tasks.commands import cli
+from vecenv.tasks.stock_trading.scenario import StockTrading
+
+
+@pytest.fixture(scope="module")
+def export(place, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export")
+    given = ["export", "--checkpoint", str(place / "tilts"), "--to", "torch", "--observations", "200"]
+    assert cli.main([*given, "--folder", str(folder)]) == 0
+    return folder
+
+
+def test_a_folder_tells_what_goes_in_and_what_comes_out(export, place):
+    told = json.loads((export / "manifest.json").read_text())
+    names = [column["name"] for column in told["input"]["columns"]]
+    symbols = ["S0", "S1", "S2"]
+    assert names == [
+        "cash",
+        *(f"{name} {symbol}" for name in ("close", "holdings", "rsi_30") for symbol in symbols),
+    ]
+    assert told["input"]["shape"] == ["batch", len(names)]
+    assert told["output"]["low"] == [-1.0] * 4
+    assert told["output"]["high"] == [1.0] * 4
+    assert told["trained_on"]["symbols"] == told["recorded_on"]["symbols"] == symbols
+    assert told["rules"]["features"] == ["rsi_30"]
+    assert told["check"] == {"observations": 200, "differing": 0, "largest_difference": pytest.approx(0, abs=1e-5)}
+    with np.load(export / "observations.npz") as recorded:
+        assert recorded["observation"].shape == (200, len(names))
+        assert recorded["action"].shape == (200, 4)
+
+
+def test_an_export_is_checked_where_it_lies(export, tmp_path, capsys):
+    folder = tmp_path / "moved"
+    shutil.copytree(export, folder)
+    assert cli.main(["export", "--check", str(folder)]) == 0
+    assert "200 recorded observations" in capsys.readouterr().out
+    with np.load(folder / "observations.npz") as recorded:
+        seen, action = recorded["observation"], recorded["action"].copy()
+    action[7, 1] += 0.01
+    np.savez(folder / "observations.npz", observation=seen, action=action)
+    assert cli.main(["export", "--check", str(folder)]) == 2
+    assert "decides otherwise than the policy on 1 of 200" in capsys.readouterr().err
+    (folder / "policy.pt2").write_bytes((folder / "policy.pt2").read_bytes()[:-1])
+    assert cli.main(["export", "--check", str(folder)]) == 2
+    assert "another file than the one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "either --checkpoint RUN is exported"),
+        (["--checkpoint", "{}/none"], "there is no checkpoint"),
+        (["--check", "{}"], "not the folder of an export"),
+        (["--checkpoint", "{}/tilts", "--check", "{}"], "either --checkpoint RUN is exported"),
+    ],
+)
+def test_what_is_no_policy_and_no_export_is_refused(given, told, place, capsys):
+    assert cli.main(["export", *(part.format(place) for part in given)]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_columns_are_in_the_units_that_they_name(scaled, tmp_path):
+    bars(3, 80).to_parquet(tmp_path / "market.parquet")
+    own = {"cash_scale": 1e-6, "price_scale": 0.01, "holdings_scale": 0.001, "feature_scale": 0.01}
+    rules = {"features": ("rsi_14", "close_30_sma"), "episode_length": 10, "initial_holdings": 7.0}
+    options = {"market": str(tmp_path / "market.parquet"), "compile": False, **rules, **(own if scaled else {})}
+    env = vecenv.make("stock_trading", 2, **options)
+    scenario, (row, _) = env.scenario, env.observations()
+    assert isinstance(scenario, StockTrading)
+    tape, day = scenario.tape, int(env.state.day[0])
+    close = tape.ohlcv[0, day, 1, CLOSE].item()
+    value, first = env.info()["start_value"][0].item(), tape.ohlcv[0, 0, 1, CLOSE].item()
+    rsi, mean = tape.features[0, day, 1].tolist()
+    shown = {name: (unit, number) for (name, unit), number in zip(scenario.columns(), row.tolist(), strict=True)}
+    if scaled:
+        wanted = {
+            "close S1": ("currency x 0.01", close * 0.01),
+            "holdings S1": ("shares x 0.001", 7 * 0.001),
+            "rsi_14 S1": ("value x 0.01", rsi * 0.01),
+            "close_30_sma S1": ("value x 0.01", mean * 0.01),
+        }
+    else:
+        wanted = {
+            "close S1": ("1 + log-return since the first close", 1 + np.log(close / first)),
+            "holdings S1": ("worth x 3 / value at the start of the episode", 7 * close * 3 / value),
+            "rsi_14 S1": ("value x 0.015625", rsi / 64),
+            "close_30_sma S1": ("value / close", mean / close),
+        }
+    assert {name: shown[name][0] for name in wanted} == {name: unit for name, (unit, _) in wanted.items()}
+    assert [shown[name][1] for name in wanted] == pytest.approx([number for _, number in wanted.values()], rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["multi_stock_3", "signals"])
+def test_every_column_has_a_name(task):
+    market = "news" if task == "signals" else "synthetic"
+    config = {"observed": ("sentiment",)} if task == "signals" else {}
+    env = vecenv.make(task, 2, market=market, compile=False, **config)
+    names = [column.name for column in env.scenario.columns()]
+    assert len({*names}) == len(names) == env.observations().shape[1]
