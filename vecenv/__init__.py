@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vecenv.curriculum import CurriculumSettings, Levelled, set_curriculum
     from vecenv.learn import Algorithm, algorithm_named, algorithm_names, register_algorithm, train
     from vecenv.learn.domain import Domain
+    from vecenv.market.indicators import register_indicator
     from vecenv.market.tape import MarketTape
     from vecenv.registry import Task, make, make_interaction, register, task_names
     from vecenv.text.dialogue import Dialogue
@@ -78,6 +79,7 @@ __all__ = [
     "make_interaction",
     "register",
     "register_algorithm",
+    "register_indicator",
     "set_curriculum",
     "task_names",
     "train",
@@ -107,6 +109,7 @@ _OTHERS = {
     "make_interaction": "registry",
     "register": "registry",
     "register_algorithm": "learn",
+    "register_indicator": "market.indicators",
     "set_curriculum": "curriculum",
     "task_names": "registry",
     "train": "learn",

@@ -11,7 +11,7 @@ from torch import Tensor
 from vecenv.core.capabilities import Column, Items
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.bars import CLOSE, OPEN
-from vecenv.market.indicators import INDICATORS
+from vecenv.market.indicators import indicator_named
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.law import equal_weight_growth
@@ -79,9 +79,10 @@ def _shown_features(tape: MarketTape, scale: float | None) -> Tensor:
     shows = warmed_up(tape)
     for place, name in enumerate(tape.feature_names):
         values = shown[..., place]
-        if name in INDICATORS:
-            values *= INDICATORS[name].scale
-            if INDICATORS[name].price_unit:
+        indicator = indicator_named(name)
+        if indicator is not None:
+            values *= indicator.scale
+            if indicator.price_unit:
                 values /= close
         else:
             squares = torch.where(shows, values.square(), 0.0).sum(-1).cumsum(1)
@@ -130,9 +131,9 @@ def feature_unit(name: str, scale: float | None) -> str:
     """Return the unit in which an indicator or a column of the data is shown."""
     if scale is not None:
         return f"value x {scale:g}"
-    if name not in INDICATORS:
+    own = indicator_named(name)
+    if own is None:
         return "value / root mean square up to the day"
-    own = INDICATORS[name]
     return "value" + f" x {own.scale:g}" * (own.scale != 1.0) + " / close" * own.price_unit
 
 
@@ -176,4 +177,5 @@ def split_symbols(observation: Tensor, config: StockTradingConfig, features: Seq
 
 def _in_price(name: str) -> bool:
     """Return whether a feature is in units of price; columns of the user's are not."""
-    return name in INDICATORS and INDICATORS[name].price_unit
+    indicator = indicator_named(name)
+    return indicator is not None and indicator.price_unit

@@ -1,7 +1,9 @@
 """Indicators and their words against stockstats, TA-Lib and pandas; listings, causality, warm-up and flat prices."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,8 +13,10 @@ import talib
 import torch
 from torch import Tensor
 
+from vecenv.market import indicators
 from vecenv.market.feature_names import FINRL_INDICATORS, TIER_FEATURES
-from vecenv.market.indicators import INDICATORS, compute_indicators
+from vecenv.market.indicators import INDICATORS, compute_indicators, indicator_named, register_indicator
+from vecenv.market.number_indicators import momentum
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 
 PATHS, DAYS, SYMBOLS = 2, 700, 3
@@ -58,20 +62,24 @@ def frames(ohlcv: Tensor) -> list[tuple[int, int, pd.DataFrame]]:
 
 def warmup_of(names: Sequence[str]) -> int:
     """The longest warm-up of some indicators, in bars."""
-    return max((INDICATORS[name].warmup for name in names), default=0)
+    return max((indicator_named(name).warmup for name in names), default=0)
 
 
 ALL = tuple(INDICATORS)
+OTHERS = ("rsi_21", "cci_21", "dx_21", "close_7_sma", "momentum_60", "volatility_15", "bollinger_12", "volume_ratio_5")
+OTHERS += ("range_expansion_9", "trend_5_50")
+"""One of each pattern, with windows that no other indicator has."""
 SPANS = {
     "macd": 26, "macd_signal": 26 + 9 - 1, "macd_hist": 26 + 9 - 1, "rsi_30": 1 + 59, "dx_30": 1 + 59,
     "rsi_14": 1 + 27, "trend_10_30": 30, "regime_50_200": 200,
     "macd_state": 1 + 26 + 9 - 1, "trend_state": 30, "regime_state": 200,
+    "rsi_21": 1 + 41, "dx_21": 1 + 41, "trend_5_50": 50,
 }  # fmt: skip
 """Bars that the exponential means span; a mean of changes or a change of the mean needs one bar more."""
 
 
-def bollinger_position(bars: pd.DataFrame) -> pd.Series:
-    upper, _, lower = talib.BBANDS(bars.close, 20, 2.0, 2.0)
+def bollinger_position(bars: pd.DataFrame, window: int = 20) -> pd.Series:
+    upper, _, lower = talib.BBANDS(bars.close, window, 2.0, 2.0)
     return (bars.close - lower) / (upper - lower)
 
 
@@ -87,10 +95,16 @@ def pattern(function: Callable, bars: pd.DataFrame) -> pd.Series:
     return function(bars.open, bars.high, bars.low, bars.close)
 
 
-STOCKSTATS = {name: name for name in FINRL_INDICATORS} | {"macd_signal": "macds", "macd_hist": "macdh"}
+STOCKSTATS = {name: name for name in (*FINRL_INDICATORS, *OTHERS[:4])} | {"macd_signal": "macds", "macd_hist": "macdh"}
 REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
     **{name: lambda bars, column=column: stockstats.wrap(bars)[column] for name, column in STOCKSTATS.items()},
     "bollinger_position": bollinger_position,
+    "momentum_60": lambda bars: talib.ROCP(bars.close, 60),
+    "volatility_15": lambda bars: np.log(bars.close).diff().rolling(15).std() * np.sqrt(252),
+    "bollinger_12": lambda bars: bollinger_position(bars, 12),
+    "volume_ratio_5": lambda bars: bars.volume / bars.volume.rolling(5).mean(),
+    "range_expansion_9": lambda bars: (bars.high - bars.low) / (bars.high - bars.low).rolling(9).mean(),
+    "trend_5_50": lambda bars: ema_ratio(bars, 5, 50),
     "volume_ratio_20": lambda bars: bars.volume / bars.volume.rolling(20).mean(),
     "trend_10_30": lambda bars: ema_ratio(bars, 10, 30),
     "volatility_20": lambda bars: np.log(bars.close).diff().rolling(20).std() * np.sqrt(252),
@@ -111,7 +125,7 @@ REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
 def test_equals_stockstats_talib_or_pandas(name: str) -> None:
     ohlcv = random_bars(seed=3)
     values = compute(ohlcv, name)
-    settled = max(INDICATORS[name].warmup, 11)  # TA-Lib starts its candlesticks at day 11
+    settled = max(warmup_of([name]), 11)  # TA-Lib starts its candlesticks at day 11
     for path, symbol, bars in frames(ohlcv):
         expected = REFERENCES[name](bars)
         told = expected.to_numpy()[settled:].astype(float)
@@ -120,7 +134,7 @@ def test_equals_stockstats_talib_or_pandas(name: str) -> None:
         assert set(np.unique(values[:, settled:])) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", (*ALL, *OTHERS))
 def test_late_listing_equals_symbol_alone(name: str) -> None:
     """NaN exactly in its warm-up, after which longer histories change nothing, or an exponential mean spans as much."""
     ohlcv, warmup = random_bars(seed=5), warmup_of([name])
@@ -148,7 +162,7 @@ def test_bars_after_a_day_change_nothing_up_to_it():
         changed = ohlcv.clone()
         changed[:, day + 1 :] = other[:, day + 1 :] * 3.0
         changed[:, -1] = math.nan
-        before, after = (compute_indicators(bars, first, ALL) for bars in (ohlcv, changed))
+        before, after = (compute_indicators(bars, first, (*ALL, *OTHERS)) for bars in (ohlcv, changed))
         torch.testing.assert_close(after[:, : day + 1], before[:, : day + 1], rtol=0.0, atol=0.0, equal_nan=True)
         assert not torch.equal(after[:, day + 1 :].nan_to_num(), before[:, day + 1 :].nan_to_num())
 
@@ -177,7 +191,7 @@ def test_names_shapes_types_and_flat_prices():
     assert (len(set(FINRL_INDICATORS)), len(set(TIER_FEATURES))) == (8, 12)
     assert [warmup_of(each) for each in (names, FINRL_INDICATORS, TIER_FEATURES, ())] == [27, 59, 199, 0]
     for call, words in (
-        (lambda: compute_indicators(ohlcv, first, ["rsi_14", "rsi_15"]), r"unknown indicators rsi_15; .*rsi_14"),
+        (lambda: compute_indicators(ohlcv, first, ["rsi_14", "rsi_0"]), r"unknown indicators rsi_0; .*rsi_14.*rsi_N"),
         (lambda: compute_indicators(ohlcv[..., :4], first, ["gap"]), r"\(2, 60, 3, 4\)"),
         (lambda: compute_indicators(ohlcv, first[:, :2], ["gap"]), r"\(2, 2\)"),
     ):
@@ -188,6 +202,67 @@ def test_names_shapes_types_and_flat_prices():
         ohlcv[..., 4] = 0.0
         values = compute(ohlcv, name)[:, INDICATORS[name].warmup :]
         np.testing.assert_allclose(values, FLAT_VALUES[name], rtol=1e-13, atol=0.0)
+
+
+def test_names_of_patterns():
+    assert {form for form in PATTERNS for name in OTHERS if indicators._of_pattern(name) is not None} == {
+        *indicators.PATTERNS
+    }
+    scales = [indicator_named(f"momentum_{window}").scale for window in (1, 10, 60, 250)]
+    assert scales == [INDICATORS["daily_change"].scale, 16.0, 8.0, 4.0]
+    for name in (
+        "rsi_",
+        "rsi_0",
+        "rsi_007",
+        "rsi_10000",
+        "volatility_1",
+        "momentum_-3",
+        "trend_5",
+        "close_30",
+        "xrsi_14",
+    ):
+        assert indicator_named(name) is None
+
+
+WRONG: dict[str, tuple[Callable[[Tensor], object], str]] = {
+    "tomorrow": (lambda bars: torch.cat([bars[:, 1:, :, 3], bars[:, -1:, :, 3]], 1), "looks ahead"),
+    "scaled_by_all": (lambda bars: bars[..., 3] / bars[..., 3].mean(1, keepdim=True), "looks ahead"),
+    "rank": (lambda bars: bars[..., 3].argsort(-1).double(), "depends on other symbols"),
+    "first_path": (lambda bars: bars[:1, ..., 3].expand(len(bars), -1, -1), "depends on other symbols or paths"),
+    "one_day": (lambda bars: bars[:, -1, :, 3], "must return"),
+    "number": (lambda bars: 1.0, "got float"),
+    "too_early": (lambda bars: momentum(bars, 9), "not finite on bar 5"),
+    "rsi_23": (lambda bars: bars[..., 3], "it is taken"),
+    "no name": (lambda bars: bars[..., 3], "or no name"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_indicator_that_is_none_is_refused(name, monkeypatch):
+    monkeypatch.setattr(indicators, "_registered", {})
+    function, told = WRONG[name]
+    with pytest.raises(ValueError, match=told):
+        register_indicator(name, function, 5)
+    assert indicators._registered == {}
+
+
+def test_a_registered_indicator_is_a_feature(monkeypatch):
+    monkeypatch.setattr(indicators, "_registered", {})
+
+    def high_to_close(bars: Tensor) -> Tensor:
+        return bars[..., 1] / bars[..., 3] - 1.0
+
+    register_indicator("high_to_close", high_to_close, 0, scale=64.0)
+    ohlcv = random_bars(seed=3)
+    np.testing.assert_array_equal(compute(ohlcv, "high_to_close"), high_to_close(ohlcv).numpy())
+    with pytest.raises(ValueError, match="it is taken"):
+        register_indicator("high_to_close", high_to_close, 0)
+    with pytest.raises(ValueError, match="warm-up"):
+        register_indicator("other", high_to_close, -1)
+    # A year of other length reaches it only if it asks for it.
+    register_indicator("of_year", lambda bars, year: bars[..., 3] * year, 0, annual=True)
+    values = compute_indicators(ohlcv, listed_from_start(ohlcv), ["of_year"], 365)
+    torch.testing.assert_close(values[..., 0], ohlcv[..., 3] * 365)
 
 
 STATES = tuple(name for name in LABELS if name not in LEVELS)
@@ -305,3 +380,15 @@ def test_words_at_thresholds_of_every_type_and_for_codes_alone():
     ):
         with pytest.raises(ValueError, match=words):
             labels_of(name, values)
+
+
+def test_the_page_has_every_indicator_and_its_warm_up():
+    table = re.findall(r"^\| (`.*?) \| .* \| (.*?) \|$", Path("vecenv/market/indicators.md").read_text(), re.MULTILINE)
+    told = {name: warm_up for names, warm_up in table for name in re.findall(r"`(\w+)`", names)}
+    named = {name for name in INDICATORS if indicators._of_pattern(name) is None}
+    assert {*told} == named | {*indicators.PATTERNS}
+    for names, warm_ups in table:
+        numbers = [int(number) for number in re.findall(r"\b\d+\b", warm_ups)] if "N" not in warm_ups else []
+        for place, name in enumerate(re.findall(r"`(\w+)`", names)):
+            if numbers:
+                assert warmup_of([name]) == numbers[min(place, len(numbers) - 1)], name

@@ -12,7 +12,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.market.bars import CLOSE
-from vecenv.market.indicators import INDICATORS
+from vecenv.market.indicators import indicator_named
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import OHLCV
 from vecenv.programs.evaluation import Evaluator
@@ -43,8 +43,10 @@ def shown_features(names: Iterable[str]) -> dict[str, Feature]:
     shown = {}
     for name in names:
         if name.isidentifier() and not keyword.iskeyword(name):
-            price = name in INDICATORS and INDICATORS[name].price_unit
-            shown[name] = Feature(PRICE if price else RETURN if name in _RETURNS else NONE)
+            known = indicator_named(name)
+            shown[name] = Feature(
+                PRICE if known is not None and known.price_unit else RETURN if name in _RETURNS else NONE
+            )
     return shown
 
 

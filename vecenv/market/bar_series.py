@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
-from vecenv.market.indicators import INDICATORS, compute_indicators
+from vecenv.market.indicators import compute_indicators, indicator_named, indicator_names
 from vecenv.market.ticks import refuse_overflow
 from vecenv.market.validation import OHLCV, MarketDataError, MarketDataWarning
 
@@ -54,11 +54,11 @@ def feature_series(
     Raises:
         MarketDataError: a feature is unknown, or a number does not fit into float32.
     """
-    unknown = [name for name in names if name not in bars.columns and name not in INDICATORS]
+    unknown = [name for name in names if name not in bars.columns and indicator_named(name) is None]
     if unknown:
         raise MarketDataError(
             f"{bars.source}: unknown features {unknown}; its columns are {sorted(bars.columns)}, "
-            f"the indicators {sorted(INDICATORS)}"
+            f"the indicators {indicator_names()}"
         )
     computed = [name for name in names if name not in bars.columns]
     indicators = compute_indicators(ohlcv, first, computed, year) if computed else ohlcv[..., :0]

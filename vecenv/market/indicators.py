@@ -11,9 +11,12 @@ over N): earlier bars of a longer history would then weigh less than e⁻² = 13
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,31 +46,65 @@ class Indicator:
     annual: bool = False
 
 
+_WINDOW = r"([1-9]\d{0,3})"
+
+PATTERNS: dict[str, Callable[..., Indicator]] = {
+    "rsi_N": lambda n: Indicator(partial(numbers.relative_strength_index, window=n), 2 * n - 1, scale=1 / 64),
+    "cci_N": lambda n: Indicator(partial(numbers.commodity_channel_index, window=n), n - 1, scale=1 / 128),
+    "dx_N": lambda n: Indicator(partial(numbers.directional_index, window=n), 2 * n - 1, scale=1 / 32),
+    "close_N_sma": lambda n: Indicator(partial(numbers.close_mean, window=n), n - 1, price_unit=True),
+    "momentum_N": lambda n: Indicator(partial(numbers.momentum, window=n), n, scale=_by_root(64.0, n)),
+    "volatility_N": lambda n: Indicator(partial(numbers.volatility, window=n), n, scale=4, annual=True),
+    "bollinger_N": lambda n: Indicator(partial(numbers.bollinger_position, window=n), n - 1),
+    "volume_ratio_N": lambda n: Indicator(partial(numbers.volume_ratio, window=n), n - 1),
+    "range_expansion_N": lambda n: Indicator(partial(numbers.range_expansion, window=n), n - 1),
+    "trend_N_M": lambda fast, slow: Indicator(
+        partial(numbers.exponential_trend, fast=fast, slow=slow), max(fast, slow) - 1, scale=_by_root(32.0, slow / 30)
+    ),
+}
+"""Indicators of any windows N and M, up to 9,999 bars, by the form of their names."""
+
+LEAST_WINDOW = {"volatility_N": 2, "bollinger_N": 2}
+"""Least window of the patterns whose deviation needs several bars; of others it is 1."""
+
+
+def _by_root(scale: float, bars: float) -> float:
+    """Return the power of two nearest to what a scale is for a return over so many bars, by the square root of time."""
+    return 2.0 ** round(math.log2(scale / math.sqrt(bars)))
+
+
+@cache
+def _of_pattern(name: str) -> Indicator | None:
+    for form, made in PATTERNS.items():
+        windows = re.fullmatch(re.sub("[NM]", lambda _: _WINDOW, form), name)
+        if windows is not None:
+            given = [int(window) for window in windows.groups()]
+            return made(*given) if min(given) >= LEAST_WINDOW.get(form, 1) else None
+    return None
+
+
+def _all_of_patterns(*names: str) -> dict[str, Indicator]:
+    return {name: made for name in names if (made := _of_pattern(name)) is not None}
+
+
 INDICATORS: dict[str, Indicator] = {
     "macd": Indicator(numbers.macd, 25, price_unit=True, scale=64),
     "boll_ub": Indicator(partial(numbers.bollinger_band, window=20, width=2.0), 19, price_unit=True),
     "boll_lb": Indicator(partial(numbers.bollinger_band, window=20, width=-2.0), 19, price_unit=True),
-    "rsi_30": Indicator(partial(numbers.relative_strength_index, window=30), 59, scale=1 / 64),
-    "cci_30": Indicator(partial(numbers.commodity_channel_index, window=30), 29, scale=1 / 128),
-    "dx_30": Indicator(partial(numbers.directional_index, window=30), 59, scale=1 / 32),
-    "close_30_sma": Indicator(partial(numbers.close_mean, window=30), 29, price_unit=True),
-    "close_60_sma": Indicator(partial(numbers.close_mean, window=60), 59, price_unit=True),
+    **_all_of_patterns("rsi_30", "cci_30", "dx_30", "close_30_sma", "close_60_sma"),
     "daily_change": Indicator(partial(numbers.momentum, window=1), 1, scale=64),
-    "rsi_14": Indicator(partial(numbers.relative_strength_index, window=14), 27, scale=1 / 64),
+    **_all_of_patterns("rsi_14"),
     "macd_signal": Indicator(numbers.macd_signal, 33, price_unit=True, scale=64),
     "macd_hist": Indicator(numbers.macd_histogram, 33, price_unit=True, scale=128),
     "bollinger_position": Indicator(partial(numbers.bollinger_position, window=20), 19),
-    "volume_ratio_20": Indicator(partial(numbers.volume_ratio, window=20), 19),
-    "trend_10_30": Indicator(partial(numbers.exponential_trend, fast=10, slow=30), 29, scale=32),
-    "volatility_20": Indicator(partial(numbers.volatility, window=20), 20, scale=4, annual=True),
-    "momentum_10": Indicator(partial(numbers.momentum, window=10), 10, scale=16),
+    **_all_of_patterns("volume_ratio_20", "trend_10_30", "volatility_20", "momentum_10"),
     "doji": Indicator(candles.doji, 10),
     "hammer": Indicator(candles.hammer, 10),
     "shooting_star": Indicator(candles.shooting_star, 10),
     "bullish_engulfing": Indicator(candles.bullish_engulfing, 1),
     "bearish_engulfing": Indicator(candles.bearish_engulfing, 1),
     "gap": Indicator(numbers.opening_gap, 1, scale=128),
-    "range_expansion_20": Indicator(partial(numbers.range_expansion, window=20), 19),
+    **_all_of_patterns("range_expansion_20"),
     "regime_50_200": Indicator(partial(numbers.exponential_trend, fast=50, slow=200), 199, scale=8),
     "macd_state": Indicator(states.macd_state, 34),
     "trend_state": Indicator(states.trend_state, 29),
@@ -78,7 +115,92 @@ INDICATORS: dict[str, Indicator] = {
     "gap_state": Indicator(states.gap_state, 1),
     "range_state": Indicator(states.range_state, 19),
 }
-"""All indicators by feature name."""
+"""Indicators with names of their own; others are of `PATTERNS`, or registered."""
+
+
+_registered: dict[str, Indicator] = {}
+
+
+def indicator_named(name: str) -> Indicator | None:
+    """Return an indicator, of this module, of `PATTERNS` or registered; None if there is none of the name."""
+    return INDICATORS.get(name) or _registered.get(name) or _of_pattern(name)
+
+
+def indicator_names() -> list[str]:
+    """Return the names of all indicators, and the forms of the names of others."""
+    return [*INDICATORS, *_registered, *PATTERNS]
+
+
+def register_indicator(name: str, function: Callable[..., Tensor], warmup: int, **options: Any) -> Indicator:  # noqa: ANN401
+    """Add an indicator under a name, in this process, and return it.
+
+    It is called on random bars first: a value that changes when a later bar does would show the agent the future.
+
+    Args:
+        name: the name of a feature in Python, such as ``close_to_high``.
+        function: maps bars (P, T, K, 5), float64, each symbol listed from day 0, to values (P, T, K).
+        warmup: leading bars of a symbol whose values are not valid.
+        **options: ``price_unit``, ``scale`` and ``annual`` of `Indicator`.
+
+    Raises:
+        ValueError: the name is taken or none, or the function returns another shape, values that are not finite after
+            the warm-up, or values that depend on later bars, on other symbols or on other paths.
+    """
+    if not name.isidentifier() or indicator_named(name) is not None:
+        raise ValueError(f"an indicator cannot be named {name!r}: it is taken, or no name")
+    if warmup < 0:
+        raise ValueError(f"the warm-up of {name!r} must be at least 0, got {warmup}")
+    made = Indicator(function, warmup, **options)
+    _check_causal(name, made)
+    _registered[name] = made
+    return made
+
+
+CHECKED_BARS = 64
+"""Bars after the warm-up on which a registered indicator is checked."""
+
+
+def _check_causal(name: str, indicator: Indicator) -> None:
+    def values(bars: Tensor) -> Tensor:
+        found = indicator.function(bars.clone(), **({"year": EXCHANGE_DAYS} if indicator.annual else {}))
+        if not isinstance(found, Tensor) or found.shape != bars.shape[:3]:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(
+                f"indicator {name!r} must return {tuple(bars.shape[:3])} for {tuple(bars.shape)}, got {shape}"
+            )
+        return found[:, indicator.warmup :].double()
+
+    bars = _random_bars(indicator.warmup + CHECKED_BARS)
+    whole = values(bars)
+    if not whole.isfinite().all():
+        day = int((~whole.isfinite()).any(-1).any(0).nonzero()[0])
+        raise ValueError(f"indicator {name!r} is not finite on bar {indicator.warmup + day}, after its warm-up")
+    later = _random_bars(indicator.warmup + CHECKED_BARS, seed=1)
+    for kept in range(1, CHECKED_BARS, 7):
+        changed = torch.cat([bars[:, : indicator.warmup + kept], later[:, indicator.warmup + kept :]], dim=1)
+        seen = (values(changed)[:, :kept] != whole[:, :kept]).any(-1).any(0).nonzero()
+        if len(seen):
+            raise ValueError(
+                f"indicator {name!r} looks ahead: its value of bar {indicator.warmup + int(seen[0])} changes "
+                f"with the bars from {indicator.warmup + kept} on"
+            )
+    alone = values(bars[1:, :, 1:2])
+    if not torch.allclose(alone, whole[1:, :, 1:2], rtol=1e-9, atol=1e-12):
+        raise ValueError(f"indicator {name!r} of a symbol depends on other symbols or paths")
+
+
+def _random_bars(days: int, seed: int = 0) -> Tensor:
+    """Return bars of three symbols on two paths. Shape: (2, days, 3, 5), float64."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*last: int) -> Tensor:
+        return torch.randn(2, days, 3, *last, generator=random, dtype=torch.float64)
+
+    close = 50.0 * (0.02 * normal()).cumsum(1).exp()
+    open_ = close * (0.01 * normal()).exp()
+    wicks = (0.01 * normal(2).abs()).exp()
+    high, low = torch.maximum(close, open_) * wicks[..., 0], torch.minimum(close, open_) / wicks[..., 1]
+    return torch.stack([open_, high, low, close, 1e5 * normal().exp()], dim=-1)
 
 
 def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year: float = EXCHANGE_DAYS) -> Tensor:
@@ -88,7 +210,7 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year:
         ohlcv: bars without NaN from each symbol's first bar on (gaps filled with flat bars); earlier
             entries are not read. Shape: (P, T, K, 5).
         first: day of each symbol's first bar, int64; T if it never lists. Shape: (P, K).
-        names: I feature names out of ``INDICATORS``.
+        names: I names that `indicator_named` knows.
         year: bars of a year.
 
     Returns:
@@ -97,9 +219,10 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year:
     Raises:
         ValueError: a name is unknown or the shapes do not fit.
     """
-    unknown = [name for name in names if name not in INDICATORS]
+    found = [indicator_named(name) for name in names]
+    unknown = [name for name, indicator in zip(names, found, strict=True) if indicator is None]
     if unknown:
-        raise ValueError(f"unknown indicators {', '.join(unknown)}; there are {', '.join(INDICATORS)}")
+        raise ValueError(f"unknown indicators {', '.join(unknown)}; there are {', '.join(indicator_names())}")
     paths, days, symbols, columns = ohlcv.shape
     if columns != 5 or first.shape != (paths, symbols):
         raise ValueError(
@@ -112,8 +235,7 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str], year:
     aligned = ohlcv.double().gather(1, day_of_bar.unsqueeze(-1).expand_as(ohlcv))
 
     features = ohlcv.new_empty(paths, days, symbols, len(names), dtype=torch.float64)
-    for i, name in enumerate(names):
-        indicator = INDICATORS[name]
+    for i, indicator in enumerate(filter(None, found)):
         values = indicator.function(aligned, **({"year": year} if indicator.annual else {}))
         values = values.gather(1, bar_of_day.clamp(min=0))
         features[..., i] = values.masked_fill(bar_of_day < indicator.warmup, torch.nan)
