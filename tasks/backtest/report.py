@@ -15,8 +15,8 @@ from rich.table import Table
 from vecenv.learn.report import COLOURS
 from vecenv.system.page_figures import at_widths, dated, page_figure
 from vecenv.system.report_page import page, values, word_table
-from vecenv.tasks.backtest.decisions import REASONS
 from vecenv.tasks.backtest.result import Backtest
+from vecenv.tasks.stock_trading.decisions import REASONS
 from vecenv.text.money import exact_money, money, sign_of
 
 if TYPE_CHECKING:

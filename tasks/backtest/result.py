@@ -19,8 +19,8 @@ from vecenv.core.rows import with_leaves
 from vecenv.finance.metrics import EpisodeCurves, drawdowns, episode_metrics
 from vecenv.learn.evaluation import Agent
 from vecenv.market.bars import CLOSE
-from vecenv.tasks.backtest.decisions import decisions, order_table, scenario_of
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.decisions import decisions, order_table, scenario_of
 from vecenv.tasks.stock_trading.law import Decision, StockState
 
 
@@ -66,7 +66,7 @@ class Backtest:
             to buy), ``price`` paid or received with slippage (and with commission where that differs by symbol),
             ``value``, ``commission``, ``slippage``, and ``cash``, the change of cash. The commission of a day is
             rounded as a whole; here it is shared among the day's trades by value.
-        orders: as of `vecenv.tasks.backtest.decisions.order_table`.
+        orders: as of `vecenv.tasks.stock_trading.decisions.order_table`.
         monthly: returns by year and month, and of the ``year``.
         summary: figures by agent, see `summarised`.
         unseen: the same of the days after the last one that the policy was trained on; None where it saw none.
@@ -125,7 +125,7 @@ def backtested(
     env.expect(scenario.config.episode_length * len(agents))
     accounts = {name: played(env, agent, seed) for name, agent in agents.items()}
     name, own = next(iter(accounts.items()))
-    made = decisions(env, own.states[:-1], own.actions)
+    made = decisions(env, own.states[:-1], own.actions, torch.zeros(len(own.actions), dtype=torch.int64))
     days = own.states.day.cpu().numpy()
     dates = pd.DatetimeIndex(tape.dates[days].astype("datetime64[ns]"), name="date")
     curves = _curves(list(accounts.values()), tape.tick_size, tape.periods_per_year)
@@ -143,7 +143,7 @@ def backtested(
         daily=daily,
         holdings=holdings,
         trades=trades,
-        orders=order_table(env, own.states[:-1], own.actions, made),
+        orders=order_table(env, own.states[:-1], own.actions, made).reset_index(drop=True),
         monthly=_monthly(daily["return"].iloc[1:]),
         summary=summarised(list(accounts), curves, accounts, tape.tick_size),
         unseen=summarised(list(accounts), curves, accounts, tape.tick_size, later) if _parts(later) else None,

@@ -55,5 +55,6 @@ STOCK_TRADING = Task(
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     actions=lambda config: "numbers",
     domain=ACCOUNTS,
+    recording=later("vecenv.tasks.stock_trading.records:RECORDING"),
     programs=later("vecenv.tasks.stock_trading.programs:PROGRAMS"),
 )

@@ -11,7 +11,6 @@ from torch import Tensor
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.text.answer_lines import ANSWERS_VERSION
-from vecenv.text.door import TextDoor
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Recorder(Generic[Step, Episode]):
         if len(places) == 0:
             return env.advance(action, mask, eager=True)
         ids = self._ids[places]
-        seen, decided = TextDoor(env).render(ids), self.recording.decided(env, before[places], ids, action[ids])
+        seen, decided = self.recording.seen(env, ids), self.recording.decided(env, before[places], ids, action[ids])
         reward = env.advance(action, mask, eager=True)
         # What is not a text is an invalid action, as an empty one is.
         said = None if texts is None else [text if isinstance(text := texts[at], str) else "" for at in places.tolist()]

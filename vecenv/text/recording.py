@@ -57,6 +57,10 @@ class Recording(ABC, Generic[Step, Episode]):
     figures: ClassVar[Figures]
     metadata: ClassVar[tuple[str, ...]]
 
+    def seen(self, env: VecEnv, ids: Tensor) -> Sequence[str]:
+        """Return what agents of rows are shown before a step, as text. Shape: (B,)."""
+        return TextDoor(env).render(ids)
+
     @abstractmethod
     def decided(self, env: VecEnv, rows: Rows, ids: Tensor, action: Tensor) -> Any:  # noqa: ANN401
         """Return what is to be known of the actions of rows before they are taken. Batch: (B,)."""
@@ -124,6 +128,10 @@ class Recording(ABC, Generic[Step, Episode]):
     def mistakes(self, step: Step) -> Sequence[str]:
         """Return what was wrong with a step, beside an invalid answer."""
         return ()
+
+    def headline(self, step: Step) -> str:
+        """Return what names a step in a report: what the agent said."""
+        return step.action
 
     @abstractmethod
     def summary(self, step: Step, record: Episode) -> Sequence[str]:
@@ -220,7 +228,7 @@ class Recording(ABC, Generic[Step, Episode]):
     def _conversation(self, number: int, step: Step, record: Episode) -> str:
         date = f", {step.date}" if hasattr(step, "date") else ""
         return conversation(
-            f"{self.step_name.capitalize()} {number}{date}: {shortened(step.action)}",
+            f"{self.step_name.capitalize()} {number}{date}: {shortened(self.headline(step))}",
             [*([] if step.valid else ["invalid"]), *self.mistakes(step)],
             step.messages,
             " · ".join([*self.summary(step, record), f"reward {step.reward:+.3f}"]),

@@ -15,10 +15,10 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Random
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.backtest.decisions import REASONS, decisions
 from vecenv.tasks.backtest.result import Backtest, backtested, played
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.decisions import REASONS, decisions
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 
@@ -113,7 +113,7 @@ def test_what_one_day_orders_is_what_the_backtest_orders_on_it():
     for seed in (3, 8, 10, 16):
         case, env, agent, _ = played_case(seed)
         account = played(env, agent)
-        every = decisions(env, account.states[:-1], account.actions)
+        every = decisions(env, account.states[:-1], account.actions, torch.zeros(len(account.actions), dtype=int))
         for day in range(len(account.actions)):
             state, action = account.states[day : day + 1], account.actions[day : day + 1]
             ohlcv = case.tape.ohlcv.clone()
@@ -121,7 +121,7 @@ def test_what_one_day_orders_is_what_the_backtest_orders_on_it():
             scenario = STOCK_TRADING.build(replace(case.tape, ohlcv=ohlcv), env.scenario.config)
             blind = VecEnv(scenario, 1, compiled=False)
             for other in (env, blind):
-                made = decisions(other, state, action)
+                made = decisions(other, state, action, torch.zeros(1, dtype=int))
                 for name in ("wanted", "order"):
                     assert torch.equal(getattr(made, name)[0], getattr(every, name)[day]), (seed, day, name)
                 assert torch.equal(made.fills.holdings[0], account.states.holdings[day + 1])
@@ -178,7 +178,7 @@ def test_figures_are_those_of_the_days():
     with pytest.raises(ValueError, match="a backtest has one account, got 2 rows"):
         backtested(VecEnv(env.scenario, 2, compiled=False), agents)
     tier = vecenv.make("single_stock", market="synthetic", compile=False)
-    with pytest.raises(ValueError, match="task 'single_stock' has no dated backtest"):
+    with pytest.raises(ValueError, match="task 'single_stock' is not on the account of stock_trading"):
         backtested(tier, agents)
 
 

@@ -102,7 +102,10 @@ def test_what_cannot_be_evaluated_is_refused_before_the_market_is_made(place, tm
     given, tier, voting = defaults("--checkpoint", run), defaults("--task", "portfolio"), Combining(combine="vote")
     for settings, told in (
         (replace(given, agents=("nobody",)), "unknown agents nobody"),
-        (replace(given, record=tmp_path / "a.jsonl"), "episodes of 'stock_trading' are not recorded"),
+        (
+            replace(defaults("--task", "crypto_lob"), record=tmp_path / "a.jsonl"),
+            "episodes of 'crypto_lob' are not recorded",
+        ),
         (replace(tier, record=tmp_path / "a.txt"), "a.txt: episodes are written as .jsonl or .parquet"),
         (replace(tier, model="./nowhere"), "./nowhere: there is no folder of a model"),
         (replace(given, model="m"), "task 'stock_trading' has no text"),

@@ -1,7 +1,7 @@
 """What an agent's actions order on their days, and why less was filled than was wanted.
 
 `decisions` is the one place where an action becomes orders outside the engine's step, by the step's own function:
-a backtest asks it for all its days at once, and who orders today for one.
+a backtest asks it for all its days at once, a record for those of a step.
 """
 
 from __future__ import annotations
@@ -31,29 +31,32 @@ REASONS = {
 def scenario_of(env: VecEnv) -> StockTrading:
     """Return the rules of an environment on the account of stock trading; ValueError of another one."""
     if not isinstance(env.scenario, StockTrading):
-        raise ValueError(f"task {env.scenario.name!r} has no dated backtest: it is not on the account of stock_trading")
+        raise ValueError(f"task {env.scenario.name!r} is not on the account of stock_trading")
     return env.scenario
 
 
 @torch.no_grad()
-def decisions(env: VecEnv, states: StockState, actions: Tensor) -> Decision:
+def decisions(env: VecEnv, states: StockState, actions: Tensor, ids: Tensor) -> Decision:
     """Return what actions order in accounts on the accounts' days, and what is filled, by the engine's own function.
 
-    Nothing later than the fill is read. Shapes: batch (B,), (B, A) -> batch (B,). All rows have the same parameters.
+    Nothing later than the fill is read. ``ids`` are the rows of the environment whose parameters the accounts have.
+    Shapes: batch (B,), (B, A), (B,) -> batch (B,).
     """
     scenario = scenario_of(env)
-    if scenario.varied:
-        raise ValueError(f"decisions are of one account, but {', '.join(sorted(scenario.varied))} differ by row")
-    made: Decision = env.engine.bound().mapped(
-        lambda state, action, params, shared: scenario.decided(state, action, state.day, params, shared),
-        states,
-        actions,
+    made: Decision = (
+        env.engine.bound()
+        .of_rows(ids)
+        .mapped(
+            lambda state, action, params, shared: scenario.decided(state, action, state.day, params, shared),
+            states,
+            actions,
+        )
     )
     return made
 
 
 def order_table(env: VecEnv, states: StockState, actions: Tensor, made: Decision) -> pd.DataFrame:
-    """Return a row for each order that was wanted or forced, by the date of the decision.
+    """Return a row for each order that was wanted or forced, in the order of the accounts, whose number is the index.
 
     Columns are ``date``, ``symbol``, ``action`` (the agent's number), ``held`` (shares before), ``wanted``, ``ordered``
     (after the rules) and ``filled`` (shares, positive to buy), ``price`` (before costs, in currency) and ``reason``,
@@ -76,19 +79,20 @@ def order_table(env: VecEnv, states: StockState, actions: Tensor, made: Decision
     reason = np.where(~_numbers(made.tradable) & (wanted != 0), "not_tradable", reason)
     for name, where in made.forced.items():
         reason = np.where(_numbers(where) & (wanted != -held), name, reason)
-    day, symbol = np.nonzero((wanted != 0) | (filled != 0))
-    dates = tape.dates[_numbers(states.day)][day]
+    row, symbol = np.nonzero((wanted != 0) | (filled != 0))
+    dates = tape.dates[_numbers(states.day)][row]
     whole = np.int64 if config.whole_shares else np.float64
     shares = {"held": held, "wanted": wanted, "ordered": ordered, "filled": filled}
     return pd.DataFrame(
         {
             "date": dates.astype("datetime64[ns]"),
             "symbol": np.array(tape.symbols, dtype=object)[symbol],
-            "action": asked[day, symbol],
-            **{name: values[day, symbol].astype(whole) for name, values in shares.items()},
-            "price": _numbers(made.prices.fill)[day, symbol] * tape.tick_size,
-            "reason": reason[day, symbol],
-        }
+            "action": asked[row, symbol],
+            **{name: values[row, symbol].astype(whole) for name, values in shares.items()},
+            "price": _numbers(made.prices.fill)[row, symbol] * tape.tick_size,
+            "reason": reason[row, symbol],
+        },
+        row,
     )
 
 
