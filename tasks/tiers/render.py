@@ -247,7 +247,8 @@ class TextRenderer:
 
     def _texts(self, observations: np.ndarray, symbols: Sequence[Sequence[str]], num_symbols: int) -> list[str]:
         shared = ACCOUNT_SIZE + len(self.context_names)
-        market, positions = np.split(observations[:, shared:].astype(np.float64), [MARKET_SIZE * num_symbols], axis=1)
+        numbers, size = observations[:, shared:].astype(np.float64), MARKET_SIZE * num_symbols
+        market, positions = numbers[:, :size], numbers[:, size:]
         quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
         weight, profit, days_held = positions.reshape(len(market), POSITION_SIZE, num_symbols).transpose(1, 0, 2)
         start, total_return, cash = observations[:, 2:5].T.astype(np.float64)

@@ -181,8 +181,12 @@ def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leav
             await asyncio.gather(*(one.step_async(TextAction(text="BUY 0.5")) for one in sessions))
 
     async def leave(service: TextService) -> None:
-        session = TextSession(service)
+        session, beside = TextSession(service), TextSession(service)
         await session.reset_async(index=0)
+        with pytest.raises(StopIteration):
+            session.step_async(TextAction(text="HOLD")).send(None)
+            raise AssertionError("a lone session waited for others")
+        await beside.reset_async(index=2)
         turn = asyncio.create_task(session.step_async(TextAction(text="BUY")))
         await asyncio.sleep(0)
         with pytest.raises(SessionError, match="another turn"):
@@ -213,7 +217,7 @@ def test_sessions_that_ask_at_once_are_one_batch_and_who_goes_in_the_middle_leav
     batches = batches_of(service)
     asyncio.run(play(service))
     assert [len(batch) for batch in batches] == [8] * (1 + DAYS)
-    asyncio.run(leave(service_of({"train": TAPE}, 1)))
+    asyncio.run(leave(service_of({"train": TAPE}, 2)))
     service = service_of({"train": TAPE}, 2)
     asyncio.run(go_on(service.pools["train"], batches_of(service)))
 

@@ -237,3 +237,23 @@ def test_compiled_looks_are_the_eager_ones_bit_for_bit(monkeypatch):
     monkeypatch.setattr(engine, "LOOKS_BEFORE_COMPILING", 0)
     eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
     assert_looks_agree(eager, compiled, [0] * 3, [])
+    begin_the_same(eager, compiled)
+
+
+def begin_the_same(eager: VecEnv, compiled: VecEnv) -> None:
+    for ids in ([4, 1], [0]):
+        for env in (eager, compiled):
+            env.begin_rows(ids, torch.tensor([40, 1 << 40][: len(ids)]), torch.tensor([90, 7][: len(ids)]))
+        assert_same_bits([*leaves(compiled.rows), *compiled.start], [*leaves(eager.rows), *eager.start])
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_beginnings_are_compiled_after_so_many_eager_ones_and_at_once_where_many_are_expected(expected, compilations):
+    eager, compiled = (make_env(NUM_ENVS, compiled=flag, **RULES) for flag in (False, True))
+    if expected:
+        compiled.expect(EAGER + 1)
+    for count in [1] * 3 if expected else [0, 1, 1]:
+        eager.advance(torch.zeros(NUM_ENVS, 3))
+        compiled.advance(torch.zeros(NUM_ENVS, 3), eager=True)
+        begin_the_same(eager, compiled)
+        assert compilations == [len(leaves(eager.rows))] * count

@@ -391,7 +391,7 @@ class RowCalls:
     Computed eagerly, even a few rows cost hundreds of small operations: milliseconds, whatever their number. Compiled,
     all rows of a server's pool cost a tenth of one, but compiling takes seconds.
 
-    A step's results are numbered, see `stepped`.
+    Results of a step and of beginnings are numbered, see `stepped`; ``beginnings`` are left before they are compiled.
     """
 
     def __init__(self, engine: Engine, shapes: Iterable[torch.Size], compiled: Callable[[], bool]) -> None:
@@ -399,6 +399,7 @@ class RowCalls:
             return RowCall(engine, function, compiled, LOOKS_BEFORE_COMPILING)
 
         self.step = {shape: RowCall(engine, stepped, compiled) for shape in shapes}
+        self.begin, self.beginnings = RowCall(engine, begun, compiled), LOOKS_BEFORE_COMPILING
         self.observe = look(lambda bound, rows: bound.observed(rows))
         self.info = look(lambda bound, rows: bound.info(rows))
         self.grade = look(lambda bound, rows: {"grade": bound.grade(rows)})
@@ -408,6 +409,8 @@ class RowCalls:
         """Let what is called at each step be traced at once if enough steps are to come."""
         for call in (*self.step.values(), self.observe):
             call.expected = max(call.expected, steps)
+        if steps > LOOKS_BEFORE_COMPILING:
+            self.beginnings = 0
 
 
 def stepped(bound: BoundEngine, rows: Rows, action: Tensor, mask: Tensor, *start: Tensor) -> dict[int, Tensor]:
@@ -416,3 +419,9 @@ def stepped(bound: BoundEngine, rows: Rows, action: Tensor, mask: Tensor, *start
     outcome = bound.step(rows, action, *start)
     after = select_rows(playing, outcome.rows, rows)
     return dict(enumerate([*leaves(after), torch.where(playing, outcome.reward, 0.0)]))
+
+
+def begun(bound: BoundEngine, rows: Rows, chosen: Tensor, seeds: Tensor, start_ids: Tensor) -> dict[int, Tensor]:
+    """Begin the first episodes of seeds and start ids in the rows of a mask, and return the tensors of all rows."""
+    start = bound.start(seeds, start_ids, torch.zeros_like(start_ids))
+    return dict(enumerate(leaves(select_rows(chosen, start, rows))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ class RowPool:
     """Lends the rows of a world and serves concurrent requests as one batch.
 
     All work is done in the caller's event loop, so batches never overlap. Requests queue while a batch is served: the
-    higher the load, the larger the batches. A world that takes its time (`AsyncInteraction`) serves each request apart.
+    higher the load, the larger the batches. A lone session's message is served at once. A world that takes its time
+    (`AsyncInteraction`) serves each request apart.
 
     Args:
         dialogue: whose rows are lent, all free.
@@ -80,11 +82,12 @@ class RowPool:
         self._waiting: Waiting = []
 
     def prepare(self, seed: int) -> None:
-        """Compile the first look at rows, which have seeds of their own, and the first step; no row may be lent."""
+        """Compile beginnings, the look at rows, which have seeds of their own, and the step; no row may be lent."""
         world = self.dialogue.interaction
         if isinstance(world, TensorInteraction):
-            self.dialogue.begin([0], [Episode(seed, 0)])
             env = world.env
+            env.expect(sys.maxsize)
+            self.dialogue.begin([0], [Episode(seed, 0)])
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
 
     @property
@@ -121,6 +124,9 @@ class RowPool:
     async def _ask(self, request: Opening | Message) -> Any:  # noqa: ANN401
         if isinstance(self.dialogue.interaction, AsyncInteraction):
             return (await self.serve_async([request]))[0]
+        if isinstance(request, Message) and len(self._free) == self.dialogue.interaction.num_rows - 1:
+            # Nobody else has a row: no batch is waited for.
+            return self.serve([request])[0]
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append((request, answer))
