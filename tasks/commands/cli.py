@@ -42,6 +42,7 @@ COMMANDS = (
     EntryPoint("train", "vecenv.tasks.commands.train:main", GROUP),
     EntryPoint("sweep", "vecenv.tasks.commands.sweep:main", GROUP),
     EntryPoint("evaluate", "vecenv.tasks.commands.evaluate:main", GROUP),
+    EntryPoint("compare", "vecenv.tasks.commands.compare:main", GROUP),
     EntryPoint("export", "vecenv.tasks.commands.export:main", GROUP),
     EntryPoint("runs", "vecenv.tasks.commands.runs:main", GROUP),
     EntryPoint("backtest", "vecenv.tasks.commands.backtest:main", GROUP),

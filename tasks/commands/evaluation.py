@@ -20,7 +20,7 @@ from vecenv.learn.settings.ensemble import Combination
 from vecenv.learn.verdict import Verdict, verdicts
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock
-from vecenv.tasks.experiment.checkpoints import looks_of
+from vecenv.tasks.experiment.checkpoints import looks_of, read_checkpoint, trained_config
 from vecenv.tasks.experiment.comparison import (
     COMPARING,
     ENSEMBLE,
@@ -35,9 +35,11 @@ from vecenv.tasks.experiment.comparison import (
 )
 from vecenv.tasks.experiment.kinds import Combining
 from vecenv.tasks.experiment.language_training import MODEL, check_language, loaded_model
+from vecenv.tasks.experiment.markets import BarMarket
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.run_files import SETTINGS
 from vecenv.tasks.experiment.seeds import policies_by_folder, policy_files
+from vecenv.tasks.experiment.side_by_side import Own, own_of, play_side_by_side, tell_other_rules
 from vecenv.tasks.experiment.splits import splits_of
 from vecenv.text.interaction import Interaction
 from vecenv.text.recording import write_parquet
@@ -67,16 +69,33 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     checkpoints = _checkpoints(settings.checkpoint, names)
     combination = settings.trained.asked() if isinstance(settings.trained, Combining) else None
     check_combination(combination, list(checkpoints.values()))
-    env, differing = environment_of(settings, checkpoints, console), None
-    with working(console, COMPARING.format(settings.episodes)):
-        agents = _agents(settings, env, checkpoints, names, combination)
-        if isinstance(env, Interaction):
-            evaluation: Evaluation = compared_conversations(env, agents, settings.seed)
-        else:
-            evaluation = evaluate(env, agents, settings.seed)
-            differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
-        evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
-    judged = _verdicts(settings, evaluation, checkpoints)
+    benchmarks: Mapping[str, str] = {}
+    differing = None
+    own = _own(settings, checkpoints)
+    if own:
+        if combination is not None:
+            raise ValueError("policies with features, actions or symbols of their own have no ensemble")
+        assert isinstance(settings.source, BarMarket)
+        record = task_named(settings.task)
+        tell_other_rules(console, record, settings.env, checkpoints)
+        part = getattr(settings.days, "part", None)
+        played = play_side_by_side(
+            record, settings.source, own, checkpoints, part, settings.episodes, settings.seed, tuple(names),
+            settings.device, console,
+        )  # fmt: skip
+        evaluation, agents, benchmarks = played.evaluation, played.agents, played.benchmarks
+        env: VecEnv | Interaction = played.env
+    else:
+        env = environment_of(settings, checkpoints, console)
+        with working(console, COMPARING.format(settings.episodes)):
+            agents = _agents(settings, env, checkpoints, names, combination)
+            if isinstance(env, Interaction):
+                evaluation = compared_conversations(env, agents, settings.seed)
+            else:
+                evaluation = evaluate(env, agents, settings.seed)
+                differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
+    evaluation = evaluation if settings.days.part == "all" else replace(evaluation, part="test")
+    judged = _verdicts(settings, evaluation, checkpoints, benchmarks)
     show_evaluation(console, evaluation, judged)
     if differing is not None:
         console.print(diversity_line(differing), soft_wrap=True)
@@ -151,13 +170,36 @@ def _agents(
     return trained | baseline_agents(env, names)
 
 
-def _verdicts(settings: EvaluateSettings, evaluation: Evaluation, checkpoints: Mapping[str, Path]) -> list[Verdict]:
-    """Return the verdicts on what was trained, by the reference: seeds of one run together, others by themselves."""
+def _own(settings: EvaluateSettings, checkpoints: Mapping[str, Path]) -> Mapping[str, Own]:
+    """Return what is each policy's own, where they differ in it or in their rules; else nothing."""
+    record = task_named(settings.task)
+    if len(checkpoints) < 2 or not record.domain.of_policy or not isinstance(settings.source, BarMarket):
+        return {}
+    own = own_of(record, settings.source, settings.env, checkpoints)
+    trained = [trained_config(read_checkpoint(path)["scenario"], str(path)) for path in checkpoints.values()]
+    smooth = record.domain.smooth or (lambda rules: rules)
+    first = next(iter(own.values()))
+    same = all(smooth(rules) == smooth(trained[0]) for rules in trained)
+    return {} if same and all(one.symbols == first.symbols for one in own.values()) else own
+
+
+def _verdicts(
+    settings: EvaluateSettings, evaluation: Evaluation, checkpoints: Mapping[str, Path], benchmarks: Mapping[str, str]
+) -> list[Verdict]:
+    """Return the verdicts on what was trained: the seeds of one run together, others by themselves and by the first.
+
+    ``benchmarks`` are references of policies with symbols of their own.
+    """
     names = [*checkpoints] if settings.model is None else [MODEL]
     groups = [names] if len(settings.checkpoint) == 1 else [[name] for name in names]
     groups += [[ENSEMBLE]] if ENSEMBLE in evaluation.records else []
     known = {name: looks_of(path) for name, path in checkpoints.items()}
-    return [verdict for group in groups for verdict in verdicts(evaluation, group, looks=known.get(group[0]))]
+    found = []
+    for group in groups:
+        beside = [] if len(settings.checkpoint) == 1 or group[0] in (names[0], ENSEMBLE) else names[:1]
+        by = replace(evaluation, reference=benchmarks.get(group[0], evaluation.reference))
+        found += verdicts(by, group, looks=known.get(group[0]), beside=beside)
+    return found
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:

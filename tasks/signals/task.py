@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vecenv.system.later import later
 from vecenv.tasks.signals.config import SignalsConfig
-from vecenv.tasks.stock_trading.task import ACCOUNTS, STOCK_TRADING
+from vecenv.tasks.stock_trading.task import ACCOUNTS, OF_POLICY, STOCK_TRADING
 
 SIGNALS = STOCK_TRADING.replaced(
     name="signals",
@@ -14,6 +14,7 @@ SIGNALS = STOCK_TRADING.replaced(
     agents=later("vecenv.tasks.signals.agents:AGENTS"),
     domain=ACCOUNTS.replaced(
         generator="news",
+        of_policy=(*OF_POLICY, "observed", "sentiment_strength", "risk_strength", "risk_form"),
         best=later("vecenv.tasks.signals.agents:best_rule"),
         pictures=later("vecenv.tasks.signals.figures:figures"),
     ),

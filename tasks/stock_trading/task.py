@@ -35,9 +35,17 @@ def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> Non
         raise ValueError(f"the checkpoint was trained on actions {trained['action']!r}, not {config.action!r}")
 
 
+OF_POLICY = (
+    "features", "action", "benchmark", "benchmark_cash", "tilt_gain", "hmax", "dead_zone", "gate", "gate_threshold",
+    "stop_loss", "reward", "reward_scale", "sharpe_decay", "risk_aversion", "min_cash_fraction", "cash_penalty_weight",
+    "terminal_bonus", "cash_scale", "price_scale", "holdings_scale", "feature_scale",
+)  # fmt: skip
+"""Fields of the config that are a policy's own; the others are the account's."""
+
 ACCOUNTS = Trading(
     scale="0.5 at the return of costless equal-weight buy and hold, 0.73 ten points of log-return above, 0.27 below",
     judged_by="excess_log_return",
+    of_policy=OF_POLICY,
     bound=later("vecenv.tasks.stock_trading.agents:bound"),
     best=later("vecenv.tasks.stock_trading.agents:best"),
     compared=compared,

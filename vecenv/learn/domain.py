@@ -74,6 +74,8 @@ class Domain(Record):
         scale: what values of the grade mean, in a sentence for tables.
         judged_by: measure by which an agent is better than another: ``grade``, by the first grader, or
             ``excess_log_return`` of tasks with accounts.
+        of_policy: fields of the config that say what a policy sees, what its actions mean and what it is rewarded for,
+            which policies that play the same episodes may have otherwise.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         shortened: returns a config whose episodes fit into a number of days.
         part: returns the config of the episodes for ``train``, ``validation``, ``test`` or ``all``, of a task without
@@ -95,6 +97,7 @@ class Domain(Record):
     talk_pictures: Callable[[Mapping[str, Sequence[ConversationRecord]]], Mapping[str, Figure]] | None = None
     scale: str = ""
     judged_by: str = "grade"
+    of_policy: Sequence[str] = ()
     compared: Callable[[Any], Any] = lambda config: config
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     part: Callable[[Any, Any], Any] = lambda config, split: config

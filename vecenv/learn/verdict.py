@@ -37,6 +37,7 @@ class Verdict:
         measure: ``grade`` in [0, 1], or ``excess_log_return``.
         difference: mean over episodes of the agent's measure less the benchmark's, with its 95% interval.
         looks: validations of each seed, of which the best one's policy was kept; None if that is not known.
+        before: whether the benchmark is the agent's policy before its training.
         luck: what the difference was above what is told, by the choice of the best of so many looks.
     """
 
@@ -48,6 +49,7 @@ class Verdict:
     difference: Interval
     looks: int | None = None
     luck: float = 0.0
+    before: bool = False
 
     @property
     def word(self) -> Word:
@@ -91,20 +93,27 @@ class Verdict:
 
 
 def verdicts(
-    evaluation: Evaluation, agents: Sequence[str], benchmarks: Sequence[str] = (), looks: int | None = None
+    evaluation: Evaluation,
+    agents: Sequence[str],
+    before: Sequence[str] = (),
+    looks: int | None = None,
+    beside: Sequence[str] = (),
 ) -> list[Verdict]:
-    """Return the verdicts on the mean of agents by the reference, if it played, and by further benchmarks that did.
+    """Return the verdicts on the mean of agents by the reference, and by further benchmarks, of those that played.
 
-    Without any benchmark there is one verdict, ``unknown``. ``looks`` are as of `Verdict`.
+    ``before`` are policies before the training of the agents, ``beside`` are others. Without any benchmark there is one
+    verdict, ``unknown``. ``looks`` are as of `Verdict`.
     """
     from vecenv.learn.intervals import Interval
 
     shown = agents[0] if len(agents) == 1 else f"the mean of {len(agents)} seeds"
-    found = [name for name in dict.fromkeys((evaluation.reference, *benchmarks)) if name in evaluation.records]
+    found = [name for name in dict.fromkeys((evaluation.reference, *before, *beside)) if name in evaluation.records]
     where = (evaluation.part, evaluation.num_episodes, evaluation.judged_by)
     if not found:
         return [Verdict(shown, "", *where, Interval(*[math.nan] * 3), looks)]
-    return [Verdict(shown, name, *where, evaluation.above(agents, name), looks) for name in found]
+    return [
+        Verdict(shown, name, *where, evaluation.above(agents, name), looks, before=name in before) for name in found
+    ]
 
 
 def validated_rows(history: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
@@ -152,8 +161,8 @@ def verdict_text(told: Sequence[Verdict]) -> Text:
     text = Text(f"Verdict   {part}{where}: {first.agent}{chosen} ")
     for number, verdict in enumerate(told):
         text.append(" and " if number else "").append(verdict.clause(), STYLES[verdict.word])
-    if first.word == "no difference":
+    if first.word == "no difference" and not first.before:
         text.append(f". Nothing learned beyond {first.benchmark} is seen")
-    elif first.word == "better" and any(verdict.word == "no difference" for verdict in told[1:]):
+    elif first.word == "better" and any(verdict.before and verdict.word == "no difference" for verdict in told):
         text.append(". No part of that is seen to be learned")
     return text
