@@ -60,7 +60,7 @@ def exported(settings: ExportSettings) -> dict[str, Any]:
             if env.scenario.action_spec.dtype.is_floating_point:
                 action = torch.clamp(action, env.scenario.action_spec.space.low, env.scenario.action_spec.space.high)
         with replacing(folder / OBSERVATIONS) as partial, partial.open("wb") as opened:
-            np.savez_compressed(opened, **{INPUT: seen.cpu().numpy(), OUTPUT: action.cpu().numpy()})
+            np.savez_compressed(opened, observation=seen.cpu().numpy(), action=action.cpu().numpy())
         manifest = _manifest(env, checkpoints, folder / file)
         manifest["check"] = found = _compared(folder / file, seen.cpu(), action.cpu(), manifest["output"])
         with replacing(folder / MANIFEST) as partial:

@@ -78,7 +78,7 @@ def write_policy(policy: Policy, env: VecEnv, path: Path, kind: Kind) -> None:
         ValueError: as of `ExportedPolicy`, or the policy has operations that a file of this kind cannot hold.
     """
     module = ExportedPolicy(policy, env).eval()
-    observation = env.observations()[:2] if env.num_envs > 1 else env.observations().expand(2, -1)  # type: ignore[index]
+    observation = env.observations()[:2] if env.num_envs > 1 else env.observations().expand(2, -1)
     shapes = ({0: torch.export.Dim("batch")},)
     with _quiet(), _plain_layers(policy):
         try:
@@ -106,7 +106,7 @@ def read_policy(path: Path) -> Player:
     try:
         if path.suffix == ".pt2":
             with _quiet():
-                return torch.no_grad()(torch.export.load(path).module())  # type: ignore[no-any-return]
+                return torch.no_grad()(torch.export.load(path).module())
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
