@@ -20,6 +20,7 @@ COMMANDS = (
     "--learner.total-frames 256 --learner.minibatches 2 --no-compile --folder run",
     "evaluate --checkpoint run --episodes 8",
     "evaluate --task single_stock --agents hold --episodes 8 --num-paths 4",
+    "backtest --checkpoint equal_weight --market paths/path_0000.parquet --env.features daily_change --out backtest",
     "play --task single_stock --num-paths 4 --record episode.jsonl",
     "replay episode.jsonl",
     "collect --task single_stock_costs --market planted --num-paths 4 --num-days 330 --episodes 4 --out chats.jsonl",

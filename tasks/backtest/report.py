@@ -109,6 +109,9 @@ def report_page(found: Backtest) -> str:
     if found.unseen is not None:
         after = f"After {found.trained_until}, the last day of the training"
         sections[after] = word_table(names, summary_rows(found.unseen, sign))
+    if found.verdicts:
+        clauses = "; ".join(verdict.clause().replace("_", " ") for verdict in found.verdicts)
+        sections["Verdict"] = f"<p>{escape(f'{found.verdicts[0].part.capitalize()}: {found.agent} {clauses}.')}</p>"
     sections["Value of the account"] = at_widths(lambda width: equity_figure(found, width))
     sections["Drawdown"] = at_widths(lambda width: drawdown_figure(found, width))
     sections["Exposure, turnover and costs"] = at_widths(lambda width: trading_figure(found, width))
@@ -215,7 +218,7 @@ def _months(found: Backtest) -> str:
 
     head = "".join(f"<th>{month}</th>" for month in (*MONTHS, "Year"))
     body = "".join(
-        f"<tr><td>{year}</td>{''.join(cell(row[column], column == 'year') for column in table.columns)}</tr>"
+        f"<tr><td>{year}</td>{''.join(cell(row[column], column == 'total') for column in table.columns)}</tr>"
         for year, row in table.iterrows()
     )
     return f'<div class="wide"><table class="plain"><tr><th></th>{head}</tr>{body}</table></div>'

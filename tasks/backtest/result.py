@@ -16,8 +16,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import with_leaves
-from vecenv.finance.metrics import EpisodeCurves, drawdowns, episode_metrics
+from vecenv.finance.metrics import EpisodeCurves, drawdowns, episode_metrics, independent_groups, sums_interval
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.verdict import Verdict
 from vecenv.market.bars import CLOSE
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.decisions import decisions, order_table, scenario_of
@@ -67,11 +68,12 @@ class Backtest:
             ``value``, ``commission``, ``slippage``, and ``cash``, the change of cash. The commission of a day is
             rounded as a whole; here it is shared among the day's trades by value.
         orders: as of `vecenv.tasks.stock_trading.decisions.order_table`.
-        monthly: returns by year and month, and of the ``year``.
+        monthly: returns by ``year``, with columns 1 to 12, and in ``total``.
         summary: figures by agent, see `summarised`.
         unseen: the same of the days after the last one that the policy was trained on; None where it saw none.
         worst: the ten days with the lowest return, the worst first: returns by agent, and the symbols that lost most.
         told: task, rules, market, capital and seed, JSON-able.
+        verdicts: on the agent beside each benchmark, by the days after the training where there are such, else by all.
         notes: what is to be known of this backtest, in sentences.
         trained_until: last day that the policy was trained on, None where it saw none.
     """
@@ -86,6 +88,7 @@ class Backtest:
     unseen: pd.DataFrame | None
     worst: pd.DataFrame
     told: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     trained_until: str | None = None
 
@@ -138,6 +141,9 @@ def backtested(
     trades = _trades(own, made, dates, list(tape.symbols), tape.tick_size, scenario.config)
     later = None if trained_until is None else dates[1:] > pd.Timestamp(trained_until)
     prices = tape.ohlcv[own.states.path, own.states.day, :, CLOSE].double().numpy()
+    paid = np.diff(shares, axis=0) * made.prices.fill.double().numpy() * tape.tick_size
+    gain = np.diff(shares * prices, axis=0) - paid
+    after = _parts(later)
     return Backtest(
         agent=name,
         daily=daily,
@@ -146,11 +152,29 @@ def backtested(
         orders=order_table(env, own.states[:-1], own.actions, made).reset_index(drop=True),
         monthly=_monthly(daily["return"].iloc[1:]),
         summary=summarised(list(accounts), curves, accounts, tape.tick_size),
-        unseen=summarised(list(accounts), curves, accounts, tape.tick_size, later) if _parts(later) else None,
-        worst=_worst(daily, curves, list(accounts), np.diff(prices, axis=0) * shares[1:], list(tape.symbols)),
+        unseen=summarised(list(accounts), curves, accounts, tape.tick_size, later) if after else None,
+        worst=_worst(daily, curves, list(accounts), gain, list(tape.symbols)),
         told={**scenario.metadata(), "seed": seed, **(told or {})},
+        verdicts=judged(list(accounts), curves, later, f"after {trained_until}")
+        if after
+        else judged(list(accounts), curves, None, "all days"),
         notes=notes,
         trained_until=trained_until if later is not None and not later.all() else None,
+    )
+
+
+def judged(names: list[str], curves: EpisodeCurves, counted: np.ndarray | None, part: str) -> tuple[Verdict, ...]:
+    """Return the verdicts on the first account beside the others, by its log-return above theirs on the counted days.
+
+    Intervals are over blocks of days, as those of evaluations: one account has no other episodes. Shape: (T,), bool.
+    """
+    growth = curves.log_growth.diff(dim=0)
+    growth = growth if counted is None else growth[: len(counted)][torch.from_numpy(counted.copy())]
+    start, lived = torch.zeros(1, dtype=torch.int64), torch.ones(len(growth), 1, dtype=torch.bool)
+    groups = independent_groups(start, start, len(growth))
+    return tuple(
+        Verdict(names[0], name, part, None, "excess_log_return", sums_interval(above.unsqueeze(1), lived, groups))
+        for name, above in zip(names[1:], (growth[:, :1] - growth[:, 1:]).T, strict=True)
     )
 
 
@@ -233,11 +257,11 @@ def _shared(total: np.ndarray, day: np.ndarray, value: np.ndarray, whole: bool) 
 
 
 def _monthly(returns: pd.Series) -> pd.DataFrame:
-    """Return compound returns by year, with columns 1 to 12 and ``year``; NaN of months without a day."""
+    """Return compound returns by year, with columns 1 to 12 and ``total``; NaN of months without a day."""
     growth = (1.0 + returns).groupby([returns.index.year, returns.index.month]).prod() - 1.0
     table = growth.unstack().reindex(columns=range(1, 13))
-    table["year"] = (1.0 + returns).groupby(returns.index.year).prod() - 1.0
-    table.index.name = "year_of"
+    table["total"] = (1.0 + returns).groupby(returns.index.year).prod() - 1.0
+    table.index.name = "year"
     return table
 
 

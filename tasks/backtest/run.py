@@ -15,6 +15,7 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.verdict import verdict_text
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Task, task_named
 from vecenv.system.files import WriteLock, replacing
@@ -68,6 +69,8 @@ def run(settings: BacktestSettings) -> dict[str, Any]:
     for note in found.notes:
         console.print(note, soft_wrap=True, highlight=False)
     console.print(summary_table(found))
+    if found.verdicts:
+        console.print(verdict_text(found.verdicts), soft_wrap=True)
     if settings.out is not None:
         console.print(f"Written to {settings.out}: {REPORT}, and tables as Parquet and CSV", soft_wrap=True)
     return _told(found)
@@ -134,7 +137,8 @@ def _played(settings: BacktestSettings, record: Task, console: Console) -> Backt
         last = read_checkpoint(path)["scenario"]["market"]["last_day"]
         if f"until {last}" not in told:
             notes.append(told)
-        elif until is None or last > until:
+        # A training that ended before the account begins has seen none of its days.
+        elif last >= str(tape.dates[tape.first_day]) and (until is None or last > until):
             until = last
     if until is not None:
         notes.append(f"The policy was trained on {tape.source} until {until}: what it earned until then is no test.")
@@ -209,4 +213,5 @@ def _told(found: Backtest) -> dict[str, Any]:
     days = [str(found.daily.index[place].date()) for place in (0, -1)]
     unseen: Mapping[str, Any] | None = None if found.unseen is None else found.unseen.to_dict()
     kept = {"agent": found.agent, "days": days, "summary": found.summary.to_dict(), "unseen": unseen}
+    kept["verdicts"] = [verdict.to_json() for verdict in found.verdicts]
     return {**kept, "trained_until": found.trained_until, "notes": list(found.notes), **found.told}

@@ -147,8 +147,8 @@ def test_figures_are_those_of_the_days():
     assert isinstance(returns.index, pd.DatetimeIndex) and returns.name == "random" and not returns.isna().any()
     np.testing.assert_allclose(returns, value.pct_change().iloc[1:], atol=1e-12)
     total = value.iloc[-1] / value.iloc[0] - 1
-    np.testing.assert_allclose((1 + found.monthly["year"]).prod() - 1, total)
-    np.testing.assert_allclose((1 + found.monthly.drop(columns="year").stack()).prod() - 1, total)
+    np.testing.assert_allclose((1 + found.monthly["total"]).prod() - 1, total)
+    np.testing.assert_allclose((1 + found.monthly.drop(columns="total").stack()).prod() - 1, total)
     march = returns[(returns.index.year == found.monthly.index[1]) & (returns.index.month == 3)]
     np.testing.assert_allclose(found.monthly.loc[found.monthly.index[1], 3], (1 + march).prod() - 1)
     np.testing.assert_allclose(found.daily["drawdown"], 1 - value / value.cummax(), atol=1e-12)
@@ -160,6 +160,12 @@ def test_figures_are_those_of_the_days():
     np.testing.assert_allclose(own["sharpe"], returns.mean() / returns.std() * year**0.5)
     np.testing.assert_allclose(own["costs"], found.daily["costs"].sum())
     np.testing.assert_allclose(own["costs"], found.trades[["commission", "slippage"]].sum().sum())
+    # Where part of the days is after the training, they alone are judged.
+    (verdict,) = found.verdicts
+    apart = np.log1p(returns) - np.log1p(found.daily["buy_and_hold"].pct_change().iloc[1:])
+    assert verdict.part == f"after {tape.dates[200]}" and verdict.benchmark == "buy_and_hold"
+    np.testing.assert_allclose(verdict.difference.mean, apart[apart.index > str(tape.dates[200])].sum())
+    assert verdict.difference.low < verdict.difference.mean < verdict.difference.high
     later = returns[returns.index > pd.Timestamp(tape.dates[200])]
     unseen = found.unseen["random"]
     assert unseen["days"] == len(later) == 199 and own["days"] == len(returns)
@@ -175,6 +181,7 @@ def test_figures_are_those_of_the_days():
     for day, told in (("1990-01-01", None), ("2100-01-01", "2100-01-01")):
         other = backtested(env, agents, trained_until=day)
         assert other.unseen is None and other.trained_until == told
+        np.testing.assert_allclose(other.verdicts[0].difference.mean, apart.sum())
     with pytest.raises(ValueError, match="a backtest has one account, got 2 rows"):
         backtested(VecEnv(env.scenario, 2, compiled=False), agents)
     tier = vecenv.make("single_stock", market="synthetic", compile=False)

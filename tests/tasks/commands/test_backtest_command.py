@@ -40,6 +40,7 @@ def test_a_run_is_played_from_its_first_day_to_its_last(place, market, tmp_path,
     assert told == json.loads((out / "summary.json").read_text())
     assert told["summary"]["tilts"] == pytest.approx(found.summary["tilts"].to_dict())
     assert f"{found.summary['tilts']['final_value']:,.0f}" in shown and "buy and hold" in shown
+    assert "Verdict " in shown and [one["benchmark"] for one in told["verdicts"]] == found.benchmarks
     for name, table in found.tables().items():
         read = pd.read_parquet(out / f"{name}.parquet")
         pd.testing.assert_frame_equal(read, table.rename(columns=str), check_names=False)
@@ -92,7 +93,8 @@ def test_days_that_a_policy_was_trained_on_are_told_apart(place):
     assert found.notes[0].endswith(f"until {found.trained_until}: what it earned until then is no test.")
     later = found.returns[found.returns.index > found.trained_until]
     assert found.unseen.loc["days", "tilts"] == len(later) < len(found.returns)
-    assert backtest(place / "tilts", start=str(later.index[5].date())).unseen is None
+    after = backtest(place / "tilts", start=str(later.index[5].date()))
+    assert after.unseen is None and after.trained_until is None and after.notes == ()
 
 
 def test_what_cannot_be_played_is_refused_in_a_sentence(place, market, tmp_path, capsys):
