@@ -130,6 +130,8 @@ def _played(settings: BacktestSettings, record: Task, console: Console) -> Backt
         agents[Path(name).stem] = record.check_programs().agent([program])
     else:
         agents[name] = record.agents[name]()
+    if name not in record.agents and not agents.keys().isdisjoint(BENCHMARKS):
+        raise ValueError(f"{name}: a benchmark of the backtest has this name; rename it")
     agents |= {other: agent for other, agent in baseline_agents(env, BENCHMARKS).items() if other in BENCHMARKS}
     until = None
     for path in checkpoints.values():

@@ -100,6 +100,7 @@ def test_days_that_a_policy_was_trained_on_are_told_apart(place):
 def test_what_cannot_be_played_is_refused_in_a_sentence(place, market, tmp_path, capsys):
     flat = made_run(tmp_path / "flat", settings_on(place, learner=PPOConfig(hidden=(8,), policy="flat")))
     (tmp_path / "empty").mkdir()
+    (named := tmp_path / "buy_and_hold.txt").write_text(PROGRAM)
     (tmp_path / "file").write_text("x")
     bars(3, DAYS).replace({"symbol": {"S2": "T2"}}).to_parquet(tmp_path / "other.parquet")
     bars(3, 20).to_parquet(tmp_path / "short.parquet")
@@ -121,6 +122,7 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(place, market, tmp_path,
         (f"--checkpoint {flat} --symbols S0 S1", "the checkpoint was trained on 3 symbols, but 2 are chosen"),
         (f"--checkpoint {flat} --market {tmp_path / 'other.parquet'}", "trained on S0, S1, S2, in this order, but "),
         (f"{run} --capital 0", "capital"),
+        (f"--checkpoint {named} {file} --env.features rsi_30", "buy_and_hold.txt: a benchmark of the backtest has"),
         (f"{run} --out {tmp_path / 'file'}", "file: --out names a folder"),
     ):
         before = sorted(tmp_path.rglob("*"))
