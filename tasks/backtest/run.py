@@ -91,10 +91,9 @@ def _refuse(settings: BacktestSettings, record: Task) -> None:
     scenario = None if record.talks else record.scenario
     if not (isinstance(scenario, type) and issubclass(scenario, StockTrading)):
         raise ValueError(f"task {record.name!r} has no dated backtest: it is not on the account of stock_trading")
-    if not isinstance(settings.source, FileMarket):
-        raise ValueError(
-            f"a backtest plays the days of a file, not {settings.source.market!r}, which is generated: give --market"
-        )
+    if not isinstance(settings.source, FileMarket) or not settings.source.market:
+        other = f", not of {settings.source.market!r}, which is generated" if settings.source.market else ""
+        raise ValueError(f"a backtest plays the days of a file{other}: give --market FILE")
     name = settings.checkpoint
     if not is_policy(name) and not Path(name).is_file() and name not in record.agents:
         raise ValueError(

@@ -13,7 +13,16 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import option_names, with_values
 from vecenv.system.settings import Positive, Seed
 from vecenv.tasks.experiment.kinds import TaskSettings
-from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.markets import (
+    MARKETS,
+    SPLITS,
+    FileMarket,
+    GeneratedMarket,
+    NoMarket,
+    ScoredFileMarket,
+    Whole,
+    market_for,
+)
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 from vecenv.tasks.experiment.rules import compared_rules
 from vecenv.tasks.experiment.settings import DEFAULT_TASK
@@ -69,8 +78,13 @@ class BacktestSettings(TaskSettings):
         # The days of a training are not those of an account.
         trained = {name: value for name, value in known.get("market", {}).items() if name not in ("start", "end")}
         source = market_for(record, env, trained | given, whole=True)
+        if isinstance(source, GeneratedMarket) and "market" not in given:
+            # No default: what a run was trained on is no history with dates of its own.
+            read = ScoredFileMarket if getattr(env, "reads_scores", False) else FileMarket
+            source = read(market="", split=Whole())
         settings = cls(task=task, source=source, env=env)
-        own = set(option_names(source)).difference(given)
+        # The market is the source's already.
+        own = {*option_names(source)}.difference(given, ("market",))
         settings = with_values(settings, {name: trained[name] for name in trained if name in own}, str(run))
         refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
         return settings
