@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Point(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a call by round, wall and this process's, which other load hardly changes; and of the first call."""
+    """Seconds of a call by round, wall and the processor's, which other load hardly changes; and of the first call."""
 
     wall: list[float]
     processor: list[float]
@@ -151,10 +152,16 @@ def _seconds(call: Callable[[], object], device: torch.device, bundle: int = 1) 
         for _ in range(bundle):
             call()
 
-    began = time.process_time()
+    began = _processor_seconds()
     (wall,) = machine.seconds_of(bundled, device, 1)
-    processor = wall if device.type == "cuda" else time.process_time() - began
+    processor = wall if device.type == "cuda" else _processor_seconds() - began
     return wall / bundle, processor / bundle
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def measured(point: Point, device: torch.device, rounds: int) -> list[Figure]:

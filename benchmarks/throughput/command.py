@@ -68,7 +68,7 @@ class BenchConfig(Settings):
     """Equal parts of the rows, which the processes share."""
     peers: bool = False
     """Measure, instead of the curve, steps and PPO of stock_trading beside the same in JAX and in C++ by hand, on one
-    thread of a CPU; at 1, 4, 16, 64, 256, 2,048 and 16,384 rows unless num_envs are given."""
+    thread of a CPU: at num_envs, or at 1 to 16,384 rows, and then doors, a book, a served session and starts too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

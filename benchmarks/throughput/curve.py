@@ -21,9 +21,11 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, Workload, run
 from vecenv.benchmarks.result_files import result_of, write_result
+from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
 from vecenv.benchmarks.throughput.language import text_points
 from vecenv.benchmarks.throughput.peers.comparison import compared
+from vecenv.benchmarks.throughput.peers.host_time import parts
 from vecenv.benchmarks.throughput.processes import Size, curve
 from vecenv.benchmarks.workloads import (
     buffer_bytes,
@@ -121,15 +123,19 @@ def _beside_peers(config: BenchConfig) -> dict[str, Any]:
     tape = tape_of_task(config)
     length = config.episode_length
     rules = StockTradingConfig(episode_length=length, min_episode_length=length // 2)
-    sizes = PEER_SIZES if config.num_envs == type(config).num_envs else config.num_envs
+    # The sizes that are asked for, alone; else all.
+    every, compiled = config.num_envs == type(config).num_envs, config.modes[-1] != "eager"
+    sizes = PEER_SIZES if every else config.num_envs
+    host = parts(CaseConfig(name="doors", compile=compiled)) if every else ()
     # Three programs keep their rollouts at once.
     largest = int(config.max_buffer_gb * 1e9 / 3 / buffer_bytes(vecenv.make(config.task, 1, market=tape, config=rules)))
 
     def env(num_envs: int) -> VecEnv:
-        return vecenv.make(config.task, num_envs, market=tape, compile=config.modes[-1] != "eager", config=rules)
+        return vecenv.make(config.task, num_envs, market=tape, compile=compiled, config=rules)
 
     ppo = PPOConfig(num_steps=config.num_steps)
-    result = result_of(config, benchmark="peers", points=compared(env, sizes, largest, ppo, config.repeats))
+    found = compared(env, sizes, largest, ppo, config.repeats, host)
+    result = result_of(config, benchmark="peers", load_average=os.getloadavg(), points=found)
     write_result(config.output, f"peers-{machine.file_stem(result['device'])}", result)
     return result
 

@@ -18,13 +18,14 @@ TASK = "stock_trading"
 
 def points_of_doors(config: CaseConfig) -> Sequence[Point]:
     given = {"market": "synthetic", "seed": 0, "device": config.device, "compile": config.compile}
-    points = [Point(f"{rows} rows", partial(_steps, rows, given)) for rows in config.sized((2,), (1, 16))]
+    points = [Point(f"{rows} rows", partial(steps, rows, given)) for rows in config.sized((2,), (1, 16))]
     if find_spec("stable_baselines3"):
         points.append(Point("PPO of Stable-Baselines3", partial(_learners, given, *config.sized((8, 2), (256, 16)))))
     return points
 
 
-def _steps(rows: int, given: dict[str, Any]) -> Sequence[Workload]:
+def steps(rows: int, given: dict[str, Any]) -> list[Workload]:
+    """Return a step of some rows by each door, of an environment with the given settings."""
     env, gym = vecenv.make(TASK, rows, **given), GymnasiumVectorEnv(TASK, rows, **given)
     action, begun = env.action_spec.rand(), env.reset()
     begun["action"], numbers = action, action.cpu().numpy()

@@ -30,23 +30,24 @@ DAYS, CHARACTERS = 20, 700
 
 
 def points_of_served_sessions(config: CaseConfig) -> Sequence[Point]:
+    workers = (1, 2) if find_spec("ray") else ()
     return [
-        Point(f"{count} session{'s' * (count > 1)}", partial(_served, config, count))
+        Point(f"{count} session{'s' * (count > 1)}", partial(served, config, count, workers))
         for count in config.sized((2,), (1, 16, 64))
     ]
 
 
-def _served(config: CaseConfig, sessions: int) -> Sequence[Workload]:
+def served(config: CaseConfig, sessions: int, workers: Sequence[int] = ()) -> list[Workload]:
+    """Start servers; return an episode of all sessions of each: OpenEnv's, ours, and ours with numbers of workers."""
     task = ["--task", "single_stock", "--market", "synthetic", "--splits", "train", "--port", "0"]
     task += ["--compile" if config.compile else "--no-compile", "--limits.sessions", str(sessions)]
     servers = {
         "does nothing": ["-m", "vecenv.benchmarks.throughput.served_sessions", "--trivial", str(sessions)],
         "vecenv": ["-m", "vecenv.tasks.commands.cli", "serve", *task],
     }
-    numbers = [count for count in (1, 2) if count <= sessions] if find_spec("ray") else []
-    for count in numbers:
-        workers = ["--engine", "ray", "--workers", str(count)]
-        servers[f"vecenv, {count} worker{'s' * (count > 1)}"] = [*servers["vecenv"], *workers]
+    for count in (count for count in workers if count <= sessions):
+        words = ["--engine", "ray", "--workers", str(count)]
+        servers[f"vecenv, {count} worker{'s' * (count > 1)}"] = [*servers["vecenv"], *words]
     workloads = []
     # All start before sessions open: a server closes those that answer no ping for 40 s, as here between their turns.
     for name, url in {name: started_server(words) for name, words in servers.items()}.items():
@@ -76,7 +77,7 @@ def _players(url: str, sessions: int) -> Any:  # noqa: ANN401
     address = f"{url.replace('http', 'ws', 1)}/ws"
 
     async def connected() -> list[ClientConnection]:
-        return [await connect(address, compression=None) for _ in range(sessions)]
+        return [await connect(address, compression=None, ping_interval=None) for _ in range(sessions)]
 
     async def asked(connection: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:
         await connection.send(json.dumps(message))

@@ -1,13 +1,21 @@
 """The peers play by our rules: in C++ with our bits, in JAX with our numbers; and a table of both is made."""
 
 import json
+import re
+import subprocess
+import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 import vecenv
+from vecenv.benchmarks.harness import Workload
+from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.throughput.command import BenchConfig, main
+from vecenv.benchmarks.throughput.peers.comparison import _timed
+from vecenv.benchmarks.throughput.peers.host_time import Part, parts, table
 from vecenv.benchmarks.throughput.peers.stock_trading_native import NativeStockTrading
 from vecenv.benchmarks.workloads import fill_given_actions
 from vecenv.core.collector import FusedCollector
@@ -62,6 +70,22 @@ def test_the_peer_in_jax_has_our_numbers():
     assert (fresh.cash == market.cash).sum() == NUM_ENVS - 1 and not fresh.done.any()
     new = np.array(done.done)
     assert len(set(np.array(fresh.day)[new])) > 5 and int(fresh.end_day.max()) <= market.days - 1
+
+
+def test_what_the_host_decides_is_told_beside_its_peer_with_the_processor_time_of_what_it_starts():
+    def spun(seconds: float) -> partial:
+        loop = f"import time\nwhile time.process_time() < {seconds}: pass"
+        return partial(subprocess.run, [sys.executable, "-c", loop], check=True)
+
+    workloads = [Workload("ours", spun(0.3), 1), Workload("theirs", spun(0.9), 1, beside="ours")]
+    figures = _timed(workloads, 3)
+    assert 1.5 < figures[1].processor_ratio < 4
+    line = table({Part("starts", lambda: workloads): figures}).splitlines()[-1]
+    assert re.fullmatch(r"\| starts: ours \| [\d.]+ m?s \| [\d.]+ m?s: theirs \| [\d.]+ \|", line)
+    assert Part("served", list, ("json", "no_such_module")).lacking == "Not run, for want of no_such_module: served."
+    (book,) = (part for part in parts(CaseConfig("doors", size="small")) if part.name == "order book")
+    one, many = (figure.per_second for figure in _timed(book.make(), 3))
+    assert 0 < one < many and not book.lacking
 
 
 @pytest.mark.assembly

@@ -1,4 +1,4 @@
-"""Our steps and our PPO beside the peers, in turns in one process on one thread: ``vecenv bench --peers``."""
+"""Steps, PPO and what the host's time decides, beside peers in turns on one thread: ``vecenv bench --peers``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 
 from vecenv.benchmarks.harness import Figure, Workload, figures_of, timed
 from vecenv.benchmarks.result_files import markdown
+from vecenv.benchmarks.throughput.peers import host_time
+from vecenv.benchmarks.throughput.peers.host_time import Part
 from vecenv.benchmarks.throughput.peers.stock_trading_native import NativeStockTrading
 from vecenv.benchmarks.workloads import fill_given_actions
 from vecenv.core.collector import FusedCollector
@@ -27,8 +29,10 @@ MakeEnv = Callable[[int], VecEnv]
 """Makes a compiled environment of stock trading by default rules, of so many rows."""
 
 
-def compared(make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConfig, rounds: int) -> dict[str, Any]:
-    """Measure all peers and print the table; return what was measured as JSON.
+def compared(
+    make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConfig, rounds: int, host: Sequence[Part] = ()
+) -> dict[str, Any]:
+    """Measure all peers and print the tables; return what was measured as JSON.
 
     Args:
         make_env: of the environments.
@@ -36,6 +40,7 @@ def compared(make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConf
         largest: number of steps of all rows in a rollout, at most; T is at most that of ``ppo``.
         ppo: settings of PPO; its environment has 2,048 rows, or the largest size if that is smaller.
         rounds: timed rounds.
+        host: what else is measured, which is told where it lacks a module.
 
     Raises:
         ImportError: JAX or Optax is missing, or runs elsewhere.
@@ -48,6 +53,11 @@ def compared(make_env: MakeEnv, sizes: Sequence[int], largest: int, ppo: PPOConf
     rows = min(2048, max(sizes))
     points[f"PPO, N = {rows:,}"] = _timed(updates(make_env(rows), ppo, rounds), rounds)
     print(table(points))
+    told = {part: _timed(part.make(), part.rounds or rounds) for part in host if not part.lacking}
+    if host:
+        lacking = [part.lacking for part in host if part.lacking]
+        print("", host_time.table(told), host_time.NOT_RUN, *lacking, sep="\n")
+    points |= {part.name: figures for part, figures in told.items()}
     return {name: [asdict(figure) for figure in figures] for name, figures in points.items()}
 
 
