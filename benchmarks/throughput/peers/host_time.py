@@ -77,7 +77,8 @@ def _steps(config: CaseConfig, rows: int) -> list[Workload]:
     from vecenv.benchmarks.throughput.doors import steps
 
     given = {"market": "synthetic", "seed": 0, "device": "cpu", "compile": config.compile}
-    workloads = steps(rows, given)
+    # A step of all rows is one.
+    workloads = [each._replace(units=1, unit="calls") for each in steps(rows, given)]
     if rows != ROWS:
         return workloads
     peer = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * rows)
@@ -86,7 +87,7 @@ def _steps(config: CaseConfig, rows: int) -> list[Workload]:
     beside = workloads[-1].name
     return [
         *workloads,
-        Workload("CartPole in Gymnasium's SyncVectorEnv", lambda: peer.step(actions), rows, beside=beside),
+        Workload("CartPole in Gymnasium's SyncVectorEnv", lambda: peer.step(actions), 1, "calls", beside),
     ]
 
 
