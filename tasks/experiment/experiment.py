@@ -151,16 +151,17 @@ class Experiment:
                 self.generalisation = generalised(policies, training, self.evaluation)
         return self.evaluation
 
-    def write(self) -> dict[str, Any]:
+    def write(self, looks: int | None = None) -> dict[str, Any]:
         """Write ``metrics.json`` and the pictures, print the tables, and return the content of the former.
 
-        RuntimeError before `compare`.
+        ``looks`` are the validations among which the policy was chosen, by default those of its own run; of several
+        trainings all. RuntimeError before `compare`.
         """
         if self.evaluation is None:
             raise RuntimeError("an experiment is written after it is compared")
         console, policies = self.console, self.trainer.policies(self.runs)
         histories = [read_progress(run.folder) for run in self.runs]
-        judged = trained_verdicts(self.evaluation, self.runs, histories)
+        judged = trained_verdicts(self.evaluation, self.runs, histories, looks)
         document = write_report(
             self.settings, self.learner, self.folder, self.runs, policies, self.evaluation, self.test,
             self.generalisation, self._seconds, histories, judged,

@@ -17,6 +17,7 @@ from vecenv.learn.policies import load_policy
 from vecenv.learn.report import History, dependence_figure, write_run_folder
 from vecenv.learn.verdict import Verdict, validated_rows, validation_verdict, verdicts
 from vecenv.system.preset_files import as_values
+from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.experiment.comparison import (
     ENSEMBLE,
     SHOWN_BESIDE,
@@ -45,18 +46,25 @@ def generalised(policies: Mapping[str, Path], env: VecEnv, test: Evaluation) -> 
     return generalisation(evaluate(env, agents | baseline_agents(env, reference), test.seed), test)
 
 
-def trained_verdicts(evaluation: Evaluation, runs: Sequence[SeedRun], histories: Sequence[History]) -> list[Verdict]:
-    """Return the verdicts on the seeds together and on their ensemble, and on the former's best validations.
+def trained_verdicts(
+    evaluation: Evaluation, runs: Sequence[SeedRun], histories: Sequence[History], looks: int | None = None
+) -> list[Verdict]:
+    """Return the verdicts on the seeds together and on their ensemble, and on the former's kept validations.
 
-    On the test it is by the reference and by the policy before the training, where these played.
+    On the test it is by the reference and by the policy before the training, where these played. ``looks`` are as of
+    `vecenv.tasks.experiment.experiment.Experiment.write`.
     """
-    looks, seeds = max(len(validated_rows(history)) for history in histories), [run.agent for run in runs]
+    own, seeds = max(len(validated_rows(history)) for history in histories), [run.agent for run in runs]
     before = [INITIAL if INITIAL in evaluation.records else UNTRAINED]
-    found = verdicts(evaluation, seeds, before, looks)
+    found = verdicts(evaluation, seeds, before, looks or own)
     if len(seeds) > 1 and ENSEMBLE in evaluation.records:
-        found += verdicts(evaluation, [ENSEMBLE], before, looks)
-    own = validation_verdict(found[0].agent, evaluation.reference, evaluation.judged_by, histories)
-    return found if own is None else [*found, own]
+        found += verdicts(evaluation, [ENSEMBLE], before, looks or own)
+    if not own:
+        return found
+    kept = [read_checkpoint(run.folder)["best"]["update"] for run in runs]
+    pairs = [*zip(histories, kept, strict=True)]
+    told = validation_verdict(found[0].agent, evaluation.reference, evaluation.judged_by, pairs, looks)
+    return found if told is None else [*found, told]
 
 
 def write_report(

@@ -133,7 +133,8 @@ class Report:
             "trials": [trial.to_json() for trial in self.trials],
         }
         if self.winner is not None:
-            test = {name: self.test[name] for name in ("evaluation", "seeds", "generalisation") if name in self.test}
+            parts = ("evaluation", "verdicts", "seeds", "generalisation")
+            test = {name: self.test[name] for name in parts if name in self.test}
             told["winner"] = {"trial": self.winner.number, "deflated": self._deflated(self.winner), "test": test}
         return told
 

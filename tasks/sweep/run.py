@@ -46,7 +46,8 @@ def run_sweep(settings: SweepSettings, prepare: Callable[[], None]) -> dict[str,
                 if report.winner is not None:
                     number = report.winner.number
                     with working(console, f"Playing the test with trial {number} …"):
-                        workers.give(workers.workers[0], TEST, Order(number, trial_folder(folder, number), {}))
+                        order = Order(number, trial_folder(folder, number), {}, report.looks)
+                        workers.give(workers.workers[0], TEST, order)
                         _, _, said, report.test = workers.receive()
         except KeyboardInterrupt:
             console.print("Interrupted: the same command goes on")

@@ -32,11 +32,12 @@ OF_VALIDATION = "validation_"
 
 @dataclass(frozen=True)
 class Order:
-    """A trial: its number, its folder, and the arguments of `train_settings`."""
+    """A trial: its number, its folder, the arguments of `train_settings`, and for the test the validations of all."""
 
     number: int
     folder: Path
     given: dict[str, Any]
+    looks: int | None = None
 
 
 class Pruned(Exception):
@@ -102,7 +103,7 @@ class Runner:
             experiment.compare()
             said = StringIO()
             experiment.console = Console(file=said, width=150)
-            document = experiment.write()
+            document = experiment.write(order.looks)
         return said.getvalue(), document
 
     def _planned(self, settings: TrainSettings, console: Console) -> Experiment:

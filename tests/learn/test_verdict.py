@@ -114,26 +114,29 @@ def test_seeds_are_judged_by_their_mean():
 
 
 def test_the_best_of_many_validations_is_less_than_it_looks():
-    def row(reward: float, mean: float = NAN, margin: float = 0.2) -> dict:
+    def row(update: int, mean: float = NAN, margin: float = 0.2, reward: float = 0.0) -> dict:
         bounds = {f"{ABOVE}_low": mean - margin, f"{ABOVE}_high": mean + margin}
-        return {"validation_reward": reward, ABOVE: mean, **bounds}
+        return {"update": update, "validation_reward": reward, ABOVE: mean, **bounds}
 
-    def told(*seeds: list) -> Verdict:
-        verdict = validation_verdict("trained", "held", "excess_log_return", seeds)
+    def told(*kept: tuple, looks: int | None = None) -> Verdict:
+        verdict = validation_verdict("trained", "held", "excess_log_return", kept, looks)
         assert verdict is not None
         return verdict
 
-    # The kept one of equal rewards is the first; updates between validations are no looks.
-    one = told([row(1.0, 0.3), row(NAN), row(1.0, 9.0)])
+    # The kept one counts, not a later and better one of a member whose patience was over; other updates are no looks.
+    log = [row(1, 0.3), row(2, reward=NAN), row(3, 9.0)]
+    one = told((log, 1))
     luck = 0.2 / 1.959964 * expected_maximum(2)
     assert expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi))
     assert one.difference == pytest.approx((0.3 - luck, 0.1 - luck, 0.5 - luck)) and one.luck == pytest.approx(luck)
-    assert (one.looks, one.word, told([row(1.0, 0.3)]).luck) == (2, "better", 0.0)
-    many = told([row(1.0, 0.3), *[row(0.0, 0.0)] * 40])
+    assert (one.looks, one.word, told((log[:1], 1)).luck) == (2, "better", 0.0)
+    many = told(([row(1, 0.3), *(row(update, 0.0) for update in range(2, 42))], 1))
     assert (many.looks, many.word) == (41, "no difference") and ", less 22." in many.clause()
-    both = told([row(1.0, 0.3)], [row(1.0, 0.5), row(0.0, 0.0)])
+    # Those of all trials of a sweep.
+    assert told((log[:1], 1), looks=41) == many
+    both = told((log[:1], 1), ([row(1, 0.5), row(2, 0.0)], 1))
     assert both.difference.mean == pytest.approx((0.3 + 0.5 - luck) / 2) and both.looks == 2
-    assert told([row(1.0, 0.3, NAN)]).word == "unknown"
+    assert told(([row(1, 0.3, NAN)], 1)).word == "unknown"
     assert verdict_text([one]).plain.startswith("Verdict   validation: trained (the best of 2 validations) is better")
-    for seeds in ([[]], [[row(NAN)]], [[{"validation_reward": 1.0}]], [[row(1.0, 0.3)], []]):
+    for seeds in ([([], 1)], [(log, 2)], [([{"update": 1, "validation_reward": 1.0}], 1)], [(log, 1), ([], 1)]):
         assert validation_verdict("trained", "held", "grade", seeds) is None

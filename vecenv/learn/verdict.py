@@ -122,33 +122,35 @@ def validated_rows(history: Sequence[Mapping[str, float]]) -> list[Mapping[str, 
 
 
 def validation_verdict(
-    agent: str, benchmark: str, measure: str, histories: Sequence[Sequence[Mapping[str, float]]]
+    agent: str,
+    benchmark: str,
+    measure: str,
+    kept: Sequence[tuple[Sequence[Mapping[str, float]], int]],
+    looks: int | None = None,
 ) -> Verdict | None:
-    """Return the verdict on the kept policies by their best validations, given the metrics of each seed's updates.
+    """Return the verdict on kept policies by their validations, given each seed's metrics and the update that it kept.
 
     The best of K validations looks better than it is. As in a sweep, what the best of K without a difference is
     expected to gain by luck, its standard error times `vecenv.learn.intervals.expected_maximum`, is taken off mean and
     bounds. Looks at one policy resemble each other, so rather too much is taken off than too little. Seeds are
-    averaged, bounds too: they are validated on the same episodes. None if a seed has no validation, or an old log.
+    averaged, bounds too: they are validated on the same episodes. ``looks`` are K, by default a seed's validations.
+    None if the validation of a kept policy is not in the metrics, such as in an old log.
     """
     from vecenv.learn.intervals import Interval, expected_maximum, standard_error
 
-    kept: list[tuple[float, ...]] = []
-    looks = 0
-    for history in histories:
+    found: list[tuple[float, ...]] = []
+    most = 0
+    for history, update in kept:
         looked = validated_rows(history)
-        if not looked:
+        own = next((row for row in looked if row["update"] == update), {})
+        if not math.isfinite(own.get(ABOVE, math.nan)):
             return None
-        # The first of equals, whose policy is kept.
-        best = max(looked, key=lambda row: row["validation_reward"])
-        if ABOVE not in best or not math.isfinite(best[ABOVE]):
-            return None
-        found = Interval(*(best[f"{ABOVE}{bound}"] for bound in ("", "_low", "_high")))
-        luck = standard_error(found) * expected_maximum(len(looked)) if math.isfinite(found.low) else 0.0
-        kept.append((*(value - luck for value in found), luck))
-        looks = max(looks, len(looked))
-    *difference, luck = (sum(column) / len(kept) for column in zip(*kept, strict=True))
-    return Verdict(agent, benchmark, "validation", None, measure, Interval(*difference), looks, luck)
+        seen, number = Interval(*(own[f"{ABOVE}{bound}"] for bound in ("", "_low", "_high"))), looks or len(looked)
+        luck = standard_error(seen) * expected_maximum(number) if math.isfinite(seen.low) else 0.0
+        found.append((*(value - luck for value in seen), luck))
+        most = max(most, number)
+    *difference, luck = (sum(column) / len(found) for column in zip(*found, strict=True))
+    return Verdict(agent, benchmark, "validation", None, measure, Interval(*difference), most, luck)
 
 
 def verdict_text(told: Sequence[Verdict]) -> Text:
