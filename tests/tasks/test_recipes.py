@@ -1,0 +1,43 @@
+"""Recipes run as they stand, each in a process and a folder of its own, and the page names all of them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path("tasks/recipes")
+RECIPES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "sample"))
+MOST_LINES = 40
+LONG = {"compare_runs", "export_policy", "language_trl", "own_world_model", "walk_forward"}
+"""They start several commands, or load much."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a tiny language model."""
+    from tests.language.tiny import small_model
+
+    folder = tmp_path_factory.mktemp("model")
+    for part in small_model():
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in RECIPES])
+def test_a_recipe_runs(name, tmp_path, request):
+    given = [str(request.getfixturevalue("model"))] if name.startswith("language_") else []
+    command = [sys.executable, "-m", f"vecenv.tasks.recipes.{name}", *given]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip(), "it says what came of it"
+
+
+def test_the_page_lists_every_recipe_and_none_is_long():
+    page = (FOLDER / "README.md").read_text()
+    assert sorted(re.findall(r"\]\((\w+)\.py\)", page)) == RECIPES
+    for name in RECIPES:
+        lines = (FOLDER / f"{name}.py").read_text().splitlines()
+        assert len([line for line in lines if line]) <= MOST_LINES, name
+        assert lines[0].startswith('"""'), name
