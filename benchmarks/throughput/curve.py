@@ -24,7 +24,7 @@ from vecenv.benchmarks.result_files import result_of, write_result
 from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.benchmarks.throughput.comparisons import PUBLISHED, scalar_steps_per_second
 from vecenv.benchmarks.throughput.language import text_points
-from vecenv.benchmarks.throughput.peers.comparison import compared
+from vecenv.benchmarks.throughput.peers.comparison import compared, write_picture
 from vecenv.benchmarks.throughput.peers.host_time import parts
 from vecenv.benchmarks.throughput.processes import Size, curve
 from vecenv.benchmarks.workloads import (
@@ -136,7 +136,10 @@ def _beside_peers(config: BenchConfig) -> dict[str, Any]:
     ppo = PPOConfig(num_steps=config.num_steps)
     found = compared(env, sizes, largest, ppo, config.repeats, host)
     result = result_of(config, benchmark="peers", load_average=os.getloadavg(), points=found)
-    write_result(config.output, f"peers-{machine.file_stem(result['device'])}", result)
+    stem = f"peers-{machine.file_stem(result['device'])}"
+    write_result(config.output, stem, result)
+    if config.output is not None and len(sizes) > 1:
+        write_picture(result, config.output / f"{stem}.png")
     return result
 
 

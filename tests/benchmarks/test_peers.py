@@ -92,10 +92,15 @@ def test_what_the_host_decides_is_told_beside_its_peer_with_the_processor_time_o
 def test_the_table_of_peers(tmp_path, capsys):
     pytest.importorskip("jax")
     small = {"num_days": 400, "num_steps": 8, "episode_length": 20, "modes": ("eager",), "repeats": 5}
-    main(BenchConfig(num_envs=(2,), peers=True, output=tmp_path, **small))
+    main(BenchConfig(num_envs=(2, 4), peers=True, output=tmp_path, **small))
     (path,) = tmp_path.glob("peers-*.json")
+    assert path.with_suffix(".png").stat().st_size > 10_000
     points = json.loads(path.read_text())["points"]
-    assert {name: len(figures) for name, figures in points.items()} == {"steps, N = 2": 3, "PPO, N = 2": 2}
+    assert {name: len(figures) for name, figures in points.items()} == {
+        "steps, N = 2": 3,
+        "steps, N = 4": 3,
+        "PPO, N = 4": 2,
+    }
     assert "| steps, N = 2 | " in capsys.readouterr().out
     with pytest.raises(ValueError, match="peers is a setting of stock_trading"):
         BenchConfig(task="portfolio", peers=True)

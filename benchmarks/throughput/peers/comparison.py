@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,15 @@ from vecenv.learn.ppo import PPO, PPOConfig
 NEEDED = "the peers need JAX and Optax: pip install 'vecenv[peers]'"
 
 OURS, JAX, NATIVE = "vecenv", "JAX", "C++ by hand"
+
+CURVES = (
+    (OURS, "vecenv", "o-"),
+    (JAX, "the same rules in JAX", "s--"),
+    (NATIVE, "the same rules in C++ by hand", "^:"),
+)
+"""Name, label and style of each peer in the picture."""
+
+STEPS = "steps, N = "
 
 CPU = torch.device("cpu")
 
@@ -49,7 +59,7 @@ def compared(
         raise ImportError(reason)
     points = {}
     for size in sizes:
-        points[f"steps, N = {size:,}"] = _timed(steps(make_env(size), min(ppo.num_steps, largest // size)), rounds)
+        points[f"{STEPS}{size:,}"] = _timed(steps(make_env(size), min(ppo.num_steps, largest // size)), rounds)
     rows = min(2048, max(sizes))
     points[f"PPO, N = {rows:,}"] = _timed(updates(make_env(rows), ppo, rounds), rounds)
     print(table(points))
@@ -132,6 +142,26 @@ def updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
         Workload(OURS, learner.update, count, "samples"),
         Workload(JAX, jax_update, count, "samples", beside=OURS),
     ]
+
+
+def write_picture(result: dict[str, Any], path: Path) -> None:
+    """Draw steps per second of the processor by the number of rows, from the JSON of a run that measured several."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for peer, label, style in CURVES:
+        curve = []
+        for name, figures in result["points"].items():
+            if name.startswith(STEPS):
+                rate = {one["name"]: one["told"]["per_processor_second"] for one in figures}
+                curve.append((int(name.removeprefix(STEPS).replace(",", "")), rate.get(peer)))
+        axes.plot(*zip(*((size, rate) for size, rate in curve if rate), strict=True), style, label=label, markersize=5)
+    axes.set(xscale="log", yscale="log", xlabel="accounts stepped together", ylabel="steps per second, one thread")
+    axes.set_title(f"30 stocks, observations, rewards and flags kept: {result['device']}", fontsize=10)
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def table(points: dict[str, list[Figure]]) -> str:
