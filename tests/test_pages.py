@@ -28,7 +28,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from vecenv import registry
-from vecenv.market import parquet_files, synthetic
+from vecenv.market import indicators, parquet_files, synthetic
 from vecenv.sandbox.jail import lacking
 from vecenv.tasks.commands import cli, evaluate
 from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
@@ -119,6 +119,12 @@ def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: i
     parquet_files.write_parquet(table, path)
 
 
+def write_markets(text: str, folder: Path) -> None:
+    """Write the files of bars that a text names."""
+    for name in FILES.keys() & set(re.findall(r"\w+\.parquet", text)):
+        write_bars(folder / name, *FILES[name])
+
+
 def write_books(path: Path) -> None:
     """Write an hour of generated order books as snapshots, one a second."""
     books = synthetic_snapshots(hours=1.0)
@@ -199,8 +205,7 @@ def test_commands_of_a_page(page, tmp_path, monkeypatch):
             pytest.importorskip(module)
     if "vecenv sandbox" in commands or "--task code" in commands:
         skip_without_jail()
-    for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
-        write_bars(tmp_path / name, *FILES[name])
+    write_markets(commands, tmp_path)
     for name, write in OTHERS.items():
         if name in commands:
             write(tmp_path / name)
@@ -272,6 +277,8 @@ def test_python_block(block, tmp_path, monkeypatch):
         block = block.replace(old, new)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(indicators, "_registered", {})
+    write_markets(block, tmp_path)
     if "vecenv.sandbox" in block or '"code"' in block:
         skip_without_jail()
     if TRAINER in block:
