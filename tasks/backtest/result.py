@@ -229,7 +229,7 @@ def _trades(
     fill, buy, sell = (getattr(made.prices, name).double().numpy()[day, symbol] for name in ("fill", "buy", "sell"))
     price = np.where(shares > 0, buy, sell)
     value = np.abs(shares) * price
-    commission = _shared(made.fills.commissions.double().numpy(), day, value, config.whole_shares)
+    commission = shared_by_value(made.fills.commissions.double().numpy(), day, value, config.whole_shares)
     whole = np.int64 if config.whole_shares else np.float64
     return pd.DataFrame(
         {
@@ -245,7 +245,7 @@ def _trades(
     )
 
 
-def _shared(total: np.ndarray, day: np.ndarray, value: np.ndarray, whole: bool) -> np.ndarray:
+def shared_by_value(total: np.ndarray, day: np.ndarray, value: np.ndarray, whole: bool) -> np.ndarray:
     """Share each day's total among its trades by value, in whole ticks, so that the parts sum up to it. Shape: (M,)."""
     parts = np.zeros_like(value)
     for place in np.split(np.arange(len(day)), np.flatnonzero(np.diff(day)) + 1):

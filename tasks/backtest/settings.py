@@ -1,17 +1,17 @@
-"""Settings of ``vecenv backtest``."""
+"""Settings of ``vecenv backtest`` and ``vecenv orders``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
 from tyro import conf
 
 from vecenv.registry import task_named
 from vecenv.system.preset_files import option_names, with_values
-from vecenv.system.settings import Positive, Seed
+from vecenv.system.settings import CountFromZero, NotNegative, Positive, Seed
 from vecenv.tasks.experiment.kinds import TaskSettings
 from vecenv.tasks.experiment.markets import (
     MARKETS,
@@ -23,7 +23,14 @@ from vecenv.tasks.experiment.markets import (
     Whole,
     market_for,
 )
-from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.options import (
+    Day,
+    TaskOptions,
+    chosen_options,
+    given_options,
+    refuse_elsewhere,
+    with_preset,
+)
 from vecenv.tasks.experiment.rules import compared_rules
 from vecenv.tasks.experiment.settings import DEFAULT_TASK
 from vecenv.tasks.experiment.trained import first_policy, trained_under
@@ -33,15 +40,20 @@ CHECKPOINT_SUFFIX = ".pt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacktestOptions(TaskOptions):
+class AccountOptions(TaskOptions):
     """Options that decide the defaults of the others."""
 
     checkpoint: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacktestSettings(TaskSettings):
-    """Settings of ``vecenv backtest``. The account is played from the first tradable day, or start, to the last."""
+class AccountSettings(TaskSettings):
+    """Settings of commands in which one account trades on the days of a file."""
+
+    command: ClassVar[str]
+    """Name of the command."""
+    wants: ClassVar[str]
+    """What the command makes from the days of a file, as the start of a sentence."""
 
     checkpoint: str = ""
     """What trades: the folder of a run or its checkpoint, whose rules and market become the defaults; a rule of the
@@ -53,21 +65,19 @@ class BacktestSettings(TaskSettings):
     """Preset of the rules."""
     source: Annotated[Any, conf.arg(name="")] = field(default_factory=NoMarket)
     """The file that is played."""
-    capital: Positive | None = None
-    """Cash at the start, in the currency of the prices, by default that of the rules."""
     seed: Seed = 0
     """Seed of rules that draw."""
     out: Path | None = None
-    """Folder for the report and the tables, none by default."""
+    """Folder for the tables, and of a backtest for the report; none by default."""
     env: Any
     """Rules of the task. Without a checkpoint agents act by target weights."""
 
     @classmethod
-    def defaults(cls, args: Sequence[str]) -> BacktestSettings:
+    def defaults(cls, args: Sequence[str]) -> Self:
         """Return the defaults of the command line, from a checkpoint or presets."""
-        given = chosen_options(BacktestOptions, args)
+        given = chosen_options(AccountOptions, args)
         place = given.get("checkpoint", "")
-        run = first_policy(Path(place), "backtest") if is_policy(place) else None
+        run = first_policy(Path(place), cls.command) if is_policy(place) else None
         known = {} if run is None else trained_under(run)
         task = known.get("task") or given.get("task", DEFAULT_TASK)
         if given.get("task", task) != task:
@@ -88,6 +98,49 @@ class BacktestSettings(TaskSettings):
         settings = with_values(settings, {name: trained[name] for name in trained if name in own}, str(run))
         refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
         return settings
+
+    @classmethod
+    def given(cls, checkpoint: str | Path, options: Mapping[str, Any]) -> Self:
+        """Return the settings of a call from Python, of options by name; those that are None are not given."""
+        given = {name: value for name, value in options.items() if value is not None}
+        words = [f"--checkpoint={checkpoint}"]
+        # What decides the defaults of the others.
+        words += [f"--{name}={given[name]}" for name in ("task", "task_preset", "market") if name in given]
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        return with_values(cls.defaults(words), {**values, "checkpoint": str(checkpoint)}, cls.command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestSettings(AccountSettings):
+    """Settings of ``vecenv backtest``. The account is played from the first tradable day, or start, to the last."""
+
+    command: ClassVar[str] = "backtest"
+    wants: ClassVar[str] = "a backtest plays"
+
+    capital: Positive | None = None
+    """Cash at the start, in the currency of the prices, by default that of the rules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdersSettings(AccountSettings):
+    """Settings of ``vecenv orders``. The last day of the file is today, and the account is given."""
+
+    command: ClassVar[str] = "orders"
+    wants: ClassVar[str] = "orders follow from"
+
+    holdings: Path | None = None
+    """CSV file of the account: symbol, shares, and if known average_price and currency. A row CASH has the cash."""
+    cash: NotNegative | None = None
+    """Cash of the account, in the currency of the prices, where the file has no row CASH."""
+    start_value: Positive | None = None
+    """Value with which the account began on the first tradable day, or on start. By default it begins today: what is
+    observed relative to the start is relative to today's value."""
+    today: Day | None = None
+    """Date of today, by default the system's."""
+    max_age: CountFromZero = 1
+    """Trading days that may have passed since the last bar."""
+    accept_outside: bool = False
+    """Give orders although features are outside the range of the training."""
 
 
 def is_policy(checkpoint: str) -> bool:

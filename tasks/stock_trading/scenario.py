@@ -168,7 +168,7 @@ class StockTrading(
         holdings = params["initial_holdings"]
         close = shared["close"][path * tape.num_days + day]
         # Without initial holdings the value needs no price lookup, here or in the compiled step.
-        value = cash + money.total(holdings, close, self._max_holdings) if self._uses("initial_holdings") else cash
+        value = cash + money.total(holdings, close, self.max_holdings) if self._uses("initial_holdings") else cash
         zero = torch.zeros_like(cash)
         return StockState(
             cash=cash,
@@ -219,7 +219,7 @@ class StockTrading(
             weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
             value = state.portfolio_value
             if self._gaps:
-                value = value - money.total(torch.where(can_trade, 0.0, state.holdings), close, self._max_holdings)
+                value = value - money.total(torch.where(can_trade, 0.0, state.holdings), close, self.max_holdings)
             wanted = wanted_by_weights(rules, weights, value, state.holdings, prices, params)
         else:
             weights = chosen_weights(money, action)
@@ -237,7 +237,7 @@ class StockTrading(
     def _rules(self) -> Rules:
         own_scale = self.config.reward_scale is None and "reward_scale" not in self.varied
         market = self.tape.num_symbols, self.tape.tick_size, self.tape.periods_per_year
-        return Rules(self.config, self.money, *market, self._uses, self._max_order, self._max_holdings, own_scale)
+        return Rules(self.config, self.money, *market, self._uses, self._max_order, self.max_holdings, own_scale)
 
     def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
         """Return the action, finite and in [-1, 1], as the rules take it; subclasses may change it.
@@ -262,7 +262,7 @@ class StockTrading(
         return self._gaps and config.reward == "excess_log_return" and config.benchmark == "equal_weight"
 
     @cached_property
-    def _max_holdings(self) -> int | None:
+    def max_holdings(self) -> int | None:
         """Largest long position of a symbol; None if only cash bounds it, or it may be short."""
         config = self.config
         if config.action != "shares" or config.shorting:
@@ -273,8 +273,8 @@ class StockTrading(
     def _max_order(self) -> int | None:
         """Largest order of one symbol; the gate and the stop-loss sell whole positions at once."""
         liquidates = self.config.gate != "none" or self._uses("stop_loss")
-        if self._max_holdings is None or liquidates:
-            return self._max_holdings
+        if self.max_holdings is None or liquidates:
+            return self.max_holdings
         return int(self._largest_order)
 
     @property

@@ -1,0 +1,150 @@
+"""The account of a person: a file of holdings, checked against the market and the rules, and its state on a day."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from vecenv.core.env import VecEnv
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.decisions import scenario_of
+
+CASH = "CASH"
+"""Symbol of the row that has the cash."""
+
+PART = 1e-3
+"""Part of a tick by which cash may lie below a whole number of them, as floats in currency do."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account at the last close; money is in currency.
+
+    Attributes:
+        cash: amount.
+        shares: of each symbol, negative of shorts.
+        average_price: of purchases, slippage included, by symbol; where it is known.
+        start_value: value on the tape's first tradable day, on which the account began with cash alone; None for an
+            account that begins today.
+    """
+
+    cash: float
+    shares: Mapping[str, float]
+    average_price: Mapping[str, float]
+    start_value: float | None = None
+
+    def rules(self, config: StockTradingConfig, tape: MarketTape) -> StockTradingConfig:
+        """Return the rules with the account's start: cash on an earlier day, or what is held today."""
+        if self.start_value is not None:
+            return replace(config, initial_cash=self.start_value, initial_holdings=0.0)
+        held = tuple(self.shares.get(name, 0.0) for name in tape.symbols)
+        # A start has a tick of cash at least; the state has what there is.
+        return replace(config, initial_cash=max(self.cash, tape.tick_size), initial_holdings=held)
+
+
+def read_account(
+    given: Path | pd.DataFrame,
+    cash: float | None,
+    start_value: float | None,
+    tape: MarketTape,
+    config: StockTradingConfig,
+) -> Account:
+    """Read and check the holdings of a file or a frame: ``symbol``, ``shares``, ``average_price``, ``currency``.
+
+    Raises:
+        ValueError: a column, the cash or a price that the rules need is missing, a number is none or is not whole, a
+            symbol is unknown or twice there, shorts are not allowed, or the currency is not that of the prices.
+    """
+    where = str(given) if isinstance(given, Path) else "holdings"
+    try:
+        # All as texts: NA is a symbol.
+        text = given if isinstance(given, Path) else io.StringIO(given.to_csv(index=False))
+        table = pd.read_csv(text, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{where}: not a CSV file of holdings ({error})") from error
+    if lacking := [name for name in ("symbol", "shares") if name not in table]:
+        raise ValueError(f"{where}: there is no column {' and no column '.join(lacking)}")
+    if twice := table["symbol"][table["symbol"].duplicated()].tolist():
+        raise ValueError(f"{where}: {', '.join(twice)} has several rows")
+    if other := sorted({*table.get("currency", [])} - {"", tape.currency}):
+        known = "unknown: give --currency" if tape.currency is None else tape.currency
+        raise ValueError(f"{where}: is in {', '.join(other)}, but the currency of the prices is {known}")
+    shares, average = (_numbers(table, column, where) for column in ("shares", "average_price"))
+    if lacking := [name for name in table["symbol"] if name not in shares]:
+        raise ValueError(f"{where}: the shares of {', '.join(lacking)} are missing")
+    if CASH in shares and CASH not in tape.symbols:
+        if cash is not None:
+            raise ValueError(f"{where}: has a row {CASH}, and --cash is given too: one of them says what cash there is")
+        cash = shares.pop(CASH)
+    if cash is None:
+        raise ValueError(f"{where}: the cash is unknown: add a row {CASH}, or give --cash")
+    if cash < 0:
+        raise ValueError(f"{where}: cash must not be negative, got {cash:g}")
+    if unknown := [name for name in shares if name not in tape.symbols]:
+        raise ValueError(
+            f"{where}: {', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not among the {tape.num_symbols} "
+            f"symbols that are traded of {tape.source}; leave such rows out to trade the rest as an account of its own"
+        )
+    for name, number in shares.items():
+        if number != int(number) or abs(number) >= 2**24:
+            raise ValueError(f"{where}: {name} has {number:,.15g} shares; orders are for whole shares below 2^24")
+        if number < 0 and not config.shorting:
+            raise ValueError(f"{where}: {name} has {number:,.0f} shares, but the rules have no short positions")
+    lacking = [name for name, number in shares.items() if number > 0 and not average.get(name, 0.0) > 0]
+    if config.stop_loss and lacking:
+        raise ValueError(f"{where}: the stop-loss needs the average_price of {', '.join(lacking)}")
+    return Account(cash, shares, average, start_value)
+
+
+def _numbers(table: pd.DataFrame, column: str, where: str) -> dict[str, float]:
+    """Return the numbers of a column by symbol, without empty ones; ValueError of what is none."""
+    texts = table[table[column] != ""].set_index("symbol")[column] if column in table else pd.Series(dtype=str)
+    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+    for name, text in texts[~np.isfinite(numbers)].items():
+        raise ValueError(f"{where}: {column} of {name} is not a number, got {text!r}")
+    return dict(numbers)
+
+
+def place_account(env: VecEnv, account: Account) -> None:
+    """Make an account the state of the environment's only row, on the last day of its tape.
+
+    Raises:
+        ValueError: it is worth too little to go on under the rules, or holds more than their orders can have bought.
+    """
+    scenario, tape = scenario_of(env), scenario_of(env).tape
+    env.reset_first(int(env.seed_tensor))
+    rows, state = env.rows, env.state
+    last, today = torch.full_like(state.day, tape.num_days - 1), account.start_value is None
+    held, paid = (
+        torch.tensor([[known.get(name, 0.0) for name in tape.symbols]], dtype=torch.float64)
+        for known in (account.shares, account.average_price)
+    )
+    cash = torch.tensor([math.floor(account.cash / tape.tick_size + PART)], dtype=torch.float64)
+    value = cash + (held * scenario.shared["close"][tape.num_days - 1].double()).sum(-1)
+    start = value if today else state.start_value.double()
+    if float(value) <= float(start) * float(scenario.params["ruin_fraction"]):
+        now, before = (f"{float(ticks) * tape.tick_size:,.2f}" for ticks in (value, start))
+        raise ValueError(f"the account is worth {now}, of {before} at its start: the rules end it")
+    most = scenario.max_holdings
+    if most is not None and (more := [name for name, number in account.shares.items() if number > most]):
+        raise ValueError(
+            f"the account holds more of {', '.join(more)} than orders of at most hmax shares a day can have bought "
+            "since its start: leave --start-value out, and it begins today"
+        )
+    fields = {name: getattr(state, name) for name in state.keys()}  # noqa: SIM118  # not a dict
+    changed = {"cash": cash, "holdings": held, "portfolio_value": value, "start_value": start, "day": last}
+    changed |= {"start_day": last if today else state.start_day, "end_day": last}
+    if scenario.config.stop_loss:
+        changed["average_price"] = paid / tape.tick_size
+    fields |= {name: values.to(fields[name].dtype) for name, values in changed.items()}
+    placed, elapsed = type(state)(**fields, batch_size=[1]), last - changed["start_day"]
+    ended = torch.zeros_like(rows.ended)
+    env.rows = type(rows)(state=placed, episode=rows.episode, elapsed=elapsed, ended=ended, batch_size=[1])

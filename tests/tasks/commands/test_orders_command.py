@@ -1,0 +1,157 @@
+"""``vecenv orders``: what decides, what is told and written, and where there is a doubt a sentence and no order."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.tasks.commands.small_runs import DAYS, SHARES, bars, made_run, settings_on
+from vecenv.tasks.backtest import orders
+from vecenv.tasks.commands import cli
+
+LAST = str(bars(1, DAYS)["date"].max().date())
+RULE = {"features": ("rsi_30",)}
+
+
+@pytest.fixture
+def account(tmp_path) -> str:
+    (tmp_path / "account.csv").write_text("symbol,shares,note\nS0,100,\nS1,5,old\nCASH,20000,\n")
+    return str(tmp_path / "account.csv")
+
+
+def test_orders_are_told_written_and_returned_alike(place, account, tmp_path, capsys):
+    words = (
+        f"--checkpoint {place / 'tilts'} --holdings {account} --today {LAST} --currency USD --out {tmp_path / 'out'}"
+    )
+    assert cli.main(["orders", *words.split(), "--json", str(tmp_path / "told"), "--env.slippage", "0.001"]) == 0
+    shown = capsys.readouterr().out
+    found = orders(place / "tilts", holdings=account, today=LAST, currency="USD", env={"slippage": 0.001})
+    assert pd.read_csv(tmp_path / "out" / "orders.csv")["shares"].tolist() == found.orders["shares"].tolist()
+    after = pd.read_csv(tmp_path / "out" / "after.csv")
+    pd.testing.assert_frame_equal(after, found.after)
+    told = json.loads((tmp_path / "told").read_text())
+    assert told == json.loads((tmp_path / "out" / "orders.json").read_text())
+    assert [row["shares"] for row in told["orders"]] == found.orders["shares"].tolist() and len(told["after"]) == 4
+    assert f"orders at the close of {LAST} for ${found.value:,.2f}" in shown and "the range of the" in shown.lower()
+    # Money adds up: what is bought and its costs are what the cash loses.
+    row = found.orders
+    paid = row["value"] + row["commission"] + row["slippage"]
+    assert 20_000 - paid.sum() == pytest.approx(after["value"].iloc[-1])
+    assert row["commission"].sum() == pytest.approx(0.001 * (row["value"] + row["slippage"]).sum(), abs=1e-3)
+    assert row["slippage"].tolist() == pytest.approx((0.001 * row["value"]).tolist(), abs=0.05)
+    assert row["target_weight"].tolist() == pytest.approx((after["weight"].iloc[:3]).tolist(), abs=0.01)
+
+
+def test_rules_programs_and_several_seeds_decide(place, account, tmp_path):
+    market = str(place / "market.parquet")
+    equal = orders("equal_weight", market, account, today=LAST, env=RULE)
+    assert equal.after["weight"].iloc[:3].tolist() == pytest.approx([1 / 3] * 3, abs=0.01)
+    # An account that begins today buys with its cash, and keeps what it holds.
+    held = orders("buy_and_hold", market, account, today=LAST, env=RULE)
+    assert (held.orders["shares"] > 0).all() and held.orders["value"].sum() == pytest.approx(20_000, rel=0.01)
+    (tmp_path / "trend.txt").write_text("weight = 0.3 if close > mean(close, bars=20) else 0\n")
+    assert orders(tmp_path / "trend.txt", market, account, today=LAST, env=RULE).agent == "trend"
+    for seed in (0, 1):
+        made_run(tmp_path / "both" / f"seed_{seed}", settings_on(place, seed=seed))
+    assert orders(tmp_path / "both", holdings=account, today=LAST).agent == "both"
+    # Why an order is cut.
+    poor = pd.DataFrame({"symbol": ["S0", "S1", "CASH"], "shares": [0, 0, 3.0]})
+    assert set(orders(place / "shares", market, poor, today=LAST).orders["reason"]) <= {"cash", "holdings"}
+
+
+def test_features_outside_the_training_are_named_and_give_no_order(place, account, tmp_path):
+    """By mean and deviation of the training, of a policy of symbols and of one of all columns."""
+    for policy, name in (("flat", "rsi_30 S1"), ("symbol", "rsi_30 S1")):
+        settings = settings_on(place, env=SHARES)
+        settings = settings_on(place, env=SHARES, learner=type(settings.learner)(hidden=(8,), policy=policy))
+        plain = torch.load(made_run(tmp_path / policy, settings) / "checkpoint.pt", weights_only=True)["moments"]
+        narrow = [plain[0] - 1.0, torch.full_like(plain[1], 0.1)]
+        run = made_run(tmp_path / f"{policy}_narrow", settings, moments=narrow)
+        with pytest.raises(ValueError, match=rf"values of features are further than 5 .*{name} \(\d.*--accept-outside"):
+            orders(run, holdings=account, today=LAST)
+        found = orders(run, holdings=account, today=LAST, accept_outside=True)
+        assert any("further than 5 standard deviations" in note for note in found.notes)
+
+
+def test_in_doubt_there_is_a_sentence_and_no_order(place, account, tmp_path, capsys):
+    market, friday = place / "market.parquet", bars(1, DAYS)["date"].max()
+    assert friday.day_of_week < 5
+    gone = bars(3, DAYS)
+    gone[~((gone["symbol"] == "S2") & (gone["date"] == friday))].to_parquet(tmp_path / "gone.parquet")
+    gone[gone["symbol"] != "S2"].to_parquet(tmp_path / "two.parquet")
+    euros = made_run(tmp_path / "euros", settings_on(place, currency="EUR"))
+    (tmp_path / "left.txt").write_text("weight = 0.3 if bars_left > 2 else 0\n")
+    written = {
+        "unknown": "symbol,shares\nS0,1\nZZ,2\nCASH,5\n",
+        "twice": "symbol,shares\nS0,1\nS0,2\nCASH,5\n",
+        "fraction": "symbol,shares\nS0,1.5\nCASH,5\n",
+        "short": "symbol,shares\nS0,-2\nCASH,5\n",
+        "words": "symbol,shares\nS0,1\nCASH,much\n",
+        "grouped": 'symbol,shares\nS0,"1,000"\nCASH,5\n',
+        "debt": "symbol,shares\nS0,1\nCASH,-5\n",
+        "blank": "symbol,shares\nS0,\nCASH,5\n",
+        "no_cash": "symbol,shares\nS0,1\n",
+        "no_column": "ticker,shares\nS0,1\n",
+        "rupees": "symbol,shares,currency\nS0,1,INR\nCASH,5,INR\n",
+        "nothing": "symbol,shares\nCASH,0\n",
+        "empty": "",
+        "many": "symbol,shares\nS0,90000\nCASH,5\n",
+    }
+    for name, text in written.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    run, rule = f"--checkpoint {place / 'tilts'}", f"--checkpoint equal_weight --market {market} --env.features rsi_30"
+    given, today = f"--holdings {account}", f"--today {LAST}"
+    week = (friday + pd.Timedelta(days=7)).date()
+    for words, told in (
+        (f"{run} {given}", "trading days before"),
+        (
+            f"{run} {given} --today {week}",
+            f"its last bar is of {LAST}, 5 trading days before {week}: bring the file up",
+        ),
+        (f"{run} {given} --today 2020-03-02", f"its last bar is of {LAST}, which is after today, 2020-03-02"),
+        (f"{rule} {given} {today} --market {tmp_path / 'gone.parquet'}", f"S2 cannot be traded on {LAST}: no bar"),
+        (f"{run} {given} {today} --market {tmp_path / 'two.parquet'} --symbols S0 S1 S2", "S2"),
+        (
+            f"--checkpoint {euros} {given} {today} --currency USD",
+            "trained on prices in EUR, but those of today are in USD",
+        ),
+        (f"{rule} {today}", "--holdings is needed"),
+        (f"{rule} {today} --holdings {tmp_path / 'none.csv'}", "none.csv: there is no such file"),
+        (f"{rule} {given} {today} --cash 5", "has a row CASH, and --cash is given too"),
+        (f"{rule} {given} {today} --start 2020-06-01", "--start says when the account began, but not with what"),
+        (f"{rule} {given} {today} --env.fill next_open", "fill orders at the next open, which is not known today"),
+        (f"{rule} {given} {today} --env.no-whole-shares", "the rules trade fractions, but orders are for whole shares"),
+        (f"{rule} {given} {today} --checkpoint oracle", "oracle reads later prices, which today has not"),
+        (f"{rule} {given} {today} --checkpoint {tmp_path / 'left.txt'}", "left.txt: reads bars_left"),
+        (f"{rule} {given} {today} --env.stop-loss 0.1", "the stop-loss needs the average_price of S0, S1"),
+        (f"{rule} {given} {today} --start-value 1e6 --env.ruin-fraction 0.5", "the rules end it"),
+        (f"--checkpoint {place / 'shares'} --start-value 1e6 {today} --holdings {tmp_path / 'many.csv'}", "more of S0"),
+        (
+            f"--checkpoint hold --market {market} {today} --task single_stock {given}",
+            "is not on the account of stock_trading",
+        ),
+        *(
+            (f"{rule} {today} --holdings {tmp_path / name}.csv", f"{name}.csv: {told}")
+            for name, told in (
+                ("unknown", "ZZ is not among the 3 symbols that are traded of"),
+                ("twice", "S0 has several rows"),
+                ("fraction", "S0 has 1.5 shares; orders are for whole shares"),
+                ("short", "S0 has -2 shares, but the rules have no short positions"),
+                ("words", "shares of CASH is not a number, got 'much'"),
+                ("grouped", "shares of S0 is not a number, got '1,000'"),
+                ("debt", "cash must not be negative, got -5"),
+                ("blank", "the shares of S0 are missing"),
+                ("no_cash", "the cash is unknown: add a row CASH, or give --cash"),
+                ("no_column", "there is no column symbol"),
+                ("rupees", "is in INR, but the currency of the prices is unknown: give --currency"),
+                ("empty", "not a CSV file of holdings"),
+            )
+        ),
+        (f"{rule} {today} --holdings {tmp_path / 'nothing'}.csv", "the account is worth 0.00"),
+    ):
+        before = sorted(tmp_path.rglob("*"))
+        assert cli.main(["orders", *words.split(), "--out", str(tmp_path / "out")]) == cli.BAD_INPUT, words
+        captured = capsys.readouterr()
+        assert told in captured.err and captured.out == "", (words, captured.err)
+        assert sorted(tmp_path.rglob("*")) == before
