@@ -23,6 +23,7 @@ from vecenv.benchmarks.workloads import fill_given_actions
 from vecenv.core.collector import FusedCollector
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind
 from vecenv.tasks.agent_market.message_book import MessageBook
+from vecenv.tasks.agent_market.scenario import MarketScenario
 
 ROWS, ROOM, OWNERS = 16, 64, 8
 """Rows beside CartPole; orders a side and owners of the book."""
@@ -117,6 +118,7 @@ def _ticks(config: CaseConfig) -> list[Workload]:
     env = vecenv.make("agent_market", 1, seed=0, compile=config.compile)
     collector = FusedCollector(env, "given", config.sized(8, 256))
     fill_given_actions(collector)
+    assert isinstance(env.scenario, MarketScenario)
     ticks = len(collector.actions) * env.scenario.config.ticks_per_step
     return [Workload("a market", collector.rollout, ticks, "ticks")]
 
