@@ -77,7 +77,7 @@ class AccountSettings(TaskSettings):
         """Return the defaults of the command line, from a checkpoint or presets."""
         given = chosen_options(AccountOptions, args)
         place = given.get("checkpoint", "")
-        run = first_policy(Path(place), cls.command) if is_policy(place) else None
+        run = first_policy(Path(place)) if is_policy(place) else None
         known = {} if run is None else trained_under(run)
         task = known.get("task") or given.get("task", DEFAULT_TASK)
         if given.get("task", task) != task:

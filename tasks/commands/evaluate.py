@@ -115,7 +115,7 @@ class EvaluateSettings(TaskSettings):
         places, model = given.get("checkpoint", ()), given.get("model")
         if places and model is not None:
             raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
-        run = first_policy(places[0], "evaluate") if places else None
+        run = first_policy(places[0]) if places else None
         if model is not None and (Path(model) / SETTINGS).is_file():
             run = Path(model)
         known = {} if run is None else trained_under(run)

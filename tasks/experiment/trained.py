@@ -17,9 +17,9 @@ from vecenv.tasks.experiment.run_files import SETTINGS, checkpoint_path
 from vecenv.tasks.experiment.settings import TrainSettings, block_of, deciding
 
 
-def first_policy(place: Path, command: str) -> Path:
-    """Return the checkpoint of a run, of several seeds the first one's, for a command."""
-    with loading_torch(f"{command} {place}"):
+def first_policy(place: Path) -> Path:
+    """Return the checkpoint of a run, of several seeds the first one's."""
+    with loading_torch(f"play {place}"):
         # Here and below, as only what was trained needs PyTorch.
         from vecenv.tasks.experiment.seeds import policy_files
 
