@@ -52,7 +52,7 @@ def test_orders_by_the_day_s_sentiment():
     env = env_on(tape_with([[(5, 3)]] * 3), sentiment_strength=0.4, hmax=1000.0)
     env.advance(torch.ones(1, 1))
     assert env.state.holdings.tolist() == [[1800.0]]
-    assert 1800 <= env.scenario._max_order <= 1801 and 3600 <= env.scenario._max_holdings <= 3601
+    assert 1800 <= env.scenario._max_order <= 1801 and 3600 <= env.scenario.max_holdings <= 3601
 
 
 def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
