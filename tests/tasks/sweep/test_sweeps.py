@@ -59,7 +59,9 @@ def test_a_sweep_whose_processes_are_killed_comes_to_what_one_process_comes_to(t
         assert not (killed / "sweep.json").exists()
     process = started(tmp_path, words("killed", TRIALS, 2))
     said, _ = process.communicate()
-    assert process.returncode == 0 and not alive(process.pid), said
+    assert process.returncode == 0, said
+    # Python's tracker of resources ends by itself, a moment after its parent.
+    wait_until(lambda: not alive(process.pid), 30.0)
     assert result(killed) == result(whole)
 
     told = told_of(killed)
