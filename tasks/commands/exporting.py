@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 FORMAT = "vecenv exported policy 1"
 
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+"""Of the extra `onnx`."""
+
 MANIFEST, OBSERVATIONS = "manifest.json", "observations.npz"
 
 
@@ -41,6 +45,8 @@ def exported(settings: ExportSettings) -> dict[str, Any]:
         ValueError: there is no policy, it has no such form, or the file decides otherwise than the policy.
     """
     assert settings.checkpoint is not None
+    if settings.to == "onnx" and (lacking := [name for name in PACKAGES if find_spec(name) is None]):
+        raise ImportError(f"--to onnx needs {', '.join(lacking)}: pip install 'vecenv[onnx]', or give --to torch")
     console, place = wide_console(), settings.checkpoint
     checkpoints = policy_files(place)
     folder = settings.folder or (place if place.is_dir() else place.parent) / f"export-{settings.to}"
@@ -80,9 +86,10 @@ def checked(folder: Path) -> dict[str, Any]:
         with np.load(folder / OBSERVATIONS) as recorded:
             seen, action = (torch.from_numpy(recorded[name]) for name in (INPUT, OUTPUT))
         file, output = folder / manifest["file"], manifest["output"]
+        whole = _digest(file) == manifest["sha256"]
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{folder}: not the folder of an export ({error})") from error
-    if _digest(file) != manifest["sha256"]:
+    if not whole:
         raise ValueError(f"{file}: another file than the one that {MANIFEST} describes")
     found = _compared(file, seen, action, output)
     _tell(folder, found)

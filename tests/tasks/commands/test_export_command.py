@@ -9,7 +9,7 @@ import pytest
 import vecenv
 from tests.tasks.commands.small_runs import bars
 from vecenv.market.bars import CLOSE
-from vecenv.tasks.commands import cli
+from vecenv.tasks.commands import cli, exporting
 from vecenv.tasks.stock_trading.scenario import StockTrading
 
 
@@ -51,6 +51,10 @@ def test_an_export_is_checked_where_it_lies(export, tmp_path, capsys):
     np.savez(folder / "observations.npz", observation=seen, action=action)
     assert cli.main(["export", "--check", str(folder)]) == 2
     assert "decides otherwise than the policy on 1 of 200" in capsys.readouterr().err
+    (folder / "policy.pt2").rename(folder / "elsewhere")
+    assert cli.main(["export", "--check", str(folder)]) == 2
+    assert "not the folder of an export" in capsys.readouterr().err
+    (folder / "elsewhere").rename(folder / "policy.pt2")
     (folder / "policy.pt2").write_bytes((folder / "policy.pt2").read_bytes()[:-1])
     assert cli.main(["export", "--check", str(folder)]) == 2
     assert "another file than the one" in capsys.readouterr().err
@@ -68,6 +72,13 @@ def test_an_export_is_checked_where_it_lies(export, tmp_path, capsys):
 def test_what_is_no_policy_and_no_export_is_refused(given, told, place, capsys):
     assert cli.main(["export", *(part.format(place) for part in given)]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_what_is_not_installed_is_named_before_any_work(place, monkeypatch, capsys):
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None if name == "onnxscript" else name)
+    assert cli.main(["export", "--checkpoint", str(place / "tilts")]) != 0
+    assert "needs onnxscript: pip install 'vecenv[onnx]'" in capsys.readouterr().err
+    assert not (place / "tilts" / "export-onnx").exists()
 
 
 @pytest.mark.parametrize("scaled", [True, False])
