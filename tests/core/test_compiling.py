@@ -219,13 +219,16 @@ def test_the_first_vector_instructions_are_tried_by_one_process_of_a_kind(monkey
     broken = process(amx=True, avx512=False, avx2=True)
     assert broken == process(amx=True, avx512=False, avx2=True)
     assert broken == (["avx2"], ["avx512", "avx512", "avx2"])
-    with monkeypatch.context() as named:
-        named.setenv("ATEN_CPU_CAPABILITY", "avx2")
-        assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], ["avx512", "avx2"])
     assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], ["avx512"])
     assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], [])
     monkeypatch.setattr(compiling, "processor", lambda: "another")
     assert process(amx=True, avx512=False, avx2=True) == broken
+    monkeypatch.setattr(compiling, "processor", lambda: "of another maker")
+    assert process(none=True, neon=True) == (["neon"], ["neon"])
+    assert process(none=True, neon=True) == (["neon"], [])
+    monkeypatch.setattr(compiling, "processor", lambda: "with a choice")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert process(amx=True, avx512=True, avx2=True) == (["avx512", "avx2"], ["avx512", "avx2"])
 
 
 @torch.library.custom_op("tests::add_to", mutates_args=("book",))

@@ -32,7 +32,7 @@ class BoundedObservations:
 
 
 class Column(NamedTuple):
-    """Name and unit of a number of an observation, such as ``rsi_14 AAPL`` and ``value / 64``."""
+    """Name and unit of a number of an observation, such as ``rsi_14 AAPL`` and ``value x 0.015625``."""
 
     name: str
     unit: str
