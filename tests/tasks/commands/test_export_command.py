@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 import vecenv
 from tests.tasks.commands.small_runs import bars
@@ -113,10 +114,36 @@ def test_columns_are_in_the_units_that_they_name(scaled, tmp_path):
     assert [shown[name][1] for name in wanted] == pytest.approx([number for _, number in wanted.values()], rel=1e-5)
 
 
-@pytest.mark.parametrize("task", ["multi_stock_3", "signals"])
-def test_every_column_has_a_name(task):
-    market = "news" if task == "signals" else "synthetic"
-    config = {"observed": ("sentiment",)} if task == "signals" else {}
-    env = vecenv.make(task, 2, market=market, compile=False, **config)
-    names = [column.name for column in env.scenario.columns()]
-    assert len({*names}) == len(names) == env.observations().shape[1]
+def shown_of(env):
+    """What a row sees, by the names of the columns, each of which is one: unit and number."""
+    columns, row = env.scenario.columns(), env.observations()[0].tolist()
+    shown = {name: (unit, number) for (name, unit), number in zip(columns, row, strict=True)}
+    assert len(shown) == len(columns)
+    return shown
+
+
+def test_columns_of_a_tier_are_where_they_are_named():
+    env = vecenv.make("multi_stock_3", 2, market="synthetic", compile=False, action="weights")
+    symbols = env.scenario.tape.symbols
+    env.advance(torch.tensor([[0.0, 0.3, 0.0]]).expand(2, 3))
+    shown, day = shown_of(env), int(env.state.day[0])
+    held = [shown[f"weight {symbol}"][1] != 0 for symbol in symbols]
+    days = [shown[f"days_held {symbol}"][1] != 0 for symbol in symbols]
+    assert held == days == [False, True, False]
+    for place, symbol in enumerate(symbols):
+        close = env.scenario.tape.ohlcv[0, day, place, CLOSE].item()
+        unit, number = shown[f"close {symbol}"]
+        assert unit.startswith("currency / 1024 x ")
+        factor = float(unit.rpartition(" ")[2])
+        assert number == pytest.approx(factor * close / 1024, rel=1e-5)
+
+
+def test_columns_of_scores_are_in_the_units_that_they_name():
+    env = vecenv.make("signals", 2, market="news", compile=False, observed=("sentiment",))
+    shown, state = shown_of(env), env.state
+    for place, symbol in enumerate(env.scenario.tape.symbols):
+        score = env.scenario.panels.scores[int(state.path[0]), int(state.day[0]), place, 0].item()
+        assert shown[f"sentiment {symbol}"] == ("score / 5", pytest.approx(score / 5))
+        unit, known = shown[f"sentiment_known {symbol}"]
+        assert unit == "0 or 1"
+        assert known in (0.0, 1.0)
