@@ -126,12 +126,12 @@ def test_columns_of_a_tier_are_where_they_are_named():
     env = vecenv.make("multi_stock_3", 2, market="synthetic", compile=False, action="weights")
     symbols = env.scenario.tape.symbols
     env.advance(torch.tensor([[0.0, 0.3, 0.0]]).expand(2, 3))
-    shown, day = shown_of(env), int(env.state.day[0])
+    shown, path, day = shown_of(env), int(env.state.path[0]), int(env.state.day[0])
     held = [shown[f"weight {symbol}"][1] != 0 for symbol in symbols]
     days = [shown[f"days_held {symbol}"][1] != 0 for symbol in symbols]
     assert held == days == [False, True, False]
     for place, symbol in enumerate(symbols):
-        close = env.scenario.tape.ohlcv[0, day, place, CLOSE].item()
+        close = env.scenario.tape.ohlcv[path, day, place, CLOSE].item()
         unit, number = shown[f"close {symbol}"]
         assert unit.startswith("currency / 1024 x ")
         factor = float(unit.rpartition(" ")[2])
