@@ -10,7 +10,7 @@ import vecenv
 from vecenv import learn, registry
 from vecenv.tasks.commands import cli
 
-GUIDE = Path("vecenv/core/README.md")
+RECIPE = Path("tasks/recipes/own_task.py")
 SIZES = {"num-envs": 16, "learner.total-frames": 2048, "learner.hidden": 8, "episodes": 8}
 SMALL = ("--no-compile", *(word for name, value in SIZES.items() for word in (f"--{name}", str(value))))
 REINFORCE = Path("tests/learn/reinforce.py").absolute()
@@ -22,10 +22,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(learn, "_registered", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
-    text = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
-    (tmp_path / "my_task.py").write_text(
-        text.partition("check_task(")[0].replace("from vecenv.testing import check_task\n", "")
-    )
+    (tmp_path / "my_task.py").write_text(RECIPE.read_text().partition("check_task(")[0])
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in ("my_task", "beside", "reinforce"):
@@ -34,17 +31,17 @@ def place(tmp_path, monkeypatch):
 
 @pytest.mark.assembly
 @pytest.mark.parametrize("learner", [(), ("--import", str(REINFORCE), "--algorithm", "reinforce")], ids=["ppo", "own"])
-def test_the_task_of_the_guide_is_trained_and_evaluated_from_its_file(place, learner):
-    train = ("train", "--import", "my_task.py", "--task", "reach_zero", "--folder", "run", *SMALL, *learner)
+def test_the_task_of_the_recipe_is_trained_and_evaluated_from_its_file(place, learner):
+    train = ("train", "--import", "my_task.py", "--task", "walk_to_zero", "--folder", "run", *SMALL, *learner)
     assert cli.main(train) == 0
     del sys.modules["my_task"]
     registry._registered.clear()
-    evaluate = ("evaluate", "--task", "reach_zero", "--checkpoint", "run", "--episodes", "8", "--json", "told.json")
+    evaluate = ("evaluate", "--task", "walk_to_zero", "--checkpoint", "run", "--episodes", "8", "--json", "told.json")
     for _ in range(2):
         assert cli.main((*evaluate, "--import=my_task.py")) == 0
     told, trained = (json.loads(Path(file).read_text()) for file in ("told.json", "run/metrics.json"))
     assert told["agents"]["trained"] == trained["evaluation"]["agents"]["trained"]
-    assert vecenv.task_names().count("reach_zero") == 1
+    assert vecenv.task_names().count("walk_to_zero") == 1
 
 
 def test_files_that_fail_are_told_with_their_line(place, capsys):
