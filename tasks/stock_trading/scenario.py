@@ -1,6 +1,6 @@
 """Scenario of daily stock trading, the task of the FinRL contests, with exact accounts.
 
-`rules.md` beside this file is the specification of the account. State ``[b, p, h, f]``, D = K(I + 2) + 1.
+`rules.md` and `learner.md` beside this file are the specification. State ``[b, p, h, f]``, D = K(I + 2) + 1.
 """
 
 from __future__ import annotations
