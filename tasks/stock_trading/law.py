@@ -3,7 +3,8 @@
 `rules.md` and `learner.md` beside this file are the specification. The benchmark portfolio, from which tilts start and
 against which excess returns are measured, is costless and holds no cash: ``equal_weight`` is restored every day to the
 same value of every symbol that can trade, and keeps its shares of those that cannot; ``buy_and_hold`` bought the same
-value of each at the start of the episode and keeps the shares. """
+value of each at the start of the episode and keeps the shares.
+"""
 
 from __future__ import annotations
 
