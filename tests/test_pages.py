@@ -47,6 +47,7 @@ NIGHTLY += ["vecenv/market", "vecenv/curriculum"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/signals", "tasks/stock_trading", "tasks/tiers"]
 NIGHTLY += [f"tasks/games/{name}" for name in ("countdown", "frozen_lake", "race", "sokoban", "tool_chain")]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "tasks/crypto_lob/contest2024.md"]
+NIGHTLY += ["benchmarks/results/games.md"]
 NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo", "networks")]
 NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md", "vecenv/distributed/eight_gpus.md"]
 """Pages whose commands take minutes even when they are small."""
