@@ -74,14 +74,14 @@ class BatchConfig(Settings):
     text_style: Literal["full", "compact"] = "full"
     """Style of the text."""
     observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
-    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
+    """Columns times powers of two, so that each is of order one; or in their own units."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rewards and average prices; cash and shares are exact in both."""
 
 
 @dataclass(frozen=True)
 class TierConfig(BatchConfig, _TierRules):
-    """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
+    """Rules of a trading tier; ``rules.md`` and ``learner.md`` beside this file give their exact meaning."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

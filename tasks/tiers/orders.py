@@ -1,6 +1,6 @@
 """Action spaces, decoded into order lists: choices, target weights, and tilts that keep within the tier's limits.
 
-The rules are those of ``tasks/tiers/rules.md``, *Other action spaces*. Weights of `limit_weights` are whole numbers of
+`actions.md` beside this file has the rules (*Other action spaces*). Weights of `limit_weights` are whole numbers of
 steps, whose sums are exact in any order, and the exponential is made of products and sums, so that all devices compute
 the same orders.
 """

@@ -31,7 +31,7 @@ COMPONENTS = (
     "episode",
     "grade_change",
 )
-"""Components in storage order; ``tasks/tiers/rules.md`` defines each."""
+"""Components in storage order; ``tasks/tiers/learner.md`` defines each."""
 
 MISTAKES = (
     "regime_violation",

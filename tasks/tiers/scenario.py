@@ -1,4 +1,4 @@
-"""Scenario of the five trading tiers; `rules.md` beside this file specifies account, reward and observation."""
+"""Scenario of the five trading tiers; `rules.md` and `learner.md` specify account, reward, observation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The trading tiers in plain Python: one account, one order after another.
 
-Written from ``tasks/tiers/rules.md`` alone, to be read beside it; the vectorised kernels are held to it.
+Written from ``rules.md`` and ``learner.md`` of ``tasks/tiers`` alone, to be read beside them; the vectorised kernels
+are held to it.
 Money is in ticks and shares are whole: Python integers. Python's floats are the page's double precision;
 NumPy's scalars stand where the page rounds to float32 or to ``dtype``.
 """

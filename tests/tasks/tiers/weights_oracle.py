@@ -1,6 +1,6 @@
 """The tiers' action spaces of weights and tilts in plain Python, decoded to orders.
 
-Written from ``tasks/tiers/rules.md`` alone, to be read beside it, on the accounts of `tests.tasks.tiers.oracle`.
+Written from ``tasks/tiers/actions.md`` alone, to be read beside it, on the accounts of `tests.tasks.tiers.oracle`.
 """
 
 import math
