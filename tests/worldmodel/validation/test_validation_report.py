@@ -181,7 +181,7 @@ def test_lines_of_the_table():
 
 
 def test_tables_of_the_page_have_the_criteria_of_the_list():
-    page = Path(__file__).parents[3] / "worldmodel" / "validation" / "README.md"
+    page = Path(__file__).parents[3] / "benchmarks" / "results" / "realism.md"
     lines = [line for line in page.read_text().splitlines() if re.match(r"\| .+ [↓↑≈] \| ", line)]
     for line, row in zip(lines, 2 * [row for row in CRITERIA if row.bar], strict=True):
         label = row.label.replace("|", "\\|")
