@@ -90,7 +90,8 @@ def _page(result: Mapping[str, Any]) -> str:
             values = [[run[name] for run in runs] for name in ("success", "moves", "paid")]
             name = "best by this reward" if learner == "best" else learner.upper()
             rows.append([f"`{paid}`", name, *map(_spread, values, (".0%", ".0f", ".2f"))])
-    return markdown(["paid", "learner", "finishes", "moves", "paid an episode"], rows) + "\n"
+    table = markdown(["paid", "learner", "finishes", "moves", "paid an episode"], rows)
+    return f"# Race: PPO and GRPO by four rewards\n\n{table}\n"
 
 
 def _spread(values: Sequence[float], form: str) -> str:
