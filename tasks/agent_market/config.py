@@ -3,7 +3,7 @@
 The background agents are those of the configuration rmsc04 of ABIDES: Byrd, Hybinette and Balch, "ABIDES: towards
 high-fidelity multi-agent market simulation", PADS 2020. It gives the defaults, but for the makers' first spread (there
 50), least quantity (1) and level spacing (5): with those the first ten minutes move fifty times as much as the hours
-after them. `rules.md` beside this file is the specification.
+after them. `rules.md` and `messages.md` beside this file are the specification.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MAKER, VALUE, MOMENTUM, NOISE = range(len(CLASSES))
 
 @dataclass(frozen=True, kw_only=True)
 class BackgroundConfig(Settings):
-    """The market and its background agents; see ``tasks/agent_market/rules.md`` for the exact meaning."""
+    """The market and its background agents; see ``rules.md`` and ``messages.md`` in ``tasks/agent_market``."""
 
     tick_seconds: Annotated[float, Within(0, 86_400, above=True)] = 1.0
     """Seconds of a tick of time."""
@@ -212,7 +212,7 @@ def arrival_rates(config: BackgroundConfig) -> Mapping[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SeatConfig(BackgroundConfig):
-    """The learner's seat in a market; see ``tasks/agent_market/rules.md`` for the exact meaning."""
+    """The learner's seat in a market; see ``tasks/agent_market/messages.md`` for the exact meaning."""
 
     seats: Annotated[int, Within(1, MAX_SEATS)] = 1
     """Learners in one market. Each is a row of the environment, and as many consecutive rows share a market."""
@@ -229,7 +229,7 @@ class SeatConfig(BackgroundConfig):
     depth: bool = False
     """Show the best ten levels of both sides too."""
     observation: Literal["scaled", "raw"] = field(default="scaled", metadata={"earlier": "raw"})
-    """Columns times powers of two, so that each is of order one; or in the units of the rules page alone."""
+    """Columns times powers of two, so that each is of order one; or in their own units."""
     max_orders: Annotated[int, Within(2, MAX_ORDERS)] = 4
     """Orders of a list, such as an answer in text, at most."""
 

@@ -30,7 +30,7 @@ DIFFERENTIAL_SHARPE_SCALE = 1e-3
 
 @dataclass(frozen=True)
 class StockTradingConfig(Settings):
-    """Rules of the stock-trading task; ``rules.md`` and ``learner.md`` beside this file give their exact meaning."""
+    """Rules of the stock-trading task; see ``rules.md`` and ``learner.md`` in ``tasks/stock_trading``."""
 
     features: tuple[str, ...] = FINRL_INDICATORS
     """Indicators or numeric columns of the data shown to the agent, per symbol."""

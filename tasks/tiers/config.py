@@ -81,7 +81,7 @@ class BatchConfig(Settings):
 
 @dataclass(frozen=True)
 class TierConfig(BatchConfig, _TierRules):
-    """Rules of a trading tier; ``rules.md`` and ``learner.md`` beside this file give their exact meaning."""
+    """Rules of a trading tier; see ``rules.md``, ``learner.md`` and ``actions.md`` in ``tasks/tiers``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

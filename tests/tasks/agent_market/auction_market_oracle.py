@@ -1,4 +1,4 @@
-"""One market whose orders an auction clears, in Python integers and lists, written from the page of its rules alone."""
+"""One market whose orders an auction clears, in Python integers and lists, written from the pages of rules alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One market of background agents and seats in Python integers and lists, written from the page of its rules alone."""
+"""One market of background agents and seats in Python integers and lists, written from the pages of its rules alone."""
 
 from collections import Counter
 from types import SimpleNamespace
