@@ -12,8 +12,8 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.report import COLOURS, bands_figure, empty_figure, seen_in_play
-from vecenv.system.page_figures import page_figure
+from vecenv.learn.report import bands_figure, seen_in_play
+from vecenv.system.figures import COLOURS, GREY, empty_figure, entitle, legend_below, looks, page_figure
 from vecenv.tasks.agent_market.seat import SeatState, own_orders
 
 if TYPE_CHECKING:
@@ -66,20 +66,26 @@ def book_figure(record: Played, name: str, currency: float) -> Figure:
     for column, (prices, quantities) in enumerate(record.ladder[running]):
         inside = (prices >= low) & (prices <= high)
         np.add.at(shown[:, column], prices[inside] - low, quantities[inside])
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    figure, (axis,) = empty_figure(1, 1, 5.5)
     edges = (float(tick[0]), float(tick[-1]), (low - 0.5) * currency, (high + 0.5) * currency)
     image = axis.imshow(
-        np.where(shown > 0, shown, np.nan), origin="lower", aspect="auto", extent=edges, cmap="viridis", norm=LogNorm()
+        np.where(shown > 0, shown, np.nan),
+        origin="lower",
+        aspect="auto",
+        extent=edges,
+        cmap="Greys",
+        alpha=0.7,
+        norm=LogNorm(),
     )
-    axis.plot(tick, mid * currency, color="black", linewidth=1.2, label="mid")
-    for side, colour, label in ((0, COLOURS[1], "own bid"), (1, COLOURS[2], "own ask")):
-        axis.plot(tick, record.quotes[running, side] * currency, color=colour, linewidth=1.0, label=label)
-    figure.colorbar(image, ax=axis, label="Shares at a price, best ten levels")
+    axis.plot(tick, mid * currency, color=COLOURS[2], linewidth=1.8, label="mid")
+    for side, colour, label in ((0, COLOURS[0], "own bid"), (1, COLOURS[1], "own ask")):
+        axis.plot(tick, record.quotes[running, side] * currency, ".-", color=colour, linewidth=1.8, label=label)
+    figure.colorbar(image, ax=axis, label="Shares at a price, best ten levels", location="top", aspect=40)
     axis.set_xlabel("Tick of the episode")
-    axis.set_ylabel("Price")
+    axis.set_ylabel("Price, units of currency")
     axis.ticklabel_format(axis="y", useOffset=False)
-    axis.legend(loc="upper left", framealpha=0.6)
-    figure.suptitle(f"Order book of one episode, traded by {name}")
+    legend_below(figure)
+    entitle(figure, f"Order book of one episode, traded by {name}")
     return figure
 
 
@@ -96,13 +102,20 @@ def held_figure(records: Mapping[str, Played], what: str) -> Figure:
 
 def shortfall_figure(shortfalls: Mapping[str, np.ndarray]) -> Figure:
     """Plot the implementation shortfalls of agents: quartiles, 5-95%, and the mean."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.45 * len(shortfalls)), "x")
-    axis.boxplot(list(shortfalls.values()), orientation="horizontal", whis=(5, 95), showfliers=False, showmeans=True)
+    figure, (axis,) = empty_figure(1, 1, 1.5 + 0.4 * len(shortfalls))
+    kept: dict[str, Any] = {"orientation": "horizontal", "whis": (5, 95), "showfliers": False, "patch_artist": True}
+    line, mark = {"color": "black"}, {"marker": "D", "markerfacecolor": "white", "markeredgecolor": "black"}
+    drawn = axis.boxplot(list(shortfalls.values()), showmeans=True, medianprops=line, meanprops=mark, **kept)
+    for box, look in zip(drawn["boxes"], looks(shortfalls).values(), strict=True):
+        box.set_facecolor(look.colour)
+    drawn["medians"][0].set_label("median")
+    drawn["means"][0].set_label("mean")
     axis.set_yticks(range(1, len(shortfalls) + 1), list(shortfalls))
     axis.invert_yaxis()
     axis.axvline(0.0, color="grey", linewidth=0.8)
-    axis.set_xlabel("Implementation shortfall, basis points of the arrival price (less is better)")
-    figure.suptitle("Shortfall by agent: quartiles, 5-95% and mean of the episodes")
+    axis.set_xlabel("Implementation shortfall, basis points of the\narrival price (less is better)")
+    legend_below(figure)
+    entitle(figure, "Shortfall by agent: quartiles, 5-95% and mean of the episodes")
     return figure
 
 
@@ -152,16 +165,18 @@ def account_figure(record: MarketEpisode, reference: MarketEpisode, other: str, 
     """Draw position, fills and the task's first outcome over an episode, beside those of a baseline."""
     figure, (outcome, position) = page_figure([1.2, 1.0], 4.6)
     name = next(iter(record.turns[0].outcomes))
-    for curve, label, colour in ((reference, other, "#8a8f98"), (record, "agent", COLOURS[0])):
+    shown = looks(("agent", other))
+    for label, curve in {other: reference, "agent": record}.items():
+        line = shown[label].line()
         tick = [0, *(turn.tick for turn in curve.turns)]
-        outcome.plot(tick[1:], [turn.outcomes[name] for turn in curve.turns], color=colour, label=label, linewidth=2)
-        position.step(tick, [0, *(turn.shares for turn in curve.turns)], where="post", color=colour, linewidth=1.8)
+        outcome.plot(tick[1:], [turn.outcomes[name] for turn in curve.turns], label=label, **line)
+        position.step(tick, [0, *(turn.shares for turn in curve.turns)], where="post", **line)
     for label, marker, colour in (("bought", "^", COLOURS[2]), ("sold", "v", COLOURS[1])):
         marked = [turn for turn in record.turns if getattr(turn, label)]
         height = [turn.outcomes[name] for turn in marked]
         ticks = [turn.tick for turn in marked]
-        outcome.scatter(ticks, height, marker=marker, color=colour, s=36, zorder=3, label=label)
-    outcome.axhline(0, color="#8a8f98", linewidth=0.8)
+        outcome.scatter(ticks, height, marker=marker, color=colour, s=36, zorder=4, label=label)
+    outcome.axhline(0, color=GREY, linewidth=0.8)
     outcome.set_ylabel(name.replace("_", " "))
     outcome.legend(frameon=False, loc="best", ncols=2)
     position.set(ylabel="shares held", xlabel="tick")

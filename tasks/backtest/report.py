@@ -12,8 +12,7 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from vecenv.learn.report import COLOURS
-from vecenv.system.page_figures import at_widths, dated, page_figure
+from vecenv.system.figures import GREY, at_widths, dated, legend_below, looks, page_figure
 from vecenv.system.report_page import page, values, word_table
 from vecenv.tasks.backtest.result import Backtest
 from vecenv.tasks.stock_trading.decisions import REASONS
@@ -22,9 +21,6 @@ from vecenv.text.money import exact_money, money, sign_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-REFERENCE = "#8a8f98"
-"""Colour of the first benchmark, as in the reports of episodes."""
 
 LOG_RATIO = 3.0
 """Ratio of highest to lowest value above which the axis of money is logarithmic."""
@@ -92,11 +88,6 @@ def _sign(found: Backtest) -> str:
     return sign_of(found.told["market"]["currency"])
 
 
-def colours(found: Backtest) -> dict[str, str]:
-    """Return the colours of the agent, which is first in all pictures, and of the benchmarks."""
-    return {found.agent: COLOURS[0], **dict(zip(found.benchmarks, (REFERENCE, *COLOURS[1:]), strict=False))}
-
-
 def report_page(found: Backtest) -> str:
     """Return the page: figures, equity, drawdown, exposure, months, worst days, orders that were cut, last trades."""
     sign, market = _sign(found), found.told["market"]
@@ -139,25 +130,41 @@ def report_page(found: Backtest) -> str:
     return page(f"Backtest of {found.agent.replace('_', ' ')}", line, cards, sections)
 
 
+def _values(found: Backtest) -> dict[str, pd.Series]:
+    """Return the values of the agent and of the benchmarks by date."""
+    return {name: found.daily["value" if name == found.agent else name] for name in (found.agent, *found.benchmarks)}
+
+
 def equity_figure(found: Backtest, width: float) -> Figure:
-    """Draw the values of agent and benchmarks by date; the days of the training are shaded."""
+    """Draw the values of agent and benchmarks by date, and below how far the agent is above each of them.
+
+    The days of the training are shaded.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure, (axes,) = page_figure([1], 2.0 + 0.24 * width, width)
-    _lines(axes, found, {name: found.daily["value" if name == found.agent else name] for name in colours(found)})
+    equity = _values(found)
+    figure, panels = page_figure([2, 1][: len(equity)], 2.6 + 0.35 * width, width)
+    _lines(panels[0], found, equity)
     shown = found.daily[["value", *found.benchmarks]].to_numpy()
     low, high = np.nanmin(shown), np.nanmax(shown)
     if low > 0 and high > LOG_RATIO * low:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
+        panels[0].set_yscale("log")
+        panels[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panels[0].yaxis.set_minor_formatter(NullFormatter())
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
+    panels[0].set_ylabel(f"value, {found.told['market']['currency'] or 'units of currency'}")
+    for axes in panels[1:]:
+        own = equity[found.agent]
+        _lines(axes, found, {name: 100 * (own / equity[name] - 1) for name in found.benchmarks})
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        axes.set_ylabel("agent above\nbenchmark, %")
     if found.trained_until is not None:
         until = pd.Timestamp(found.trained_until)
         shade: dict[str, Any] = {"facecolor": "#f3e8c8", "edgecolor": "#b9a45c", "linewidth": 0.6}
-        axes.axvspan(found.daily.index[0], until, zorder=0, label="trained on these days", **shade)
-    axes.legend(frameon=False, loc="upper left")
-    dated(axes, width)
+        for axes in panels:
+            axes.axvspan(found.daily.index[0], until, zorder=0, label="trained on these days", **shade)
+    legend_below(figure)
+    dated(panels[-1], width)
     return figure
 
 
@@ -170,10 +177,10 @@ def _short_money(sign: str, amount: float) -> str:
 
 def drawdown_figure(found: Backtest, width: float) -> Figure:
     """Draw the loss since the peak of agent and benchmarks, in per cent."""
-    figure, (axes,) = page_figure([1], 1.4 + 0.16 * width, width)
-    equity = {name: found.daily["value" if name == found.agent else name] for name in colours(found)}
-    _lines(axes, found, {name: 100 * (value / value.cummax() - 1) for name, value in equity.items()})
+    figure, (axes,) = page_figure([1], 2.0 + 0.14 * width, width)
+    _lines(axes, found, {name: 100 * (value / value.cummax() - 1) for name, value in _values(found).items()})
     axes.set_ylabel("loss since the peak, %")
+    legend_below(figure)
     dated(axes, width)
     return figure
 
@@ -183,7 +190,7 @@ def trading_figure(found: Backtest, width: float) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
     figure, (exposure, traded, costs) = page_figure([1, 1, 1], 4.5 + 0.15 * width, width)
-    colour = colours(found)[found.agent]
+    colour = looks([found.agent])[found.agent].colour
     exposure.fill_between(found.daily.index, 100 * found.daily["exposure"], color=colour, alpha=0.5, linewidth=0)
     exposure.set_ylabel("invested, %")
     months = (found.daily["traded"] / found.daily["value"]).resample("MS").sum()
@@ -191,17 +198,16 @@ def trading_figure(found: Backtest, width: float) -> Figure:
     traded.set_ylabel("traded a month, %")
     costs.plot(found.daily.index, found.daily["costs"].cumsum(), color=colour)
     costs.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: _short_money(_sign(found), amount)))
-    costs.set_ylabel("costs so far")
+    costs.set_ylabel("costs so far,\n" + (found.told["market"]["currency"] or "units of currency"))
     dated(costs, width)
     return figure
 
 
 def _lines(axes: Axes, found: Backtest, lines: Mapping[str, pd.Series]) -> None:
     """Draw lines by date; the agent's above the others."""
+    shown = looks((found.agent, *found.benchmarks))
     for name, line in lines.items():
-        own = name == found.agent
-        style: dict[str, Any] = {"linewidth": 1.8 if own else 1.2, "zorder": 3 if own else 2}
-        axes.plot(line.index, line, color=colours(found)[name], label=name.replace("_", " "), **style)
+        axes.plot(line.index, line, label=name.replace("_", " "), **shown[name].line())
 
 
 def _months(found: Backtest) -> str:

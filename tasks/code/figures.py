@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import empty_figure, entitle, legend_below, looks
 from vecenv.tasks.code.problems import RUNGS, Problem
 from vecenv.tasks.code.scene import CodeWorld
 from vecenv.text.transcripts import ConversationRecord
@@ -45,15 +45,15 @@ def hidden_by_try(records: Sequence[ConversationRecord], tries: int) -> np.ndarr
 
 def rungs_figure(talks: Talks) -> Figure:
     """Plot the share of episodes whose last program reached each rung, by agent."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 4.5), "x")
-    width = 0.8 / len(talks)
+    figure, (axis,) = empty_figure(1, 1, 4.5)
+    width, shown = 0.8 / len(talks), looks(talks)
     for number, (name, records) in enumerate(talks.items()):
         place = np.arange(len(RUNGS)) + (number - (len(talks) - 1) / 2) * width
-        axis.bar(place, rungs_reached(records), width, color=COLOURS[number % len(COLOURS)], label=name)
+        axis.bar(place, rungs_reached(records), width, color=shown[name].colour, label=name)
     axis.set_xticks(range(len(RUNGS)), RUNGS)
     axis.set(ylabel="share of episodes that reach it", ylim=(0, 1.02))
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle(f"How far the last program of {len(next(iter(talks.values())))} episodes comes on the ladder")
+    legend_below(figure)
+    entitle(figure, f"How far the last program of {len(next(iter(talks.values())))} episodes comes on the ladder")
     return figure
 
 
@@ -62,15 +62,15 @@ def tries_figure(talks: Talks) -> Figure:
     # As all of matplotlib, only where figures are drawn.
     from matplotlib.ticker import MaxNLocator
 
-    figure, (axis,) = empty_figure(1, 1, (9.5, 4.5), "x")
+    figure, (axis,) = empty_figure(1, 1, 4.5)
+    shown = looks(talks)
     tries = max(len(record.turns) - 1 for records in talks.values() for record in records)
-    for number, (name, records) in enumerate(talks.items()):
-        means, colour = hidden_by_try(records, tries), COLOURS[number % len(COLOURS)]
-        axis.plot(np.arange(1, tries + 1), means, "o-", color=colour, label=name)
+    for name, records in talks.items():
+        axis.plot(np.arange(1, tries + 1), hidden_by_try(records, tries), marker="o", label=name, **shown[name].line())
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="try", ylabel="share of hidden tests passed", ylim=(-0.02, 1.02))
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle("Hidden tests that the last program passes, after each try")
+    legend_below(figure)
+    entitle(figure, "Hidden tests that the last program passes, after each try")
     return figure
 
 
@@ -86,11 +86,11 @@ def matrix_figure(world: CodeWorld, problem: Problem) -> Figure:
     names += [f"wrong, caught by {rung}" for _, rung in problem.wrong]
     programs = [*problem.right, *(code for code, _ in problem.wrong)]
     passed, known = asyncio.run(world.verifier.matrix(problem, programs, problem.tests))
-    figure, (axis,) = empty_figure(1, 1, (9.5, 1.6 + 0.35 * len(programs)), "x")
-    axis.imshow(np.where(known, passed, np.nan), cmap="RdYlGn", vmin=-0.2, vmax=1.2, aspect="auto")
+    figure, (axis,) = empty_figure(1, 1, 1.6 + 0.35 * len(programs))
+    axis.imshow(np.where(known, passed, np.nan), cmap="RdBu", vmin=-0.2, vmax=1.2, aspect="auto")
     axis.set_yticks(range(len(names)), names)
     labels = [f"{test.rung}{' (shown)' if test.shown else ''}" for test in problem.tests]
     axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
     axis.grid(False)
-    figure.suptitle(f"{problem.name}: tests that programs pass (green) and fail (red)")
+    entitle(figure, f"{problem.name}: tests that programs pass (blue) and fail (red)")
     return figure

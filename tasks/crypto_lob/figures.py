@@ -10,7 +10,8 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.report import COLOURS, bands_figure, empty_figure, seen_in_play
+from vecenv.learn.report import bands_figure, seen_in_play
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below, looks
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def played(env: VecEnv, agent: Agent, seed: int) -> Played:
 
 def trades_figure(record: Played, name: str, tape: BookTape) -> Figure:
     """Plot one episode: mid with bid and ask, purchases and sales, the position and the equity."""
-    figure, axes = empty_figure(3, 1, (9.5, 8.0), "x")
+    figure, axes = empty_figure(3, 1, 8.0)
+    colour = looks([name])[name].colour
     seconds = (record.row - record.row[0]) * tape.step_gap
     rows = torch.from_numpy(record.row.astype(np.int64))
     ask, bid = (tape.price[rows, :, 0].double() * tape.tick_size).unbind(-1)
@@ -63,16 +65,16 @@ def trades_figure(record: Played, name: str, tape: BookTape) -> Figure:
         axes[0].plot(seconds[traded], mid[traded], marker, color=colour, markersize=6, label=label)
     axes[0].set_ylabel("Price")
     axes[0].ticklabel_format(axis="y", useOffset=False)
-    axes[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     held = record.position * tape.lot_size
-    axes[1].step(seconds, held, where="post", color=COLOURS[0])
-    axes[1].fill_between(seconds, 0, held, step="post", color=COLOURS[0], alpha=0.2)
+    axes[1].step(seconds, held, where="post", color=colour)
+    axes[1].fill_between(seconds, 0, held, step="post", color=colour, alpha=0.2)
     axes[1].set_ylabel("Position, coins")
-    axes[2].plot(seconds, record.equity[: len(seconds), 0], color=COLOURS[0])
+    axes[2].plot(seconds, record.equity[: len(seconds), 0], color=colour)
     axes[2].axhline(0.0, color="grey", linewidth=0.8)
-    axes[2].set_ylabel("Profit, basis points")
+    axes[2].set_ylabel("Profit, basis points\nof the initial cash")
     axes[2].set_xlabel(f"Seconds since {tape.moment(int(record.row[0]))} UTC")
-    figure.suptitle(f"One episode traded by {name}")
+    legend_below(figure)
+    entitle(figure, f"One episode traded by {name}")
     return figure
 
 

@@ -16,6 +16,7 @@ from vecenv.learn.learner import Learner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import History, dependence_figure, write_run_folder
 from vecenv.learn.verdict import Verdict, validated_rows, validation_verdict, verdicts
+from vecenv.system.figures import save
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.experiment.comparison import (
@@ -99,7 +100,7 @@ def write_report(
         if isinstance(learner, Learner) and learner.network.num_items > 1:
             loaded = {name: load_policy(path, env) for name, path in policies.items()}
             figure = dependence_figure(loaded, env, env.scenario.item_features)
-            figure.savefig(folder / POLICY_FIGURE, dpi=120)
+            save(figure, folder / POLICY_FIGURE)
     return document
 
 

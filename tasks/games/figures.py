@@ -12,13 +12,14 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.report import COLOURS, empty_figure, seen_in_play
+from vecenv.learn.report import seen_in_play
+from vecenv.system.figures import empty_figure, entitle, legend_below, looks
 from vecenv.tasks.games.grid import GridGame, colour_table, picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS, ROWS = 8, 3
+COLUMNS, ROWS = 6, 4
 """Boards of a strip, at most: of a longer episode some are left out."""
 
 
@@ -45,7 +46,7 @@ def episode_figure(game: GridGame, boards: np.ndarray, name: str) -> Figure:
     steps = np.flatnonzero(changed)
     shown = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), COLUMNS * ROWS)).round().astype(int))]
     rows = -(-len(shown) // COLUMNS)
-    figure, axes = empty_figure(rows, COLUMNS, (9.5, 1.0 + 1.35 * rows), "x")
+    figure, axes = empty_figure(rows, COLUMNS, 1.0 + 1.35 * rows)
     for axis in axes:
         axis.axis("off")
     for axis, step in zip(axes, shown, strict=False):
@@ -56,16 +57,17 @@ def episode_figure(game: GridGame, boards: np.ndarray, name: str) -> Figure:
         for (red, green, blue), kind in zip(game.colours, game.kinds, strict=True)
     ]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8, frameon=False)
-    figure.suptitle(f"An episode of {name}, by steps")
+    entitle(figure, f"An episode of {name}, by steps")
     return figure
 
 
 def success_figure(succeeded: Mapping[str, np.ndarray]) -> Figure:
     """Plot the share of the episodes of agents that have succeeded by each step."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 4.0), "x")
-    for number, (name, share) in enumerate(succeeded.items()):
-        axis.plot(100 * share, label=name, color=COLOURS[number % len(COLOURS)])
+    figure, (axis,) = empty_figure(1, 1, 4.5)
+    shown = looks(succeeded)
+    for name, share in succeeded.items():
+        axis.plot(100 * share, label=name, **shown[name].line())
     axis.set(xlabel="Step", ylabel="Episodes that succeeded, %", ylim=(-2, 102))
-    axis.legend(frameon=False)
-    figure.suptitle("Success by agent")
+    legend_below(figure)
+    entitle(figure, "Success by agent")
     return figure

@@ -15,8 +15,8 @@ from vecenv.finance.accounts import tape_of
 from vecenv.finance.metrics import independent_groups
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.intervals import Interval, bootstrap_interval
-from vecenv.learn.report import COLOURS, empty_figure
 from vecenv.registry import task_of
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,18 +81,17 @@ def _growth(env: VecEnv, agent: Agent, starts: Tensor, seed: int) -> Tensor:
 
 def worth_figure(worth: Mapping[str, Worth], episodes: int) -> Figure:
     """Draw the worth of scores against shuffled ones, a panel for each agent."""
-    figure, axes = empty_figure(1, len(worth), (4.8 * len(worth), 4.2), "x")
+    figure, axes = empty_figure(len(worth), 1, 1.5 + 2.6 * len(worth))
     for axis, (name, told) in zip(axes, worth.items(), strict=True):
         _draw(axis, told.scores, "scores", COLOURS[0], -0.08)
         _draw(axis, told.shuffled, "the same, shuffled", COLOURS[1], 0.08)
         axis.axhline(0.0, color="black", linewidth=0.8)
         axis.set_xticks(range(len(STRENGTHS)), [f"{100 * strength:g}%" for strength in STRENGTHS])
-        axis.set_title(name.replace("_", " "), fontsize=12)
-        axis.set_xlabel("Change of an action per point of sentiment")
-    axes[0].set_ylabel("Log-return above buy and hold, % a year")
+        axis.set_ylabel(f"{name}: log-return\nabove buy_and_hold,\n% a year")
+    axes[-1].set_xlabel("Change of an action per point of sentiment")
     # Below the panels: within one it would lie on an interval.
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"What the scores are worth: {episodes} test episodes, 95% intervals")
+    legend_below(figure)
+    entitle(figure, f"What the scores are worth: {episodes} test episodes, 95% intervals")
     return figure
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vecenv.learn.intervals import Interval, jackknife_interval
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import empty_figure, entitle, legend_below, looks
 from vecenv.tasks.strategy.agents import BUY_AND_HOLD, CROSSOVER, written
 from vecenv.text.interaction import Episode
 
@@ -33,7 +33,8 @@ def talk_figures(records: Mapping[str, Sequence[ConversationRecord]]) -> dict[st
 
 def grade_by_try(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
     """Plot the mean grade on the shown paths by try, with 95% intervals over episodes."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    figure, (axis,) = empty_figure(1, 1, 5.0)
+    shown = looks(records)
     met: list[list[int]] = []
     for number, (name, own) in enumerate(records.items()):
         tries = max((len(record.turns) for record in own), default=1) - 1
@@ -43,37 +44,37 @@ def grade_by_try(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
         means = [_interval(values) for values in known if values]
         spread = [[one.mean - one.low for one in means], [one.high - one.mean for one in means]]
         shifted = [place + 0.04 * (number - len(records) / 2) for place in places]
-        colour = COLOURS[number % len(COLOURS)]
-        axis.errorbar(shifted, [one.mean for one in means], yerr=spread, fmt="o-", capsize=3, color=colour, label=name)
+        line = shown[name].line()
+        axis.errorbar(shifted, [one.mean for one in means], yerr=spread, marker="o", capsize=3, label=name, **line)
     axis.axhline(0.5, color="black", linewidth=0.8)
     most = max((place for places in met for place in places), default=1)
     axis.set_xticks(range(1, 1 + most))
     axis.set_xlim(0.5, most + 0.5)
     axis.set(xlabel="Try", ylabel="Grade on the shown paths")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle("Grade by try, mean of the test episodes with valid programs, 95% intervals")
+    legend_below(figure)
+    entitle(figure, "Grade by try, mean of the test episodes with valid programs, 95% intervals")
     return figure
 
 
 def overfit_gap(records: Mapping[str, Sequence[ConversationRecord]]) -> Figure:
     """Plot the final programs' grades on shown paths against those on held-out ones, with the mean gap."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    met = [0.5]
-    for number, (name, own) in enumerate(records.items()):
+    figure, (axis,) = empty_figure(1, 1, 5.5)
+    met, shown = [0.5], looks(records)
+    for name, own in records.items():
         outcomes = [record.turns[-1].outcomes or {} for record in own]
         pairs = [(one.get("shown"), one.get("held_out")) for one in outcomes]
-        known = [(shown, held_out) for shown, held_out in pairs if shown is not None and held_out is not None]
+        known = [(seen, held_out) for seen, held_out in pairs if seen is not None and held_out is not None]
         if not known:
             continue
-        gap = _interval([shown - held_out for shown, held_out in known])
+        gap = _interval([seen - held_out for seen, held_out in known])
         label = f"{name}: gap {gap.mean:+.4f} ({gap.low:+.4f} … {gap.high:+.4f})"
         across, upwards = zip(*known, strict=True)
-        axis.scatter(across, upwards, s=24, alpha=0.7, color=COLOURS[number % len(COLOURS)], label=label)
+        axis.scatter(across, upwards, s=24, alpha=0.7, color=shown[name].colour, label=label)
         met += [value for pair in known for value in pair]
     axis.plot([min(met), max(met)], [min(met), max(met)], color="black", linewidth=0.8)
     axis.set(xlabel="Grade on the shown paths", ylabel="Grade on paths and years never shown")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle("Overfit gap: below the line a program is worse on what it never met; mean with 95% interval")
+    legend_below(figure)
+    entitle(figure, "Overfit gap: below the line a program is worse on what it never met; mean with 95% interval")
     return figure
 
 
@@ -119,18 +120,18 @@ def standard_errors(
 
 def error_figure(errors: Mapping[str, tuple[list[int], list[float], list[float]]], paths: int) -> Figure:
     """Plot the standard errors that are told as lines, and those of fresh sets of paths as points."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    for number, (name, (counts, told, apart)) in enumerate(errors.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        axis.plot(counts, told, color=colour, label=f"{name}: as told")
+    figure, (axis,) = empty_figure(1, 1, 5.0)
+    shown = looks(errors)
+    for name, (counts, told, apart) in errors.items():
+        axis.plot(counts, told, label=f"{name}: as told", **shown[name].line())
         points = [pair for pair in zip(counts, apart, strict=True) if 0 < pair[1] < math.inf]
         if points:
             across, upwards = zip(*points, strict=True)
-            axis.scatter(across, upwards, s=24, color=colour, label=f"{name}: of {REPEATS} fresh sets")
+            axis.scatter(across, upwards, s=24, color=shown[name].colour, label=f"{name}: of {REPEATS} fresh sets")
     axis.axvline(paths, color="black", linewidth=0.8, label="common paths of an episode")
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set(yscale="log", xlabel="Common paths", ylabel="Standard error of the mean grade")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle("Standard error by the number of paths")
+    legend_below(figure)
+    entitle(figure, "Standard error by the number of paths")
     return figure

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import vecenv
 from vecenv.learn.intervals import Interval, expected_maximum, interval_json, interval_text, jackknife
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below, save
 from vecenv.tasks.sweep.luck import deflated
 from vecenv.tasks.sweep.space import Range, Sweep
 
@@ -34,7 +34,7 @@ FEWEST = 3
 MARKERS = {"complete": ("o", COLOURS[0]), "pruned": ("v", COLOURS[4])}
 """Marks in the picture of trials by state: those that failed have no place."""
 
-COLUMNS = 4
+COLUMNS = 2
 """Panels side by side."""
 
 
@@ -142,7 +142,7 @@ class Report:
         """Write the report into the folder of the sweep, print it with what is ``said`` of the test, and return it."""
         document = {"folder": str(folder), **self.to_json()}
         (folder / REPORT).write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-        self.figure().savefig(folder / PICTURE, dpi=120)
+        save(self.figure(), folder / PICTURE)
         console.print(self.table())
         for line in self.lines():
             console.print(line, soft_wrap=True)
@@ -185,16 +185,16 @@ class Report:
         """Plot the rewards of the validations by trial, and over each option that varies."""
         names = ["trial", *self.sweep.space]
         rows, columns = -(-len(names) // COLUMNS), min(COLUMNS, len(names))
-        figure, axes = empty_figure(rows, columns, (3.6 * columns + 1.0, 3.4 * rows + 1.0), "y")
+        figure, axes = empty_figure(rows, columns, 2.8 * rows + 1.2, "y")
         for number, axis in enumerate(axes):
             if number < len(names):
                 self._draw(axis, names[number])
             else:
                 axis.set_visible(False)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+        legend_below(figure)
         failed = sum(not trial.figures for trial in self.trials)
         told = f", {failed} of which failed before a validation" if failed else ""
-        figure.suptitle(f"Best validation of {len(self.trials)} trials of {self.sweep.settings.file.name}{told}")
+        entitle(figure, f"Best validation of {len(self.trials)} trials of {self.sweep.settings.file.name}{told}")
         return figure
 
     def _draw(self, axis: Axes, name: str) -> None:

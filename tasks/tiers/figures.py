@@ -10,7 +10,7 @@ import numpy as np
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
-from vecenv.system.page_figures import page_figure, svg
+from vecenv.system.figures import COLOURS, GREY, page_figure, svg
 from vecenv.system.report_page import number_table
 
 if TYPE_CHECKING:
@@ -26,22 +26,20 @@ MOST_CHARTS = 6
 DAYS_BEFORE = 15
 """Days plotted before the episode."""
 
-_UP, _DOWN, _BUY, _SELL = "#009E73", "#D55E00", "#0072B2", "#CC79A7"
-_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555")
-"""Okabe and Ito's colour-blind-safe palette."""
+_BUY, _DOWN, _UP, _SELL = COLOURS[:4]
 
 
 def candle_charts(record: RecordedEpisode, reference: RecordedEpisode, other: str, scenario: TierTrading) -> str:
     """Return the charts of the symbols that were traded most."""
     return "".join(
-        f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, scenario.tape, symbol))}"
+        f'<h2>{escape(symbol)}</h2><div class="wide">{svg(market_figure(record, scenario.tape, symbol))}</div>'
         for symbol in traded_most(record)
     )
 
 
 def reward_section(record: RecordedEpisode, reference: RecordedEpisode, other: str, scenario: TierTrading) -> str:
     """Return picture and table of each day's reward by component."""
-    return svg(reward_figure(record)) + _reward_table(record)
+    return f'<div class="wide">{svg(reward_figure(record))}</div>{_reward_table(record)}'
 
 
 def traded_most(record: RecordedEpisode) -> list[str]:
@@ -66,16 +64,17 @@ def market_figure(record: RecordedEpisode, tape: MarketTape, symbol: str) -> Fig
     candles.set_ylabel(f"price, {sign}" if (sign := record.money_sign.strip()) else "price")
     place = np.arange(len(bars))
     rsi.plot(place, features["rsi_14"], color="#3d434c", linewidth=1.4)
-    rsi.axhspan(RSI_OVERSOLD, RSI_OVERBOUGHT, color="#8a8f98", alpha=0.12, linewidth=0)
+    rsi.axhspan(RSI_OVERSOLD, RSI_OVERBOUGHT, color=GREY, alpha=0.12, linewidth=0)
     rsi.set(ylabel="RSI", ylim=(0, 100), yticks=(0, RSI_OVERSOLD, RSI_OVERBOUGHT, 100))
-    volume.bar(place, features["volume_ratio_20"], color="#8a8f98", width=0.65)
+    volume.bar(place, features["volume_ratio_20"], color=GREY, width=0.65)
     volume.axhline(1, color="#3d434c", linewidth=0.8)
     volume.set_ylabel("volume / avg")
     for axes in (candles, rsi, volume):
-        axes.axvspan(-0.5, first - low - 0.5, color="#8a8f98", alpha=0.10, linewidth=0)
+        axes.axvspan(-0.5, first - low - 0.5, color=GREY, alpha=0.10, linewidth=0)
         axes.set_xlim(-0.5, len(bars) - 0.5)
     ticks = np.linspace(0, len(bars) - 1, min(7, len(bars))).round().astype(int)
-    volume.set_xticks(ticks, [str(tape.dates[low + tick]) for tick in ticks])
+    told = [f"day {tick - first + low}" if tape.generated else str(tape.dates[low + tick]) for tick in ticks]
+    volume.set_xticks(ticks, told)
     figure.align_ylabels()
     return figure
 
@@ -132,7 +131,7 @@ def reward_figure(record: RecordedEpisode) -> Figure:
     for number, name in enumerate(used_components(record)):
         value = np.array([day.weighted[name] for day in record.days])
         bottom = np.where(value >= 0, above, below)
-        colour = _PALETTE[number % len(_PALETTE)]
+        colour = COLOURS[number % len(COLOURS)]
         axes.bar(place, value, bottom=bottom, width=0.75, label=name.replace("_", " "), color=colour)
         above, below = above + value.clip(min=0), below + value.clip(max=0)
     axes.plot(place, [day.reward for day in record.days], "k.", markersize=6, label="reward")

@@ -189,18 +189,21 @@ def test_worst_days_by_hand() -> None:
     assert [day.turnover for day in days[:2]] == pytest.approx([(60 / 120 + 50 / 200) / 2, 0.1])
     assert worst_days(told, "trained", beside, count=2) == days[:2]
     assert json.loads(json.dumps(worst_days_json(days)))[1]["log_returns"]["trained"] == pytest.approx(math.log(0.8))
-    returns, turnover = worst_days_figure(days, "Worst days of trained").axes
-    assert [text.get_text() for text in returns.get_legend().get_texts()] == ["trained", "held", "equal_weight"]
+    returns, turnover = worst_days_figure(days, told, "trained").axes
+    (legend,) = returns.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["trained", "held", "equal_weight"]
     widths = [bar.get_width() for bar in returns.containers[0]]
     assert widths == pytest.approx([100 * day.log_returns["trained"] for day in days])
     assert [bar.get_width() for bar in turnover.containers[0]] == pytest.approx([100 * day.turnover for day in days])
     assert [text.get_text() for text in returns.get_yticklabels()][:2] == ["2020-03-04, path 0", "2020-03-03, path 2"]
-    assert [text.get_text() for text in worst_days_figure(days[:1], "One").axes[0].get_yticklabels()] == ["2020-03-04"]
+    assert [text.get_text() for text in worst_days_figure(days[:1], told, "trained").axes[0].get_yticklabels()] == [
+        "2020-03-04"
+    ]
     # An agent that was ruined before has no return.
     agents = {"trained": record([[100, 120, 108]], [[10, 60]], [2]), "held": record([[100, 0]], [[0]], [1])}
     days = worst_days(evaluation_of(agents, path=[0], start=[0]), "trained")
     assert [day.log_returns["held"] for day in days] == [None, pytest.approx(math.log(1e-6))]
-    bars = worst_days_figure(days, "Worst days").axes[0].containers[1]
+    bars = worst_days_figure(days, told, "trained").axes[0].containers[1]
     assert math.isnan(bars[0].get_width())
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 import vecenv
 from vecenv.finance.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
+from vecenv.finance.worst_days import worst_days, worst_days_figure
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import learning_curve_figure, rewards_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars
@@ -26,6 +28,11 @@ def evaluation():
 
 def lines_of(axis):
     return {line.get_label(): line.get_ydata() for line in axis.get_lines() if not line.get_label().startswith("_")}
+
+
+def legend_of(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def growth(evaluation, name):
@@ -63,6 +70,38 @@ def test_equity_is_drawn_by_its_median_and_above_the_reference(evaluation, monke
         assert list(lines_of(axis)) == [name] and not axis.texts
 
 
+def test_pictures_show_an_agent_alike_above_all_others_and_by_date(evaluation):
+    told = evaluation.with_record("trained", evaluation.records["equal_weight"])
+    figures = {
+        "equity": equity_figure(told),
+        "drawdown": drawdown_figure(told),
+        "exposure": exposure_figure(told),
+        "worst": worst_days_figure(worst_days(told, "trained", ("equal_weight",)), told, "trained"),
+        "rewards": rewards_figure(told),
+    }
+    for figure in list(figures.values())[:3]:
+        labels = {label for axis in figure.axes for label in axis.get_legend_handles_labels()[1]}
+        assert set(legend_of(figure)) == labels
+        for axis in figure.axes:
+            lines = {line.get_label(): line for line in axis.get_lines()}
+            others = [line.get_zorder() for name, line in lines.items() if name != "trained"]
+            assert lines["trained"].get_zorder() > max(others)
+    assert set(legend_of(figures["worst"])) == {"trained", "buy_and_hold", "equal_weight"}
+    for name in ("trained", "equal_weight", "buy_and_hold"):
+        line = next(line for line in figures["equity"].axes[0].get_lines() if line.get_label() == name)
+        drawn = dict(zip(legend_of(figures["worst"]), figures["worst"].axes[0].containers, strict=True))[name]
+        point = figures["rewards"].axes[0].containers[list(told.records).index(name)][0]
+        assert to_hex(line.get_color()) == to_hex(drawn[0].get_facecolor()) == to_hex(point.get_color())
+    # Of episodes that begin on one day of a market with a calendar the days are dates, else numbers.
+    same = replace(told, traded=replace(told.traded, start_day=told.traded.start_day * 0 + 5))
+    generated = replace(same, traded=replace(same.traded, generated=True))
+    for shown, first in ((same, told.traded.dates[5]), (told, 0), (generated, 0)):
+        (line, *_) = equity_figure(shown).axes[0].get_lines()
+        assert line.get_xdata()[0] == first
+        days = [holdings_figure(shown, "trained").axes[0].get_lines()[0].get_xdata()[0]]
+        assert days == [0 if shown is generated else shown.traded.dates[int(shown.traded.start_day[0])]]
+
+
 @pytest.mark.parametrize("percent", [-1e6, 1e-3, 1e6])
 def test_an_extreme_agent_leaves_room_for_the_others(evaluation, percent):
     """Of debt, of an account that is lost, and of a fortune."""
@@ -91,8 +130,12 @@ def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation, tmp
     assert shown.tolist() == pytest.approx(lost.quantile(0.5, dim=1).tolist(), abs=1e-4) and shown.min() < -1
     axis = holdings_figure(evaluation, "buy_and_hold").axes[0]
     assert axis.get_lines()[0].get_ydata().tolist() == pytest.approx((curves.equity[:, 0] / 1e3).tolist(), rel=1e-6)
-    labels = [text.get_text() for text in axis.get_legend().get_texts()]
-    assert labels[-1] == "cash" and labels[0] == "4 others"
+    labels = legend_of(axis.figure)
+    assert labels[0] == "cash" and len(labels) == 10
+    position = evaluation.records["buy_and_hold"].positions
+    sizes = (position.mean(0) / curves.equity[:, 0].mean()).sort(descending=True).values * 100
+    assert labels[1].endswith(f" {sizes[0]:.1f}%")
+    assert labels[-1] == f"2 of {sizes[11]:.1f} to {sizes[10]:.1f}% each"
     with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
         write_run_folder(tmp_path, {}, evaluation, agent="ppo")
 
@@ -116,7 +159,7 @@ def test_a_learning_curve_leaves_gaps_out_and_shows_validations_beside_what_is_a
         rows = validated((1, 2, 3), (0.5, NAN, 2.0), attainable=attainable)
         rows = [row | {"grade": 0.5, "validation_grade": 0.1, "samples_per_second": 9.0} for row in rows]
         figure = learning_curve_figure([rows], "a task")
-        labels = ["Validation:\nexcess %", "Validation:\ngrade", "Samples/s"]
+        labels = ["Validation:\nexcess %", "Validation:\ngrade", "Samples\nper second"]
         assert [axis.get_ylabel() for axis in figure.axes] == labels
         excess = figure.axes[0]
         lines = {line.get_label(): set(line.get_ydata()) for line in excess.lines}
@@ -138,7 +181,7 @@ def test_a_learning_curve_leaves_gaps_out_and_shows_validations_beside_what_is_a
     (axis,) = learning_curve_figure([history(frames=[1, 2, 3], **rewards)], "a task").axes
     assert axis.get_ylabel() == "Validation:\nreward"
     assert [set(line.get_ydata()) for line in axis.lines] == [{0.5, 1.5}, {3.0}]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["95% interval", "reference agent"]
+    assert legend_of(axis.figure) == ["trained", "95% interval", "reference agent"]
     assert axis.collections[0].get_datalim(axis.transData).bounds[1:] == (0.0, 2.0, 1.75)
 
 
@@ -146,7 +189,7 @@ def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():
     """The third stopped early, and the second was not validated at its third update."""
     excesses = ((0.0, 1.0, 2.0, 3.0), (1.0, -1.0, NAN, 4.0), (5.0, 0.5))
     histories = [validated(range(1, len(one) + 1), one, 9.0) for one in excesses]
-    excess, speed = learning_curve_figure(histories, "a task").axes
+    excess, _ = learning_curve_figure(histories, "a task").axes
     lines = {line.get_label(): line for line in excess.lines}
     runs = [line for name, line in lines.items() if name.startswith("_")]
     assert [line.get_ydata().tolist() for line in runs] == [[0.0, 1.0, 2.0, 3.0], [1.0, -1.0, 4.0], [5.0, 0.5]]
@@ -156,5 +199,4 @@ def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():
     (band,) = excess.collections
     corners = {tuple(point) for point in np.round(band.get_paths()[0].vertices, 9)}
     assert corners == {(1.0, 0.0), (1.0, 5.0), (2.0, -1.0), (2.0, 1.0)}
-    told = [text.get_text() for text in excess.get_legend().get_texts()]
-    assert told == ["median of 3 seeds", "lowest to highest seed", "buy and hold"] and speed.get_legend() is None
+    assert legend_of(excess.figure) == ["median of 3 seeds", "lowest to highest seed", "buy and hold"]

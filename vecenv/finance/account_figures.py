@@ -11,7 +11,7 @@ import torch
 
 from vecenv.finance.metrics import drawdowns
 from vecenv.learn.intervals import Interval
-from vecenv.learn.report import COLOURS, colour_of, empty_figure
+from vecenv.system.figures import COLOURS, dated, empty_figure, entitle, legend_below, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from vecenv.finance.evaluation import AccountRecord, TradingEvaluation
 
 _BAND = "median (thick) and 5-95% (thin)"
-_LINE_STYLES = ("-", "--", ":", "-.")
-_LARGEST_POSITIONS = 8
+_LARGEST_POSITIONS = 6
+
+# Greys of the groups of smaller positions.
+_SMALLER = ("#666666", "#999999", "#bbbbbb")
 
 # Days at which the mean excess is shown.
 _MARKS = 26
@@ -35,13 +37,31 @@ _LOG_SCALE_RATIO = 2.0
 _LOWEST_LOG = 10.0
 
 # What an agent reaches beyond so many times what is usual, or what the first agent reaches, is cut off.
-_LARGEST_REACH = 10.0
+_LARGEST_REACH = 4.0
 
 
-def _title(evaluation: TradingEvaluation, subject: str) -> str:
-    market = evaluation.traded
-    first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
-    return f"{subject} of {evaluation.episodes()}\n{evaluation.title()}, {first} to {last}"
+def _entitle(figure: Figure, evaluation: TradingEvaluation, subject: str) -> None:
+    market, told = evaluation.traded, evaluation.title()
+    if not market.generated:
+        told += f", {market.dates[int(market.start_day.min())]} to {market.dates[int(_end_day(evaluation).max())]}"
+    entitle(figure, f"{subject} of {evaluation.episodes()}", told)
+
+
+def _days(evaluation: TradingEvaluation, count: int) -> np.ndarray:
+    """Return the first days of the episodes: their dates if all begin on the same one, or else their numbers.
+
+    Generated markets have no dates. Shape: (count,).
+    """
+    market, start = evaluation.traded, evaluation.traded.start_day
+    same = bool((start == start[0]).all()) and not market.generated
+    return market.dates[int(start[0]) : int(start[0]) + count] if same else np.arange(count)
+
+
+def _show_days(axis: Axes, days: np.ndarray) -> None:
+    if days.dtype.kind == "M":
+        dated(axis)
+    else:
+        axis.set_xlabel("Day of the episode")
 
 
 def _end_day(evaluation: TradingEvaluation) -> torch.Tensor:
@@ -60,8 +80,8 @@ def equity_figure(evaluation: TradingEvaluation) -> Figure:
     curves = {name: 100.0 * record.curves.equity / record.curves.equity[0] for name, record in shown.items()}
     above = [name for name, record in shown.items() if name != evaluation.reference and record.curves.exposure.any()]
     compared = bool(above) and evaluation.reference in shown
-    figure, axes = empty_figure(1 + compared, 1, (9.5, 8.0 if compared else 5.0), "x")
-    _bands(axes[0], evaluation, curves, "Portfolio value, % of the start")
+    figure, axes = empty_figure(1 + compared, 1, 8.0 if compared else 5.0)
+    days = _bands(axes[0], evaluation, curves, "Portfolio value, % of the start")
     axes[0].axhline(100.0, color="grey", linewidth=0.8)
     told: list[str] = []
     if known is not None:
@@ -73,8 +93,9 @@ def equity_figure(evaluation: TradingEvaluation) -> Figure:
         _show_logarithmic(axes[0], high / low)
     if compared:
         _excess(axes[1], evaluation, above)
-    axes[-1].set_xlabel("Day of the episode")
-    figure.suptitle(_title(evaluation, f"Equity: {_BAND}"))
+    _show_days(axes[-1], days)
+    legend_below(figure)
+    _entitle(figure, evaluation, f"Equity: {_BAND}")
     return figure
 
 
@@ -107,15 +128,18 @@ def _excess(axis: Axes, evaluation: TradingEvaluation, agents: Sequence[str]) ->
     """Plot the mean log-return of agents above the reference's since the start, with its 95% interval."""
     held = evaluation.daily_log_returns(evaluation.reference)
     days = np.unique(np.linspace(0, len(held), _MARKS).round().astype(int))
+    places, shown = _days(evaluation, len(held) + 1)[days], looks(evaluation.records)
     ends: dict[str, tuple[float, float, float]] = {}
     for name in agents:
         daily = 100.0 * (evaluation.daily_log_returns(name) - held)
         means = [evaluation.of_days(daily[:day]) if day else Interval(0.0, 0.0, 0.0) for day in days]
-        colour = colour_of(evaluation, name)
-        axis.fill_between(days, [at.low for at in means], [at.high for at in means], facecolor=colour, alpha=0.15)
-        axis.plot(days, [at.mean for at in means], color=colour, linewidth=2, label=name)
+        look = shown[name]
+        axis.fill_between(
+            places, [at.low for at in means], [at.high for at in means], facecolor=look.colour, alpha=0.15
+        )
+        axis.plot(places, [at.mean for at in means], **look.line(), label=name)
         ends[name] = (means[-1].low, means[-1].mean, means[-1].high)
-    axis.axhline(0.0, color=colour_of(evaluation, evaluation.reference), linewidth=2)
+    axis.axhline(0.0, **shown[evaluation.reference].line())
     axis.set_ylabel(f"Log-return above\n{evaluation.reference}, points:\nmean, 95% interval")
     _keep_in_sight(axis, ends, 0.0)
 
@@ -151,60 +175,54 @@ def _without_hindsight(evaluation: TradingEvaluation) -> tuple[dict[str, Account
 
 
 def _one_panel(evaluation: TradingEvaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    _bands(axis, evaluation, curves, label)
+    figure, (axis,) = empty_figure(1, 1, 5.0)
+    days = _bands(axis, evaluation, curves, label)
     # An account near nothing, or in debt, has any ratio.
     low, high = axis.get_ylim()
     axis.set_ylim(max(low, -_LARGEST_PERCENT), min(high, _LARGEST_PERCENT))
     _keep_in_sight(axis, _ends(curves), 0.0)
-    axis.set_xlabel("Day of the episode")
-    figure.suptitle(_title(evaluation, f"{subject}: {_BAND}"))
+    _show_days(axis, days)
+    legend_below(figure)
+    _entitle(figure, evaluation, f"{subject}: {_BAND}")
     return figure
 
 
-def _bands(axis: Axes, evaluation: TradingEvaluation, curves: Mapping[str, torch.Tensor], label: str) -> None:
-    """Plot median and 5-95% of curves over the days of an episode, without ended episodes."""
+def _bands(axis: Axes, evaluation: TradingEvaluation, curves: Mapping[str, torch.Tensor], label: str) -> np.ndarray:
+    """Plot median and 5-95% of curves over the days of an episode, without ended episodes; return the days."""
+    shown = looks(evaluation.records)
     for name, curve in curves.items():
-        length = evaluation.records[name].curves.length
+        length, look = evaluation.records[name].curves.length, shown[name]
         running = torch.arange(len(curve), device=curve.device)[:, None] <= length
         levels = torch.tensor([0.05, 0.5, 0.95], dtype=curve.dtype, device=curve.device)
         low, middle, high = curve.masked_fill(~running, math.nan).nanquantile(levels, dim=1).cpu().numpy()
-        day, colour = np.arange(len(curve)), colour_of(evaluation, name)
-        first = name == next(iter(curves))
-        if first:
-            axis.fill_between(day, low, high, facecolor=colour, alpha=0.12, label=f"{name}, 5-95%")
-        axis.plot(day, np.stack([low, high], 1), color=colour, linewidth=0.7, alpha=0.6)
-        # Where the palette begins anew.
-        style = _LINE_STYLES[list(evaluation.records).index(name) // len(COLOURS) % len(_LINE_STYLES)]
-        # The first agent lies above the others.
-        axis.plot(day, middle, color=colour, linewidth=2, linestyle=style, label=name, zorder=3 if first else 2)
+        days = _days(evaluation, len(curve))
+        if look.subject:
+            axis.fill_between(days, low, high, facecolor=look.colour, alpha=0.12, label=f"{name}, 5-95%")
+        axis.plot(days, np.stack([low, high], 1), color=look.colour, linewidth=0.7, alpha=0.6)
+        axis.plot(days, middle, **look.line(), label=name)
     axis.set_ylabel(label)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return days
 
 
 def holdings_figure(evaluation: TradingEvaluation, agent: str) -> Figure:
-    """Plot cash and positions of an agent in its first episode, the smaller positions summed."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
+    """Plot cash and positions of an agent in its first episode, the smaller positions summed by their size."""
     record, market = evaluation.records[agent], evaluation.traded
-    days = int(record.curves.length[0]) + 1
+    count = int(record.curves.length[0]) + 1
     start = int(market.start_day[0])
-    dates = market.dates[start : start + days]
-    layers, names = _holding_layers(record, market.symbols, days)
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    # Light grey for cash, a colour for each position that is shown, dark grey for the others.
-    colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")][: _LARGEST_POSITIONS + 1]
-    axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours, "#888888"], linewidth=0)
-    axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
+    days = np.arange(count) if market.generated else market.dates[start : start + count]
+    layers, names = _holding_layers(record, market.symbols, count)
+    figure, (axis,) = empty_figure(1, 1, 5.5)
+    # Light grey for cash, a colour for each position that is shown.
+    own = [colour for colour in COLOURS if colour != "#000000"][: len(names) - 1]
+    own[_LARGEST_POSITIONS:] = _SMALLER
+    axis.stackplot(days, layers / 1e3, labels=names, colors=["#DDDDDD", *own], linewidth=0)
+    axis.plot(days, layers.sum(0) / 1e3, color="black", linewidth=1)
     axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")
-    title = f"Holdings of {agent} in the first of {evaluation.episodes()}\n{evaluation.title()}"
-    figure.suptitle(f"{title}, {dates[0]} to {dates[-1]}")
-    handles, labels = axis.get_legend_handles_labels()
-    axis.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    told = evaluation.title() if market.generated else f"{evaluation.title()}, {days[0]} to {days[-1]}"
+    entitle(figure, f"Holdings of {agent} in the first of {evaluation.episodes()}, and their mean shares", told)
+    _show_days(axis, days)
     axis.margins(x=0)
-    locator = AutoDateLocator(maxticks=8)
-    axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    legend_below(figure)
     return figure
 
 
@@ -215,13 +233,17 @@ def _of_currency(evaluation: TradingEvaluation) -> str:
 
 
 def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
-    """Return cash, the positions largest by mean, and the sum of the rest. Shape: (layers, days)."""
+    """Return cash, the positions largest by mean, and sums of up to three groups of the rest. Shape: (layers, days)."""
     positions = record.positions[:days].cpu().numpy()
-    largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
-    shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
     cash = record.curves.cash[:days, 0].cpu().numpy()
-    layers, names = [cash, *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
-    if len(rest):
-        layers.append(positions[:, rest].sum(1))
-        names.append(f"{len(rest)} others")
+    sizes = np.abs(positions).mean(0) / max(float((cash + positions.sum(1)).mean()), 1e-9)
+    ranked = np.argsort(-sizes, kind="stable")
+    shown, rest = ranked[:_LARGEST_POSITIONS], ranked[_LARGEST_POSITIONS:]
+    layers = [cash, *positions[:, shown].T]
+    names = ["cash", *(f"{symbols[place]} {100 * sizes[place]:.1f}%" for place in shown)]
+    for group in np.array_split(rest, min(len(_SMALLER), len(rest)) or 1):
+        if len(group):
+            layers.append(positions[:, group].sum(1))
+            low, high = 100 * sizes[group[-1]], 100 * sizes[group[0]]
+            names.append(f"{len(group)} of {low:.1f} to {high:.1f}% each")
     return np.stack(layers), names

@@ -27,7 +27,6 @@ from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_
 from vecenv.learn.domain import BEST_RULE, AgentRecord
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.intervals import Interval, interval_json, interval_text, jackknife_interval, or_none, scaled_text
-from vecenv.learn.report import colour_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +66,7 @@ class Traded:
         path: of each episode. Shape: (N,).
         start_day: of each episode. Shape: (N,).
         return_bound: upper bound of the cumulative return, None without one. Shape: (N,).
+        generated: whether the market is a generator's, whose dates are of no calendar.
     """
 
     symbols: tuple[str, ...]
@@ -74,6 +74,7 @@ class Traded:
     path: Tensor
     start_day: Tensor
     return_bound: Tensor | None
+    generated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,9 +225,5 @@ class TradingEvaluation(Evaluation):
             "drawdown": drawdown_figure(self),
             "exposure": exposure_figure(self),
             "holdings": holdings_figure(self, agent),
-            "worst_days": worst_days_figure(
-                worst,
-                f"Worst days of {agent} within {self.episodes()}\n{self.title()}",
-                {name: colour_of(self, name) for name in worst[0].log_returns},
-            ),
+            "worst_days": worst_days_figure(worst, self, agent),
         }

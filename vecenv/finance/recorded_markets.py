@@ -12,7 +12,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
-from vecenv.system.page_figures import page_figure
+from vecenv.system.figures import GREY, WIDE, dated, looks, page_figure
 from vecenv.system.settings import check_fields
 from vecenv.text.recorder import Episode, RecordedRows, Step
 from vecenv.text.recording import Recording, Values
@@ -83,13 +83,21 @@ def calendar_date(record: Any, day: Any) -> np.datetime64:  # noqa: ANN401
 
 
 def value_figure(record: Any, reference: Any, other: str, scenario: Any) -> Figure:  # noqa: ANN401
-    """Draw the portfolio value and the reference's, in percent of the start."""
+    """Draw the portfolio value and the reference's, in percent of the start, by date or day of a generated market."""
     figure, (axes,) = page_figure([1], 3.0)
-    for curve, label, colour in ((reference, other, "#8a8f98"), (record, "agent", "#0072B2")):
+    shown = looks(("agent", other))
+    for name, curve in {other: reference, "agent": record}.items():
         equity = np.array([curve.start_value, *(day.portfolio_value for day in curve.days)])
-        axes.plot(100 * (equity / equity[0] - 1), color=colour, label=label, linewidth=2, marker=".", markersize=5)
-    axes.axhline(0, color="#8a8f98", linewidth=0.8)
-    axes.set(xlabel="days", ylabel="return, %")
+        # Each value is that of the next close.
+        dates = [*(np.datetime64(day.date) for day in curve.days), np.datetime64(curve.dates[1])]
+        days = np.arange(len(equity)) if scenario.tape.generated else np.array(dates)
+        axes.plot(days, 100 * (equity / equity[0] - 1), label=name, marker=".", markersize=5, **shown[name].line())
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_ylabel("return, %")
+    if scenario.tape.generated:
+        axes.set_xlabel("day of the episode")
+    else:
+        dated(axes, WIDE)
     axes.legend(frameon=False, loc="best")
     return figure
 

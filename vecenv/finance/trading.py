@@ -67,7 +67,8 @@ class Trading(Domain):
 
         state: Any = env.state
         tape = tape_of(env)
-        traded = Traded(tape.symbols, tape.dates, state.path.clone(), state.start_day.clone(), self.bound(env))
+        where = state.path.clone(), state.start_day.clone()
+        traded = Traded(tape.symbols, tape.dates, *where, self.bound(env), tape.generated)
         return lambda records: TradingEvaluation(
             records=records, traded=traded, beside_account=self.beside_account, **fields
         )

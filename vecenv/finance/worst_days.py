@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vecenv.finance.metrics import EpisodeCurves
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import empty_figure, entitle, legend_below, looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,29 +91,33 @@ def worst_days_json(days: Sequence[WorstDay]) -> list[dict[str, Any]]:
     return [day._asdict() for day in days]
 
 
-def worst_days_figure(days: Sequence[WorstDay], title: str, colours: Mapping[str, str] | None = None) -> Figure:
-    """Plot the log-returns of all agents on the worst days of the first one, and its turnover."""
-    figure, (returns, turnover) = empty_figure(1, 2, (11.0, 1.8 + 0.5 * len(days)), "y")
+def worst_days_figure(days: Sequence[WorstDay], evaluation: TradingEvaluation, agent: str) -> Figure:
+    """Plot the log-returns of all agents on the worst days of one, and its turnover."""
+    figure, (returns, turnover) = empty_figure(1, 2, 1.8 + 0.4 * len(days), "y")
     grid = returns.get_gridspec()
     assert grid is not None
-    grid.set_width_ratios([3.0, 1.0])
-    names = list(days[0].log_returns)
-    colours = colours or dict(zip(names, COLOURS, strict=False))
+    grid.set_width_ratios([2.5, 1.0])
+    names, shown = list(days[0].log_returns), looks(evaluation.records)
     rows, height = np.arange(len(days)), 0.8 / len(names)
     for index, name in enumerate(names):
         told = [day.log_returns[name] for day in days]
         percent = [math.nan if value is None else 100.0 * value for value in told]
-        returns.barh(rows + (index - (len(names) - 1) / 2) * height, percent, height, color=colours[name], label=name)
-    turnover.barh(rows, [100.0 * day.turnover for day in days], 0.8, color=colours[names[0]])
+        place = rows + (index - (len(names) - 1) / 2) * height
+        returns.barh(place, percent, height, color=shown[name].colour, label=name)
+    turnover.barh(rows, [100.0 * day.turnover for day in days], 0.8, color=shown[agent].colour)
     one_path = all(day.path == 0 for day in days)
-    labels = [day.date if one_path else f"{day.date}, path {day.path}" for day in days]
+    market = evaluation.traded
+    number = np.searchsorted(market.dates, np.array([day.date for day in days], market.dates.dtype))
+    when = [f"day {at}" for at in number] if market.generated else [day.date for day in days]
+    labels = [at if one_path else f"{at}, path {day.path}" for at, day in zip(when, days, strict=True)]
     returns.set_yticks(rows, labels)
     returns.invert_yaxis()
     returns.axvline(0.0, color="black", linewidth=1)
     returns.set_xlabel("Log-return of the day, points")
-    returns.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(names), frameon=False)
-    turnover.set_xlabel(f"Turnover of {names[0]} before\nthe day, % of the value")
+    turnover.set_xlabel("Turnover before,\n% of the value")
+    turnover.locator_params("x", nbins=3)
     for axis in (returns, turnover):
         axis.grid(visible=False, axis="y")
-    figure.suptitle(title)
+    legend_below(figure)
+    entitle(figure, f"Worst days of {agent} within {evaluation.episodes()}", evaluation.title())
     return figure

@@ -16,12 +16,13 @@ from torch import Tensor
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import flat_view
-from vecenv.learn.domain import domain_of
+from vecenv.learn.domain import BEST_RULE, domain_of
 from vecenv.learn.intervals import interval_text
 from vecenv.learn.networks import ItemNetwork
 from vecenv.learn.policies import ActorPolicy
 from vecenv.learn.settings.run import RESULTS
 from vecenv.learn.verdict import Verdict, verdict_text
+from vecenv.system.figures import TRAINED, empty_figure, entitle, legend_below, looks, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,7 @@ def write_run_folder(
     if histories:
         pictures["learning_curve"] = learning_curve_figure(histories, evaluation.title())
     for name, figure in pictures.items():
-        figure.savefig(folder / f"{name}.png", dpi=120)
+        save(figure, folder / f"{name}.png")
     return document
 
 
@@ -74,7 +75,7 @@ def write_task_figures(folder: Path, env: VecEnv | Interaction, agents: Mapping[
     """Write the pictures of a task's family, if it has any; the rows of ``env`` are overwritten."""
     draw = domain_of(env).pictures
     for name, figure in ({} if draw is None else draw(env, agents, seed)).items():
-        figure.savefig(folder / f"{name}.png", dpi=120)
+        save(figure, folder / f"{name}.png")
 
 
 def _table(title: str, caption: str | None = None) -> Table:
@@ -125,45 +126,20 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     return table
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
-"""Okabe and Ito's palette for colour-blind readers, and a wine red."""
-
 OUTLYING = 100.0
 """Ratio of the largest mean reward of an agent to the median one above which the axis is logarithmic."""
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 12,
-    "figure.titlesize": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-}
-
-
-def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with the Agg canvas, without a window, and its panels; ``share`` is ``x`` or ``y``."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
-    return figure, list(axes.flat)
 
 
 def bands_figure(bands: Mapping[str, Sequence[np.ndarray[Any, Any]]], across: str, upwards: str, title: str) -> Figure:
     """Plot a line in a band by agent: where, low, middle, high, (T,) each; ``across`` and ``upwards`` name the axes."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    for number, (name, (place, low, middle, high)) in enumerate(bands.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        axis.fill_between(place, low, high, facecolor=colour, alpha=0.15)
-        axis.plot(place, middle, color=colour, linewidth=2, label=name)
+    figure, (axis,) = empty_figure(1, 1, 5.0)
+    shown = looks(bands)
+    for name, (place, low, middle, high) in bands.items():
+        axis.fill_between(place, low, high, facecolor=shown[name].colour, alpha=0.15)
+        axis.plot(place, middle, **shown[name].line(), label=name)
     axis.set(xlabel=across, ylabel=upwards)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.suptitle(title)
+    legend_below(figure)
+    entitle(figure, title)
     return figure
 
 
@@ -184,11 +160,6 @@ def seen_in_play(
     return [np.stack(column) for column in zip(*steps, strict=True)]
 
 
-def colour_of(evaluation: Evaluation, agent: str) -> str:
-    """Return the colour of an agent, the same in all pictures of an evaluation."""
-    return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]
-
-
 def rewards_figure(evaluation: Evaluation) -> Figure:
     """Plot the mean reward of an episode by agent, with 95% intervals."""
     return means_figure(evaluation, "reward", {name: record.reward for name, record in evaluation.records.items()})
@@ -196,11 +167,12 @@ def rewards_figure(evaluation: Evaluation) -> Figure:
 
 def means_figure(evaluation: Evaluation, measure: str, values: Mapping[str, Tensor]) -> Figure:
     """Plot the means over episodes of a measure by agent, with 95% intervals. Shape of each of the values: (N,)."""
-    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.4 * len(values)), "x")
+    figure, (axis,) = empty_figure(1, 1, 1.5 + 0.35 * len(values))
+    shown = looks(evaluation.records)
     for place, (name, one) in enumerate(values.items()):
         interval = evaluation.interval(one)
         spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
-        axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=colour_of(evaluation, name), capsize=3)
+        axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=shown[name].colour, capsize=3)
     axis.set_yticks(range(len(values)), list(values))
     axis.invert_yaxis()
     sizes = sorted(abs(float(one.mean())) for one in values.values())
@@ -209,7 +181,7 @@ def means_figure(evaluation: Evaluation, measure: str, values: Mapping[str, Tens
         axis.set_xscale("symlog", linthresh=usual)
     axis.set_xlabel(f"{measure.capitalize()} of an episode: mean and 95% interval")
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"{measure.capitalize()}s\n{evaluation.title()}, {evaluation.episodes()}")
+    entitle(figure, f"{measure.capitalize()}s", f"{evaluation.title()}, {evaluation.episodes()}")
     return figure
 
 
@@ -219,7 +191,7 @@ PANELS = {
     "validation_grade": "Validation:\ngrade",
     "return_percent": "Training:\nreturn %",
     "grade": "Training:\ngrade",
-    "samples_per_second": "Samples/s",
+    "samples_per_second": "Samples\nper second",
 }
 """Metrics and the labels of their panels. The policy to keep is chosen on the validation: its figures are no test's."""
 
@@ -242,26 +214,25 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
     if "validation_excess_percent" in measured:
         measured.discard("validation_reward")
     present = {name: label for name, label in PANELS.items() if name in measured}
-    figure, axes = empty_figure(len(present), 1, (9.5, 1.0 + 2.3 * len(present)), "x")
-    for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
+    figure, axes = empty_figure(len(present), 1, 1.3 + 1.7 * len(present))
+    shown = looks(("trained", "buy_and_hold", BEST_RULE))
+    for axis, (name, label) in zip(axes, present.items(), strict=True):
         if len(histories) == 1:
-            _draw_run(axis, histories[0], name, index)
+            _draw_run(axis, histories[0], name)
         else:
-            _draw_runs(axis, histories, name, index)
+            _draw_runs(axis, histories, name)
         if name == "validation_excess_percent":
-            axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
+            axis.axhline(0.0, **shown["buy_and_hold"].line(), label="buy and hold")
             best = [row.get("validation_attainable_percent", math.nan) for row in rows]
             attainable = np.nanmax([*best, 0.0])
             # A rule of the best Sharpe ratio may earn less than buy and hold: then its excess is no bound.
             if attainable > 0:
-                axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
+                axis.axhline(attainable, **shown[BEST_RULE].line(), label="best attainable")
         references = [row.get("validation_reference_reward", math.nan) for row in rows]
         if name == "validation_reward" and not np.isnan(references).all():
             axis.axhline(
                 float(np.nanmean(references)), color="black", linewidth=1, linestyle="--", label="reference agent"
             )
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":
             most = max(row[name] for row in rows)
@@ -270,46 +241,46 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
             axis.set_ylim(0.0, 1.1 * most)
     axes[-1].xaxis.set_major_formatter(EngFormatter())
     axes[-1].set_xlabel("Steps of all sub-environments together")
-    figure.suptitle(f"Learning curve\n{title}")
+    legend_below(figure)
+    entitle(figure, "Learning curve of the trained agent", title)
     return figure
 
 
-def _draw_run(axis: Axes, history: History, name: str, index: int) -> None:
+def _draw_run(axis: Axes, history: History, name: str) -> None:
     """Plot a metric of one run, with its 95% interval where that is known."""
     values = np.array([row[name] for row in history], dtype=float)
     frames = np.array([row["frames"] for row in history], dtype=float)
     known = np.isfinite(values)
-    axis.plot(frames[known], values[known], color=COLOURS[index], marker="." if known.sum() < 30 else None)
+    axis.plot(frames[known], values[known], color=TRAINED[0], marker="." if known.sum() < 30 else None, label="trained")
     low, high = (
         np.array([row.get(f"{BOUNDS.get(name, name)}_{bound}", math.nan) for row in history])[known]
         for bound in ("low", "high")
     )
     if np.isfinite(low).any():
-        axis.fill_between(frames[known], low, high, facecolor=COLOURS[index], alpha=0.15, label="95% interval")
+        axis.fill_between(frames[known], low, high, facecolor=TRAINED[0], alpha=0.15, label="95% interval")
 
 
-def _draw_runs(axis: Axes, histories: Sequence[History], name: str, index: int) -> None:
+def _draw_runs(axis: Axes, histories: Sequence[History], name: str) -> None:
     """Plot a metric of several runs: each, and their median, lowest and highest where all are measured."""
     runs = [
         {row["frames"]: row[name] for row in history if math.isfinite(row.get(name, math.nan))} for history in histories
     ]
     for run in runs:
-        axis.plot(list(run), list(run.values()), color=COLOURS[index], linewidth=0.6, alpha=0.5)
+        axis.plot(list(run), list(run.values()), color=TRAINED[0], linewidth=0.6, alpha=0.5)
     frames = sorted(set.intersection(*(set(run) for run in runs)))
     if not frames:
         return
     values = np.array([[run[frame] for frame in frames] for run in runs])
-    # The first panel's legend is that of all.
-    line, band = (f"median of {len(runs)} seeds", "lowest to highest seed") if index == 0 else (None, None)
+    line, band = f"median of {len(runs)} seeds", "lowest to highest seed"
     marker = "." if len(frames) < 30 else None
-    axis.plot(frames, np.median(values, 0), color=COLOURS[index], linewidth=2, marker=marker, label=line)
-    axis.fill_between(frames, values.min(0), values.max(0), facecolor=COLOURS[index], alpha=0.15, label=band)
+    axis.plot(frames, np.median(values, 0), color=TRAINED[0], linewidth=2, marker=marker, label=line)
+    axis.fill_between(frames, values.min(0), values.max(0), facecolor=TRAINED[0], alpha=0.15, label=band)
 
 
 GRID = torch.linspace(-2.5, 2.5, 21)
 """Values of a feature in standard deviations from its mean."""
 
-COLUMNS = 4
+COLUMNS = 2
 """Panels side by side."""
 
 AVERAGED = 256
@@ -342,19 +313,24 @@ def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: S
     """Plot `partial_dependence` of policies on an environment's current observations, a panel per feature."""
     observation = flat_view(env.observations())[:AVERAGED]
     rows = -(-len(names) // COLUMNS)
-    figure, axes = empty_figure(rows, COLUMNS, (12.0, 1.0 + 2.6 * rows), "y")
+    figure, axes = empty_figure(rows, COLUMNS, 1.2 + 2.1 * rows, "y")
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     axes = axes[: len(names)]
-    for number, (name, policy) in enumerate(policies.items()):
+    shown = looks(policies)
+    for name, policy in policies.items():
         curves = partial_dependence(policy, observation)
         for axis, curve in zip(axes, curves, strict=True):
-            axis.plot(GRID, curve, color=COLOURS[number % len(COLOURS)], label=name)
+            axis.plot(GRID, curve, **shown[name].line(), label=name)
     for axis, name in zip(axes, names, strict=True):
         axis.axhline(0.0, color="grey", linewidth=0.8)
-        axis.set_xlabel(f"{name}, standard deviations", fontsize=9)
+        axis.set_xlabel(name)
     for axis in axes[::COLUMNS]:
-        axis.set_ylabel("Action above the others'", fontsize=9)
-    axes[0].legend(frameon=False, fontsize=9)
-    figure.suptitle("What was learned: action for a symbol above that for the others, against each of its features")
+        axis.set_ylabel("Action above\nthe others'")
+    legend_below(figure)
+    entitle(
+        figure,
+        "What was learned: action for a symbol above that for the others, against each of its features in "
+        "standard deviations from its mean",
+    )
     return figure

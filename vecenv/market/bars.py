@@ -56,6 +56,7 @@ class Bars:
             hold from a close to the next, from what is known at the first. None if unknown. Shape: (P, T, K).
         texts: of documents, at whose positions the column ``text`` points.
         law: parameters of the generator's law, for agents that know it; None for data.
+        generated: whether a generator made the bars, so that the dates are of no calendar.
     """
 
     symbols: tuple[str, ...]
@@ -69,6 +70,7 @@ class Bars:
     best_weights: Tensor | None = None
     texts: tuple[str, ...] = ()
     law: object | None = None
+    generated: bool = False
 
     @property
     def listed(self) -> Tensor:

@@ -109,4 +109,4 @@ def _generated(
     refused = [name for name in given if name not in taken]
     if refused:
         raise ValueError(f"the generator {str(market)!r} takes no {', '.join(refused)}")
-    return generate(**given)
+    return replace(generate(**given), generated=True)

@@ -46,7 +46,7 @@ class MarketTape:
         currency: currency code of all prices, such as USD; None if unknown.
         best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
         panels: scores and texts of documents, of tasks that read them; else None.
-        law: as of `Bars`.
+        law, generated: as of `Bars`.
         left_out: columns and series of the bars that are neither features nor context, scores or texts of the tape.
         periods_per_year: bars of a year, by which rates and ratios of a year are scaled; 0 takes those of the dates.
     """
@@ -68,6 +68,7 @@ class MarketTape:
     best_weights: Tensor | None = None
     panels: Panels | None = None
     law: object | None = None
+    generated: bool = False
     left_out: tuple[str, ...] = ()
     periods_per_year: float = 0
 
@@ -143,6 +144,7 @@ class MarketTape:
             best_weights=None if bars.best_weights is None else bars.best_weights.float(),
             panels=panels,
             law=bars.law,
+            generated=bars.generated,
             left_out=tuple(
                 name
                 for name in (*bars.columns, *bars.context)

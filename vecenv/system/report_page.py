@@ -18,7 +18,7 @@ section { background: #fff; border: 1px solid #e2e5ea; border-radius: 8px; paddi
 .card b { display: block; font-size: 20px; } .card span { color: #626975; font-size: 13px; }
 svg { display: block; width: 100%; height: auto; }
 svg text { font-family: system-ui, sans-serif !important; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .wide > svg { min-width: 640px; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid #eceef1; white-space: nowrap; }
 th { color: #626975; font-weight: 600; vertical-align: bottom; }

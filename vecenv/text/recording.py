@@ -14,7 +14,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
-from vecenv.system.page_figures import svg
+from vecenv.system.figures import svg
 from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.system.settings import refuse_unknown, with_earlier
 from vecenv.text.answer_lines import ANSWERS_VERSION
@@ -216,7 +216,10 @@ class Recording(ABC, Generic[Step, Episode]):
         """Return the HTML page of an episode beside the same one as played by another agent, called ``name``."""
         other, step_name = name.replace("_", " "), self.step_name
         drawn = {heading: draw(record, reference, other, scenario) for heading, draw in self.figures.items()}
-        sections = {heading: told if isinstance(told, str) else svg(told) for heading, told in drawn.items()}
+        sections = {
+            heading: told if isinstance(told, str) else f'<div class="wide">{svg(told)}</div>'
+            for heading, told in drawn.items()
+        }
         steps = enumerate(cast("Sequence[Step]", record.steps), 1)
         sections[f"{step_name.capitalize()}s"] = "".join(self._conversation(*step, record) for step in steps)
         known = "rules, market and seed" if "market" in self.metadata else "rules and seed"

@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from vecenv.learn.intervals import Interval, bootstrap_of_sums, correlation_of_sums
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below
 from vecenv.tasks.crypto_lob.forecast_file import HORIZONS
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _shown(interval: Interval) -> str:
 
 def quality_figure(told: Mapping[str, list[Quality | None]], title: str) -> Figure:
     """Plot both measures over the horizon, with their intervals."""
-    figure, panels = empty_figure(1, 2, (11, 4.5), "x")
+    figure, panels = empty_figure(2, 1, 7.0)
     for panel, (measure, label) in zip(panels, MEASURES.items(), strict=True):
         for number, (name, items) in enumerate(told.items()):
             known = [(place, getattr(item, measure)) for place, item in enumerate(items) if item is not None]
@@ -132,8 +132,8 @@ def quality_figure(told: Mapping[str, list[Quality | None]], title: str) -> Figu
             panel.errorbar(across, centres, bars, fmt="o", capsize=3, color=COLOURS[number], label=name)
         panel.axhline(0.0, color="black", linewidth=0.8)
         panel.set_xticks(range(len(HORIZONS)), [str(seconds) for seconds in HORIZONS])
-        panel.set_xlabel("Horizon, seconds")
-        panel.set_title(label)
-    panels[0].legend()
-    figure.suptitle(title)
+        panel.set_ylabel(label)
+    panels[-1].set_xlabel("Horizon, seconds")
+    legend_below(figure)
+    entitle(figure, title)
     return figure

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vecenv.system.figures import save
 from vecenv.system.files import WriteLock, replacing
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked, moment, recordings
 from vecenv.tasks.crypto_lob.config import BookSource
@@ -120,7 +121,7 @@ def train(settings: TrainFactors) -> dict[str, Any]:
         result = record | {"rows": count, "forecast_rows": count - folds[0].first, "quality": to_json(measured)}
         with replacing(settings.out / "quality.json") as partial:
             partial.write_text(json.dumps(result, indent=1) + "\n")
-        quality_figure(measured, rows.description).savefig(settings.out / "quality.png", dpi=110)
+        save(quality_figure(measured, rows.description), settings.out / "quality.png")
     _show(console, measured)
     written = settings.out / "forecasts.parquet"
     console.print(f"Written to {settings.out}; trade with them: --env.forecasts {written}", soft_wrap=True)

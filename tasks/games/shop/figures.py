@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.report import COLOURS, empty_figure
+from vecenv.system.figures import empty_figure, entitle, legend_below, looks
 from vecenv.tasks.games.shop.scenario import Page
 
 if TYPE_CHECKING:
@@ -22,30 +22,31 @@ PARTS = ("bought", "type", "attributes", "options", "price", "success")
 
 def path_figure(record: Any, reference: Any, other: str, scenario: Any) -> Figure:  # noqa: ANN401
     """Draw the page after every action, of an episode and of the same one as another agent played it."""
-    figure, (axis,) = empty_figure(1, 1, (9.0, 3.6), "x")
+    figure, (axis,) = empty_figure(1, 1, 4.0)
+    shown = looks(("agent", other))
     pages = [page.name.lower() for page in Page]
-    for number, (name, own) in enumerate({"this episode": record, other: reference}.items()):
+    for name, own in {other: reference, "agent": record}.items():
         places = [0, *(pages.index(turn.page) for turn in own.turns)]
         label = f"{name}: {own.total_return:.2f}"
-        axis.step(range(len(places)), places, "o-", where="post", color=COLOURS[number], label=label, alpha=0.8)
+        axis.step(range(len(places)), places, where="post", marker="o", label=label, **shown[name].line())
     axis.set_yticks(range(len(pages)), pages)
     axis.set_xlabel("Action")
-    axis.legend(frameon=False)
+    legend_below(figure)
     return figure
 
 
 def agents_figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
     """Draw what the purchases of agents match on average, on the episodes of an evaluation."""
-    figure, (axis,) = empty_figure(1, 1, (9.0, 4.2), "y")
-    width = 0.8 / max(1, len(agents))
+    figure, (axis,) = empty_figure(1, 1, 4.5)
+    width, shown = 0.8 / len(agents), looks(agents)
     for number, (name, agent) in enumerate(agents.items()):
         shares = _shares(env, agent, seed)
         places = [place + (number - (len(agents) - 1) / 2) * width for place in range(len(PARTS))]
-        axis.bar(places, shares, width, color=COLOURS[number % len(COLOURS)], label=name.replace("_", " "))
+        axis.bar(places, shares, width, color=shown[name].colour, label=name)
     axis.set_xticks(range(len(PARTS)), PARTS)
     axis.set_ylabel("Share matched, 0 where nothing was bought")
-    axis.legend(frameon=False)
-    figure.suptitle(f"Purchases in {env.num_envs} test episodes")
+    legend_below(figure)
+    entitle(figure, f"Purchases in {env.num_envs} test episodes")
     return {"purchases": figure}
 
 

@@ -14,7 +14,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.finance.recorded_markets import TapeRecording, calendar_date, step_dates, value_figure
-from vecenv.system.page_figures import page_figure
+from vecenv.system.figures import GREY, TRAINED, page_figure
 from vecenv.tasks.signals.rating.law import signals_of
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text import SignalLanguage
@@ -69,9 +69,9 @@ def signal_figure(record: RatedEpisode, reference: RatedEpisode, other: str, sce
     figure, (axes,) = page_figure([1], 3.4)
     pairs = [(day.signals[name], 100 * day.moves[name]) for day in record.days for name in day.signals]
     signal, move = np.array(pairs, float).T
-    axes.scatter(signal, move, color="#0072B2", s=22, alpha=0.6)
-    axes.axhline(0, color="#8a8f98", linewidth=0.8)
-    axes.axvline(0, color="#8a8f98", linewidth=0.8)
+    axes.scatter(signal, move, color=TRAINED[0], s=22, alpha=0.6)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set(xlabel="signal", ylabel=f"move over {record.config['horizon']} days, %", xlim=(-10.5, 10.5))
     return figure
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.guess_number import guessing
 from vecenv import Domain, registry
-from vecenv.learn.report import empty_figure
 from vecenv.learn.runs import read_metrics
+from vecenv.system.figures import empty_figure
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.fine_tuning import read_conversations
 
@@ -17,11 +17,11 @@ DRAWN = []
 
 def drawn(said):
     DRAWN.append(said)
-    return {"guesses": empty_figure(1, 1, (2.0, 2.0), "x")[0]}
+    return {"guesses": empty_figure(1, 1, 2.0)[0]}
 
 
 def of_world(world, agents, seed):
-    return {f"world_{world.num_rows}_{len(agents)}": empty_figure(1, 1, (2.0, 2.0), "x")[0]}
+    return {f"world_{world.num_rows}_{len(agents)}": empty_figure(1, 1, 2.0)[0]}
 
 
 @pytest.fixture(autouse=True)

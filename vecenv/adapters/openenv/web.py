@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from vecenv.adapters.openenv.models import TextState
-from vecenv.system.page_figures import page_figure, svg
+from vecenv.system.figures import COLOURS, GREY, page_figure, svg
 from vecenv.text.money import exact_money, sign_of
 
 # OpenEnv's page gives a drawing as much room as it asks for, beside the form: here it takes the row, and no more.
@@ -58,10 +58,10 @@ def _curve(days: Sequence[EpisodeDay], name: str) -> str:
     if not values:
         return ""
     figure, (axes,) = page_figure([1], 2.6)
-    axes.plot(list(values), list(values.values()), color="#0072B2", marker="o", markersize=3)
+    axes.plot(list(values), list(values.values()), color=COLOURS[0], marker="o", markersize=3)
     acted = [number for number in values if days[number].acted]
-    axes.plot(acted, [values[number] for number in acted], "o", color="#D55E00", label="after an answer that acted")
-    axes.axhline(next(iter(values.values())), color="#8a8f98", linewidth=0.8)
+    axes.plot(acted, [values[number] for number in acted], "o", color=COLOURS[1], label="after an answer that acted")
+    axes.axhline(next(iter(values.values())), color=GREY, linewidth=0.8)
     axes.set(xlabel="day", ylabel=name.replace("_", " "), xlim=(-0.5, max(len(days), 10)))
     if acted:
         axes.legend(loc="best", frameon=False)
