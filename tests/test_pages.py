@@ -43,12 +43,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT /
 NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit")
 NOT_RUN += ("torchrun", "vecenv data fetch", "vecenv models fetch", "vecenv mcp")
 NIGHTLY = ["benchmarks", "tasks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
-NIGHTLY += ["vecenv/market", "vecenv/curriculum", "worldmodel/validation"]
+NIGHTLY += ["vecenv/curriculum", "worldmodel/validation"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/signals", "tasks/stock_trading", "tasks/tiers"]
 NIGHTLY += [f"tasks/games/{name}" for name in ("countdown", "frozen_lake", "race", "sokoban", "tool_chain")]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "benchmarks/results/order-books.md"]
-NIGHTLY += ["benchmarks/results/games.md"]
-NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo", "networks")]
+NIGHTLY += [f"benchmarks/results/{name}.md" for name in ("games", "planted-markets")]
+NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo")]
 NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md", "vecenv/distributed/eight_gpus.md"]
 """Pages whose commands take minutes even when they are small."""
 
@@ -268,15 +268,12 @@ def test_marks_say_what_is_run_and_those_that_do_not_fit_are_refused():
             commands_run(block, [f"<!-- {mark} -->"])
 
 
-TRAINER = "GRPOTrainer"
-"""Of TRL: a training of its own, by the night."""
-
 SERVER = "http://127.0.0.1:8000"
 SMALLER = {"2048": "64", 'market="synthetic", seed=0)': 'market="synthetic", seed=0, compile=False)', "256 * 5": "256"}
 """Fewer rows compute the same things sooner, and other tests compile."""
 
 BLOCKS = [
-    pytest.param(text, id=f"{page_name(page)}-{number}", marks=[pytest.mark.nightly] * (TRAINER in text))
+    pytest.param(text, id=f"{page_name(page)}-{number}")
     for page in PAGES
     for number, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
@@ -293,12 +290,6 @@ def test_python_block(block, tmp_path, monkeypatch):
     write_markets(block, tmp_path)
     if "vecenv.sandbox" in block or '"code"' in block:
         skip_without_jail()
-    if TRAINER in block:
-        pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")
-        from tests.language.tiny import talking_model
-        from vecenv.language.models import save_model
-
-        save_model(*talking_model(), tmp_path / "runs" / "start")
     if "RayCollector" in block:
         pytest.importorskip("ray", reason="the workers need vecenv[ray]")
     with ExitStack() as running:

@@ -20,11 +20,17 @@ from vecenv.core.scenario import Observation, Scenario
 
 @runtime_checkable
 class Policy(Protocol):
-    """Policy protocol of the fused collector: a pure function of tensors.
+    """Protocol of a policy: a pure function of tensors, which a `vecenv.FusedCollector` compiles into its steps.
+
+    No base class is needed. `vecenv.learn.evaluation.PolicyAgent` makes an agent of it for evaluations and backtests. A
+    collector calls `act` once when it is made, and raises a ValueError that names a tensor which is missing, or has
+    another shape or type than declared here.
 
     Attributes:
-        parameters: tensors that may change between rollouts, such as weights.
-        extras: names, shapes and dtypes of what `act` returns beside the action.
+        parameters: tensors that may change between rollouts, such as weights, on the environment's device; empty for a
+            rule without numbers. Write them in place: compiled steps keep their addresses.
+        extras: name to shape, of one row, and dtype of what `act` returns beside the action, such as
+            ``{"log_prob": ((), torch.float32)}``; a collector's batch has them. Empty for the action alone.
     """
 
     parameters: list[Tensor]
@@ -33,9 +39,20 @@ class Policy(Protocol):
     def act(
         self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return action and extras, random by ``key`` and ``elapsed`` alone.
+        """Return the action of every row, then the extras in their order; compiled, so without branches on values.
 
-        The observation is as `VecEnv.observations` returns it. Shape: (N, D), or of each block by name (N, ...).
+        Args:
+            parameters: those of the attribute, as the compiled step reads them.
+            observation: as `VecEnv.observations` returns it. Shape: (N, D), float32, or of each block by name (N, ...).
+            key: seed and number of each row's episode. Shape of each word: (N,), int64.
+            elapsed: steps since the episode's start. Shape: (N,), int64.
+
+        Random numbers are to depend on ``key`` and ``elapsed`` alone, such as those of
+        `vecenv.core.random.standard_normals`: then a row acts the same alone as among others.
+
+        Returns:
+            Actions, of the spec's dtype or one that `vecenv.core.checks` converts to it, shape (N, *action_spec.shape);
+            extras, shape of each (N, *declared).
         """
         ...
 

@@ -39,7 +39,7 @@ class Agent(Protocol):
 
 
 class PolicyAgent:
-    """A policy of the fused collector, deterministic or random by the episodes' keys, as an agent."""
+    """A `vecenv.core.collector.Policy` as an agent: it plays with the parameters that it has now, without gradients."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy

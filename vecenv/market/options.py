@@ -18,23 +18,28 @@ class MarketOptions(Settings):
     """What is read of a market's data or asked of a generator, and how the tape is made of it.
 
     Attributes:
-        symbols: symbols to read, all by default; for a generator their names or their number.
-        start: first date to read.
-        end: last date to read.
+        symbols: names of the K symbols of the tape, by default all of the data or the generator's own; of a generator
+            also their number.
+        start: first date to read, included; of data only, by default all.
+        end: last date to read, included; of data only, by default all.
         timezone: zone of the market of the data, such as ``Asia/Kolkata``: the date of a time with an offset is that of
             this zone, by default that which is written.
         columns: columns of the data by meaning, such as ``{"close": "Adj Close"}``, where their names do not tell.
         clip: widen the range of a bar whose open or close is outside it by at most 0.1%, counted in a warning.
         date_format: form of dates in the files where it is not certain, such as ``%m/%d/%Y``.
-        features: columns of the data or indicators shown to the agent.
-        context: series of the whole market, such as ``turbulence`` and ``vix``.
+        features: columns of the data or indicators, by name, shown to the agent; by default FinRL's eight.
+        context: series of the whole market by name, such as ``vix`` of the data, or ``turbulence``, which is computed.
         context_market: file of one symbol whose closes become the series in ``context`` that the market lacks, aligned
-            by date.
-        num_paths: paths of a generator.
-        num_days: days of a generator, by default the generator's default.
-        seed: of a generator.
-        generator: further arguments of a generator, such as its regime.
-        tick_size: currency units per tick, chosen from the prices by default.
+            by date; of data only.
+        num_paths: independent paths of a generator; without effect on data.
+        num_days: trading days of a generator's path, warm-up included; by default the generator's own number, such as
+            1,500 of ``synthetic`` and 504 of ``neural``; without effect on data.
+        seed: of a generator: path p of a seed is the same however many there are; without effect on data.
+        generator: further arguments of a generator by name, such as ``{"regime": "bear"}`` of ``synthetic``: see
+            `vecenv.market.synthetic.synthetic_bars`, `vecenv.market.planted.planted_bars` and, for world models,
+            `vecenv.worldmodel.sampling.generator.PathOptions`. Data take none.
+        tick_size: currency units per tick, of which all prices are whole multiples; by default a power of ten by the
+            prices up to the first decision (`vecenv.market.ticks.choose_tick`).
         headroom: factor by which later prices may be higher; considered in the choice of a tick.
         currency: currency code of the prices, such as USD, by default that of the data or the generator.
         periods_per_year: bars of a year, by default those of the market's own calendar (`vecenv.market.bars`).
@@ -46,8 +51,12 @@ class MarketOptions(Settings):
         market_close: time and zone of the close, for publication times, such as ``15:30 Asia/Kolkata``.
         early_closes: file of the days with another close, and its time: `vecenv.market.document_files.read_closes`.
 
+    The form of a file (``timezone``, ``columns``, ``clip``, ``date_format``) is of data, and of a generator whose
+    ``generator`` has a ``history``. What a market does not take is refused by `vecenv.market.load.load_market`.
+
     Raises:
-        ValueError: ``symbols`` is a string, the year is not positive, the delay is negative, or there is no such zone.
+        ValueError: ``symbols`` is a string, a number is out of range or of another type, a text of ``columns`` or
+            ``date_format`` has another form, or there is no such zone.
     """
 
     symbols: int | Sequence[str] | None = None
