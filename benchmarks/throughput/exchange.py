@@ -1,6 +1,6 @@
 """What processes send each other in an update, counted, and on paper for many GPUs.
 
-``python -m vecenv.benchmarks.throughput.exchange`` prints the table of ``vecenv/distributed/README.md``.
+``python -m vecenv.benchmarks.throughput.exchange`` prints the table of ``benchmarks/results/processes.md``.
 """
 
 from __future__ import annotations
