@@ -27,7 +27,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 """Types of the numbers that hidden layers multiply."""
 
 AUTO: Precision = "float32"
-"""What ``auto`` means on every processor; why, is told in networks.md."""
+"""What ``auto`` means on every processor; why, is told in benchmarks/results/learners.md."""
 
 
 @dataclass(frozen=True)
