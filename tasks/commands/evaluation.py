@@ -127,9 +127,12 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def environment_of(
-    settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console
+    settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console, own_actions: bool = False
 ) -> VecEnv | Interaction:
-    """Return an environment of the episodes that are played, and print what they are of."""
+    """Return an environment of the episodes that are played, and print what they are of.
+
+    ``own_actions`` are those of one policy, as of `Splits.episodes`.
+    """
     record = task_named(settings.task)
     config = settings.source.fitted(record, settings.env)
     splits = splits_of(record, settings.source, config, settings.device, console)
@@ -138,7 +141,7 @@ def environment_of(
     policies = [*checkpoints.values(), *run]
     with working(console, "Comparing the market with those of the trainings …") if policies else nullcontext():
         split, why = splits.unseen(config, policies, settings.days.part)
-    env, note = splits.episodes(split, settings.episodes, config)
+    env, note = splits.episodes(split, settings.episodes, config, own_actions=own_actions)
     splits.show(console, {split: env}, settings.seed, why)
     splits.tell_known_before(console, checkpoints.values())
     if note:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from vecenv.learn.settings.run import RESULTS
 from vecenv.system.files import WriteLock, replacing
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.evaluation import environment_of
-from vecenv.tasks.experiment.checkpoints import read_checkpoint
+from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.seeds import policy_files
 
@@ -51,7 +52,8 @@ def exported(settings: ExportSettings) -> dict[str, Any]:
     checkpoints = policy_files(place)
     folder = settings.folder or (place if place.is_dir() else place.parent) / f"export-{settings.to}"
     given = ["--checkpoint", str(place), *([] if settings.market is None else ["--market", settings.market])]
-    env = environment_of(EvaluateSettings.defaults(given), checkpoints, console)
+    own = _own_actions(EvaluateSettings.defaults(given), next(iter(checkpoints.values())))
+    env = environment_of(own, checkpoints, console, own_actions=True)
     if not isinstance(env, VecEnv):
         raise ValueError(f"{place}: conversations have no policy of numbers to export")
     policy, file = load_ensemble([*checkpoints.values()], env), FILES[settings.to]
@@ -73,6 +75,13 @@ def exported(settings: ExportSettings) -> dict[str, Any]:
             partial.write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
     _tell(folder, found)
     return {"folder": str(folder), **manifest}
+
+
+def _own_actions(settings: EvaluateSettings, path: Path) -> EvaluateSettings:
+    """Return settings with the actions of a checkpoint's policy, which those of a comparison of agents may not be."""
+    trained = trained_config(read_checkpoint(path)["scenario"], str(path))
+    own = {name: getattr(trained, name) for name in ("action", "max_orders") if hasattr(settings.env, name)}
+    return replace(settings, env=replace(settings.env, **own))
 
 
 def checked(folder: Path) -> dict[str, Any]:

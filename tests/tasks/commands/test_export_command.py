@@ -61,6 +61,17 @@ def test_an_export_is_checked_where_it_lies(export, tmp_path, capsys):
     assert "another file than the one" in capsys.readouterr().err
 
 
+def test_choices_of_orders_are_exported_although_agents_are_compared_by_lists_of_them(tmp_path):
+    market = ["--num-envs", "4", "--num-paths", "2", "--num-days", "320", "--episodes", "4", "--no-compile"]
+    learner = ["--learner.num-steps", "8", "--learner.total-frames", "32", "--learner.minibatches", "2"]
+    rules = ["--task", "single_stock", "--env.max-orders", "2", "--folder", str(tmp_path)]
+    assert cli.main(["train", *rules, "--market", "synthetic", *market, *learner]) == 0
+    assert cli.main(["export", "--checkpoint", str(tmp_path), "--to", "torch", "--observations", "20"]) == 0
+    told = json.loads((tmp_path / "export-torch" / "manifest.json").read_text())
+    assert told["output"]["shape"] == ["batch", 2, 2]
+    assert told["check"]["differing"] == 0
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
