@@ -52,6 +52,8 @@ class ReachZero(vecenv.Scenario[Walk]):
 
 
 vecenv.register(vecenv.Task(name="walk_to_zero", version="1", scenario=ReachZero, config=WalkConfig))
-check_task("walk_to_zero", compiled=False)  # names the first rule that is broken
-env = vecenv.make("walk_to_zero", num_envs=2048, speed=0.2, compile=False)
-print(vecenv.FusedCollector(env, num_steps=32).rollout()["next", "reward"].mean())
+
+if __name__ == "__main__":
+    check_task("walk_to_zero", compiled=False)  # names the first rule that is broken
+    env = vecenv.make("walk_to_zero", num_envs=2048, speed=0.2, compile=False)
+    print(vecenv.FusedCollector(env, num_steps=32).rollout()["next", "reward"].mean())

@@ -22,7 +22,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(learn, "_registered", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "my_task.py").write_text(RECIPE.read_text().partition("check_task(")[0])
+    (tmp_path / "my_task.py").write_text(RECIPE.read_text())
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in ("my_task", "beside", "reinforce"):
