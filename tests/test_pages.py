@@ -316,3 +316,9 @@ def test_what_a_page_points_at_exists_no_shell_block_is_lost_and_every_mark_is_r
     assert text.count("```python\n") == len(re.findall(r"^\s*```py", text, re.MULTILINE))
     comments = re.findall(r"^<!--", text, re.MULTILINE)
     assert len(comments) == sum(len(marks) for _, marks in blocks), "a comment stands above no block"
+
+
+def test_the_index_of_results_lists_every_page():
+    folder = ROOT / "benchmarks" / "results"
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(listed) == sorted({page.name for page in folder.glob("*.md")} - {"README.md"})
