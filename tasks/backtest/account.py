@@ -113,6 +113,15 @@ def _numbers(table: pd.DataFrame, column: str, where: str) -> dict[str, float]:
     return dict(numbers)
 
 
+def put_state(env: VecEnv, changed: Mapping[str, torch.Tensor], elapsed: torch.Tensor) -> None:
+    """Replace fields of the state of an environment's only row, in the episode that it has, after so many steps."""
+    rows, state = env.rows, env.state
+    fields = {name: getattr(state, name) for name in state.keys()}  # noqa: SIM118  # not a dict
+    fields |= {name: values.to(fields[name].dtype) for name, values in changed.items()}
+    placed, ended = type(state)(**fields, batch_size=[1]), torch.zeros_like(rows.ended)
+    env.rows = type(rows)(state=placed, episode=rows.episode, elapsed=elapsed, ended=ended, batch_size=[1])
+
+
 def place_account(env: VecEnv, account: Account) -> None:
     """Make an account the state of the environment's only row, on the last day of its tape.
 
@@ -121,7 +130,7 @@ def place_account(env: VecEnv, account: Account) -> None:
     """
     scenario, tape = scenario_of(env), scenario_of(env).tape
     env.reset_first(int(env.seed_tensor))
-    rows, state = env.rows, env.state
+    state = env.state
     last, today = torch.full_like(state.day, tape.num_days - 1), account.start_value is None
     held, paid = (
         torch.tensor([[known.get(name, 0.0) for name in tape.symbols]], dtype=torch.float64)
@@ -139,12 +148,8 @@ def place_account(env: VecEnv, account: Account) -> None:
             f"the account holds more of {', '.join(more)} than orders of at most hmax shares a day can have bought "
             "since its start: leave --start-value out, and it begins today"
         )
-    fields = {name: getattr(state, name) for name in state.keys()}  # noqa: SIM118  # not a dict
     changed = {"cash": cash, "holdings": held, "portfolio_value": value, "start_value": start, "day": last}
     changed |= {"start_day": last if today else state.start_day, "end_day": last}
     if scenario.config.stop_loss:
         changed["average_price"] = paid / tape.tick_size
-    fields |= {name: values.to(fields[name].dtype) for name, values in changed.items()}
-    placed, elapsed = type(state)(**fields, batch_size=[1]), last - changed["start_day"]
-    ended = torch.zeros_like(rows.ended)
-    env.rows = type(rows)(state=placed, episode=rows.episode, elapsed=elapsed, ended=ended, batch_size=[1])
+    put_state(env, changed, last - changed["start_day"])

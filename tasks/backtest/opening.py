@@ -12,13 +12,14 @@ from rich.console import Console
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.settings.ensemble import Combination
 from vecenv.market.tape import MarketTape
 from vecenv.programs.expressions import Program
 from vecenv.registry import Task, task_named
 from vecenv.tasks.backtest.settings import AccountSettings, is_policy
 from vecenv.tasks.experiment.checkpoints import check_fits, read_checkpoint
 from vecenv.tasks.experiment.comparison import ENSEMBLE, trained_agents
-from vecenv.tasks.experiment.markets import FileMarket
+from vecenv.tasks.experiment.markets import FileMarket, Market
 from vecenv.tasks.experiment.programs import read_program
 from vecenv.tasks.experiment.progress import working
 from vecenv.tasks.experiment.seeds import policy_files
@@ -28,15 +29,24 @@ CPU = torch.device("cpu")
 """One account has nothing to compute side by side."""
 
 
+def check_account_market(record: Task, source: Market, command: str, wants: str) -> None:
+    """Reject tasks that are not on the account of stock trading, and markets that are no file.
+
+    ``wants`` is what the ``command`` makes from the days of a file, as the start of a sentence.
+    """
+    scenario = None if record.talks else record.scenario
+    if not (isinstance(scenario, type) and issubclass(scenario, StockTrading)):
+        raise ValueError(f"{command}: task {record.name!r} is not on the account of stock_trading")
+    if not isinstance(source, FileMarket) or not source.market:
+        market = getattr(source, "market", "")
+        other = f", not of {market!r}, which is generated" if market else ""
+        raise ValueError(f"{wants} the days of a file{other}: give --market FILE")
+
+
 def refuse(settings: AccountSettings) -> None:
     """Reject what can be known to be wrong before a file is read."""
     record = task_named(settings.task)
-    scenario = None if record.talks else record.scenario
-    if not (isinstance(scenario, type) and issubclass(scenario, StockTrading)):
-        raise ValueError(f"vecenv {settings.command}: task {record.name!r} is not on the account of stock_trading")
-    if not isinstance(settings.source, FileMarket) or not settings.source.market:
-        other = f", not of {settings.source.market!r}, which is generated" if settings.source.market else ""
-        raise ValueError(f"{settings.wants} the days of a file{other}: give --market FILE")
+    check_account_market(record, settings.source, f"vecenv {settings.command}", settings.wants)
     name = settings.checkpoint
     if not is_policy(name) and not Path(name).is_file() and name not in record.agents:
         raise ValueError(
@@ -65,11 +75,11 @@ class History:
         config = replace(config, random_start=False, min_episode_length=0, episode_length=length)
         return VecEnv(self.record.build(self.tape, config), 1, self.settings.seed, compiled=False)
 
-    def agent(self, env: VecEnv) -> tuple[str, Agent]:
+    def agent(self, env: VecEnv, combination: Combination | None = None) -> tuple[str, Agent]:
         """Return the name of what trades, and its agent; ValueError where several policies have no ensemble."""
         name = self.settings.checkpoint
         if self.checkpoints:
-            made = trained_agents(self.checkpoints, env)
+            made = trained_agents(self.checkpoints, env, combination)
             if len(self.checkpoints) > 1 and ENSEMBLE not in made:
                 raise ValueError(
                     f"{name}: its policies have no ensemble; choose one of {', '.join(made)} by its folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,11 @@ def _sign(found: Backtest) -> str:
     return sign_of(found.told["market"]["currency"])
 
 
-def report_page(found: Backtest) -> str:
-    """Return the page: figures, equity, drawdown, exposure, months, worst days, orders that were cut, last trades."""
+def report_page(found: Backtest, title: str | None = None, more: Mapping[str, str] | None = None) -> str:
+    """Return the page: figures, equity, drawdown, exposure, months, worst days, orders that were cut, last trades.
+
+    ``more`` are sections by their headings, which stand above the drawdown.
+    """
     sign, market = _sign(found), found.told["market"]
     first, last = (found.daily.index[place].date() for place in (0, -1))
     own = found.summary[found.agent]
@@ -104,6 +108,7 @@ def report_page(found: Backtest) -> str:
         clauses = "; ".join(verdict.clause().replace("_", " ") for verdict in found.verdicts)
         sections["Verdict"] = f"<p>{escape(f'{found.verdicts[0].part.capitalize()}: {found.agent} {clauses}.')}</p>"
     sections["Value of the account"] = at_widths(lambda width: equity_figure(found, width))
+    sections |= more or {}
     sections["Drawdown"] = at_widths(lambda width: drawdown_figure(found, width))
     sections["Exposure, turnover and costs"] = at_widths(lambda width: trading_figure(found, width))
     sections["Returns by month, %"] = _months(found)
@@ -127,7 +132,7 @@ def report_page(found: Backtest) -> str:
         (money(sign, own["costs"]), f"costs of {len(found.trades):,} trades"),
         (_ratio(own["turnover"]), "turnovers a year"),
     ]
-    return page(f"Backtest of {found.agent.replace('_', ' ')}", line, cards, sections)
+    return page(title or f"Backtest of {found.agent.replace('_', ' ')}", line, cards, sections)
 
 
 def _values(found: Backtest) -> dict[str, pd.Series]:
@@ -138,7 +143,7 @@ def _values(found: Backtest) -> dict[str, pd.Series]:
 def equity_figure(found: Backtest, width: float) -> Figure:
     """Draw the values of agent and benchmarks by date, and below how far the agent is above each of them.
 
-    The days of the training are shaded.
+    The days of the training are shaded, and those on which another policy took over are marked.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -163,6 +168,8 @@ def equity_figure(found: Backtest, width: float) -> Figure:
         shade: dict[str, Any] = {"facecolor": "#f3e8c8", "edgecolor": "#b9a45c", "linewidth": 0.6}
         for axes in panels:
             axes.axvspan(found.daily.index[0], until, zorder=0, label="trained on these days", **shade)
+    for axes, day in product(panels, found.handovers):
+        axes.axvline(pd.Timestamp(day), color=GREY, linewidth=0.8, linestyle=":", zorder=1)
     legend_below(figure)
     dated(panels[-1], width)
     return figure

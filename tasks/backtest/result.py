@@ -20,6 +20,7 @@ from vecenv.finance.metrics import EpisodeCurves, drawdowns, episode_metrics, in
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.verdict import Verdict
 from vecenv.market.bars import CLOSE
+from vecenv.tasks.backtest.account import put_state
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.decisions import decisions, order_table, scenario_of
 from vecenv.tasks.stock_trading.law import Decision, StockState
@@ -38,9 +39,14 @@ class Played(NamedTuple):
 
 
 @torch.no_grad()
-def played(env: VecEnv, agent: Agent, seed: int = 0) -> Played:
-    """Play the first episode of the only row under a seed, by the engine, to its end."""
+def played(env: VecEnv, agent: Agent, seed: int = 0, start: Mapping[str, Tensor] | None = None) -> Played:
+    """Play the first episode of the only row under a seed, by the engine, to its end.
+
+    ``start`` are fields of the first state by name that are others than the rules have them.
+    """
     env.reset_first(seed)
+    if start is not None:
+        put_state(env, start, env.elapsed)
     # Tensors, as each step makes new ones, and a tensorclass costs as much as a step.
     seen, actions = [env.held.tensors], []
     while not bool(env.ended.all()):
@@ -76,6 +82,7 @@ class Backtest:
         verdicts: on the agent beside each benchmark, by the days after the training where there are such, else by all.
         notes: what is to be known of this backtest, in sentences.
         trained_until: last day that the policy was trained on, None where it saw none.
+        handovers: days at whose close another policy took the account over.
     """
 
     agent: str
@@ -91,6 +98,7 @@ class Backtest:
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     trained_until: str | None = None
+    handovers: tuple[str, ...] = ()
 
     @property
     def returns(self) -> pd.Series:
@@ -122,11 +130,25 @@ def backtested(
     Raises:
         ValueError: the environment has several rows, or is not on the account of stock trading.
     """
-    scenario, tape = scenario_of(env), scenario_of(env).tape
+    length = scenario_of(env).config.episode_length
     if env.num_envs != 1:
         raise ValueError(f"a backtest has one account, got {env.num_envs} rows")
-    env.expect(scenario.config.episode_length * len(agents))
+    env.expect(length * len(agents))
     accounts = {name: played(env, agent, seed) for name, agent in agents.items()}
+    return found_of(env, accounts, seed, trained_until, notes, told)
+
+
+@torch.no_grad()
+def found_of(
+    env: VecEnv,
+    accounts: Mapping[str, Played],
+    seed: int = 0,
+    trained_until: str | None = None,
+    notes: tuple[str, ...] = (),
+    told: Mapping[str, Any] | None = None,
+) -> Backtest:
+    """Tell of the first of accounts that were played on the days of an environment beside the others."""
+    scenario, tape = scenario_of(env), scenario_of(env).tape
     name, own = next(iter(accounts.items()))
     made = decisions(env, own.states[:-1], own.actions, torch.zeros(len(own.actions), dtype=torch.int64))
     days = own.states.day.cpu().numpy()

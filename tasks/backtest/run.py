@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 import vecenv
+from vecenv.core.env import VecEnv
+from vecenv.learn.evaluation import Agent
 from vecenv.learn.verdict import verdict_text
 from vecenv.system.files import WriteLock, replacing
 from vecenv.tasks.backtest.opening import CPU, read_history, refuse
@@ -56,7 +59,7 @@ def run(settings: BacktestSettings) -> dict[str, Any]:
         console.print(verdict_text(found.verdicts), soft_wrap=True)
     if settings.out is not None:
         console.print(f"Written to {settings.out}: {REPORT}, and tables as Parquet and CSV", soft_wrap=True)
-    return _told(found)
+    return told_of(found)
 
 
 def _written(settings: BacktestSettings, console: Console) -> Backtest:
@@ -78,7 +81,7 @@ def _played(settings: BacktestSettings, console: Console) -> Backtest:
     agents = {name: agent}
     if settings.checkpoint not in record.agents and name in BENCHMARKS:
         raise ValueError(f"{settings.checkpoint}: a benchmark of the backtest has this name; rename it")
-    agents |= {other: agent for other, agent in baseline_agents(env, BENCHMARKS).items() if other in BENCHMARKS}
+    agents |= benchmark_agents(env)
     until, notes = None, [*history.notes]
     for path in history.checkpoints.values():
         told = trained_on(path, settings.source, CPU)
@@ -97,21 +100,36 @@ def _played(settings: BacktestSettings, console: Console) -> Backtest:
         return backtested(env, agents, settings.seed, until, tuple(dict.fromkeys(filter(None, notes))), origin)
 
 
+def benchmark_agents(env: VecEnv) -> dict[str, Agent]:
+    """Return the benchmarks of a backtest by name."""
+    return {name: agent for name, agent in baseline_agents(env, BENCHMARKS).items() if name in BENCHMARKS}
+
+
 def write(found: Backtest, folder: Path) -> None:
     """Write the report, the tables as Parquet and CSV, and the figures as JSON, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in found.tables().items():
-        with replacing(folder / f"{name}.parquet") as partial:
-            table.rename(columns=str).to_parquet(partial, index=False)
-        with replacing(folder / f"{name}.csv") as partial:
-            table.to_csv(partial, index=False)
-    with replacing(folder / SUMMARY) as partial:
-        partial.write_text(json.dumps(_told(found), indent=2, default=str, allow_nan=False) + "\n")
+    write_tables(found.tables(), folder)
+    write_json(told_of(found), folder / SUMMARY)
     with replacing(folder / REPORT) as partial:
         partial.write_text(report_page(found), encoding="utf-8")
 
 
-def _told(found: Backtest) -> dict[str, Any]:
+def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Write tables as Parquet and CSV by their names."""
+    for name, table in tables.items():
+        with replacing(folder / f"{name}.parquet") as partial:
+            table.rename(columns=str).to_parquet(partial, index=False)
+        with replacing(folder / f"{name}.csv") as partial:
+            table.to_csv(partial, index=False)
+
+
+def write_json(told: Mapping[str, Any], path: Path) -> None:
+    """Write figures as JSON."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(told, indent=2, default=str, allow_nan=False) + "\n")
+
+
+def told_of(found: Backtest) -> dict[str, Any]:
     """Return the figures of a backtest, JSON-able."""
     days = [str(found.daily.index[place].date()) for place in (0, -1)]
     unseen: Mapping[str, Any] | None = None if found.unseen is None else found.unseen.to_dict()

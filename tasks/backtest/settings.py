@@ -87,7 +87,7 @@ class AccountSettings(TaskSettings):
         env = with_preset(env, "task", given.get("task_preset"))
         # The days of a training are not those of an account.
         trained = {name: value for name, value in known.get("market", {}).items() if name not in ("start", "end")}
-        source = market_for(record, env, trained | given, whole=True)
+        source = market_for(record, env, trained | given, Whole())
         if isinstance(source, GeneratedMarket) and "market" not in given:
             # No default: what a run was trained on is no history with dates of its own.
             read = ScoredFileMarket if getattr(env, "reads_scores", False) else FileMarket

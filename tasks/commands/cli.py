@@ -46,6 +46,7 @@ COMMANDS = (
     EntryPoint("export", "vecenv.tasks.commands.export:main", GROUP),
     EntryPoint("runs", "vecenv.tasks.commands.runs:main", GROUP),
     EntryPoint("backtest", "vecenv.tasks.commands.backtest:main", GROUP),
+    EntryPoint("walk-forward", "vecenv.tasks.commands.walk_forward:main", GROUP),
     EntryPoint("orders", "vecenv.tasks.commands.orders:main", GROUP),
     EntryPoint("play", "vecenv.tasks.commands.play:main", GROUP),
     EntryPoint("replay", "vecenv.tasks.commands.replay:main", GROUP),

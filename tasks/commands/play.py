@@ -12,7 +12,7 @@ from tyro import conf
 from vecenv.registry import Task, task_named, task_names
 from vecenv.system.settings import Seed
 from vecenv.tasks.experiment.kinds import OF_TENSORS, TaskSettings
-from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
+from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, Whole, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
 
 
@@ -43,7 +43,7 @@ class PlaySettings(TaskSettings):
             playable = ", ".join(name for name in task_names() if _playable(task_named(name)))
             raise ValueError(f"{record.name!r} has no text or no records, so it cannot be played; there are {playable}")
         config = with_preset(record.default_text_config(), "task", given.get("task_preset"))
-        settings = cls(task=record.name, source=market_for(record, config, given, whole=True), env=config)
+        settings = cls(task=record.name, source=market_for(record, config, given, Whole()), env=config)
         refuse_elsewhere(settings, (*MARKETS, *SPLITS), given_options(args))
         return settings
 

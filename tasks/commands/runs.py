@@ -17,7 +17,7 @@ from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import read_values
 from vecenv.system.settings import Settings
 from vecenv.tasks.experiment.progress import wide_console
-from vecenv.tasks.experiment.run_files import SEED_FOLDER, SETTINGS
+from vecenv.tasks.experiment.run_files import SEED_FOLDER, SETTINGS, SPAN_FOLDER, WALK
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +52,7 @@ class Run:
         settings: by name, those of the rules and the learner as ``env.…`` and ``learner.…``.
         state: ``running`` while a process holds its lock; ``finished`` if it was compared under these settings, so not
             one that was resumed for longer and has stopped again; ``unreadable`` if a file of it is damaged.
-        done: share of its steps that is logged; None where nothing is.
+        done: share of its steps that is logged, of a walk-forward those of all spans; None where nothing is.
         verdict: the first one of the test; None without one.
         reason: why it is unreadable.
     """
@@ -66,8 +66,9 @@ class Run:
 
     @property
     def learner(self) -> str:
-        """The algorithm, and the language model that it trains."""
+        """The algorithm, the language model that it trains, and whether it walks forward."""
         names = [self.settings.get(name) for name in ("algorithm", "model")]
+        names += ["walk-forward"] if "train_window" in self.settings else []
         return " ".join(str(name) for name in names if name is not None)
 
 
@@ -86,7 +87,7 @@ def main(settings: RunsSettings) -> dict[str, Any]:
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs at or below one, in order; those of the seeds of a run are a part of it."""
+    """Yield the folders of runs at or below one, in order; those of the seeds or spans of a run are a part of it."""
     for place, inner, files in os.walk(folder):
         inner.sort()
         if SETTINGS in files or (".lock" in files and WriteLock(Path(place)).is_held()):
@@ -101,10 +102,14 @@ def read_run(folder: Path) -> Run:
     try:
         if (folder / SETTINGS).is_file():
             settings = read_values(folder / SETTINGS)
-        results = json.loads((folder / RESULTS).read_text()) if (folder / RESULTS).is_file() else {}
+        file = folder / (WALK if (folder / WALK).is_file() else RESULTS)
+        results = json.loads(file.read_text()) if file.is_file() else {}
         if not isinstance(results, dict):
-            raise ValueError(f"{folder / RESULTS}: not the results of a run")
+            raise ValueError(f"{file}: not the results of a run")
         done = _done(folder, settings)
+        if file.name == WALK:
+            spans = [folder / SPAN_FOLDER.format(span["first"][:10]) for span in results["spans"]]
+            done = sum(_done(span, settings) or 0.0 for span in spans) / len(spans)
     except (OSError, ValueError, TypeError, LookupError) as error:
         return Run(folder, _flat(settings), "running" if running else "unreadable", reason=str(error))
     finished = bool(results) and results.get("settings") == json.loads(json.dumps(settings, default=str))
@@ -177,7 +182,8 @@ def _table(folder: Path, runs: Sequence[Run], differing: Sequence[Mapping[str, A
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{len(runs)} runs in {folder}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    table = Table(title=f"{number} in {folder}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for header in ("Run", "Task", "Market", "Learner", "State", "Settings that differ", "Verdict on the test"):
         table.add_column(header, overflow="fold")
     for run, own in zip(runs, differing, strict=True):

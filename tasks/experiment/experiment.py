@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -61,6 +62,7 @@ class Experiment:
         trainer: of policies, or of a language model.
         splits: of the task.
         folder: of the run, whose lock is held until `close`.
+        resumed_by: the command that goes on after an interruption.
         first: whether this is the first of several ranks, or the only one, which writes and compares.
         test: environment of the comparison, an episode a row.
         learner: of the last seed's run, once it is fitted.
@@ -80,6 +82,7 @@ class Experiment:
         self.settings, self.trainer, self.splits, self.folder = settings, trainer, splits, folder
         self.console, self._lock, self._held = console, lock, held
         self.first = lock is not None
+        self.resumed_by = f"vecenv train --resume {shlex.quote(str(folder))}"
         self.runs = runs_of_seeds(settings, folder)
         compared = settings.record.domain.compared(trainer.rules)
         try:
@@ -208,7 +211,7 @@ class Experiment:
                 return seconds
         except KeyboardInterrupt:
             if self.first:
-                keep_interrupted(self.console, run, self.settings, self.folder)
+                keep_interrupted(self.console, run, self.settings, self.folder, self.resumed_by)
             raise
         finally:
             self.trainer.release(self.learner)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from tyro import conf
 
@@ -17,7 +17,7 @@ from vecenv.market.generators import generator_of
 from vecenv.market.market_close import MARKET_CLOSE, MarketClose
 from vecenv.market.options import MarketOptions
 from vecenv.registry import Task, with_fitting_symbols
-from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Settings, Share
+from vecenv.system.settings import Count, CountFromZero, NotNegative, OpenShare, Positive, Seed, Settings, Share, When
 from vecenv.tasks.experiment.options import Day
 
 if TYPE_CHECKING:
@@ -97,7 +97,32 @@ class ByDates(Settings):
         return None
 
 
-Split = Whole | ByShare | ByDates
+@dataclass(frozen=True, kw_only=True)
+class BySpans(Settings):
+    """Walk forward: spans of the test follow each other, each after a training on days before it alone."""
+
+    owner: ClassVar[str] = "vecenv walk-forward"
+
+    first_test: Day | None = None
+    """First day that is traded. By default that in the middle of the tradable days, or train-years after their
+    first."""
+    test_months: Annotated[Count, When("test_days", None, told="spans without --test-days")] = 12
+    """Months of a span, after which the next policy takes the account over."""
+    test_days: Count | None = None
+    """Trading days of a span, instead of months."""
+    train_window: Literal["expanding", "rolling"] = "expanding"
+    """Days of a training: expanding, all before its span, or rolling, the last train-years of them."""
+    train_years: Annotated[
+        Positive | None,
+        When("train_window", "rolling", told="--train-window rolling"),
+        When("first_test", None, told="a walk without --first-test"),
+    ] = None
+    """Years of a rolling window, by default as many as before the first span."""
+    embargo: CountFromZero = 20
+    """Unused trading days between training and span, and between training and validation."""
+
+
+Split = Whole | ByShare | ByDates | BySpans
 
 
 def split_last(tape: MarketTape, fraction: float, embargo: int) -> tuple[MarketTape, MarketTape]:
@@ -393,7 +418,7 @@ MARKETS = (
     NoMarket, BarMarket, FileMarket, ScoredFileMarket, GeneratedMarket, PlantedMarket, NewsMarket, RegimeMarket,
     NeuralMarket, ContinuedMarket,
 )  # fmt: skip
-SPLITS = (ByShare, ByDates)
+SPLITS = (ByShare, ByDates, BySpans)
 
 SHIPPED: Mapping[str, type[GeneratedMarket]] = {
     "synthetic": RegimeMarket,
@@ -409,7 +434,12 @@ OF_FILES = ("market", *OF_FORM, "context_market", "scores", "news", "early_close
 """Settings that say which files are read, and how: content is known by fingerprint, whatever its files are called."""
 
 
-def market_for(record: Task, config: Any, chosen: Mapping[str, Any], whole: bool = False) -> Market:  # noqa: ANN401
+def market_for(
+    record: Task,
+    config: Any,  # noqa: ANN401
+    chosen: Mapping[str, Any],
+    split: Split | None = None,
+) -> Market:
     """Return the default settings of the market of a task under a config.
 
     Args:
@@ -417,14 +447,14 @@ def market_for(record: Task, config: Any, chosen: Mapping[str, Any], whole: bool
         config: its config, which may read scores.
         chosen: values by name of what decides the kind: ``market``, by default the task's own, ``history``,
             ``train_end`` and ``test_start``.
-        whole: for a command that does not part the days.
+        split: of a command that parts the days by itself, or not at all; by default ``chosen`` decides.
     """
     if not isinstance(record.domain, Trading):
         return NoMarket()
     own = record.domain.generator
     source = chosen.get("market") or (BarMarket.market if own == Trading.generator else own)
     dated = any(chosen.get(name) is not None for name in ("train_end", "test_start"))
-    split: Split = Whole() if whole else ByDates() if dated else ByShare()
+    split = split or (ByDates() if dated else ByShare())
     kind = SHIPPED.get(source) or _by_signature(source)
     if kind is None:
         read = ScoredFileMarket if getattr(config, "reads_scores", False) else FileMarket

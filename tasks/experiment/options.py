@@ -102,7 +102,9 @@ def inapplicable(settings: Any, prefix: str = "", owner: str = "") -> dict[str, 
             found |= inapplicable(value, prefix if flat else f"{prefix}{item.name}.", told)
         elif told:
             found[prefix + item.name] = told
-    return found
+    # Those of parts, by their whole names.
+    known = {item.name for item in fields(settings)}
+    return found | {prefix + name: told for name, told in own.items() if name not in known}
 
 
 def refuse_inapplicable(settings: Any, given: Iterable[str]) -> None:  # noqa: ANN401

@@ -24,7 +24,7 @@ from vecenv.tasks.experiment.experiment import Experiment
 from vecenv.tasks.experiment.markets import OF_FILES, FileMarket, GeneratedMarket
 from vecenv.tasks.experiment.progress import wide_console
 from vecenv.tasks.experiment.seeds import check_folder
-from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings, resumed_settings
+from vecenv.tasks.experiment.settings import NOT_IN_FILES, TrainSettings
 from vecenv.tasks.experiment.splits import HEADROOM, Splits, TapeSplits, splits_of
 from vecenv.tasks.experiment.trainers import Trainer, trainer_of
 
@@ -85,7 +85,7 @@ def check_training(settings: TrainSettings) -> Trainer:
 
     That is for lack of memory, a seed out of range, or a policy to train, start from or compare with that does not fit.
     """
-    _check_resumed(settings)
+    check_resumed(settings)
     _check_size(settings)
     chosen_agents(settings.task, settings.agents)
     if getattr(settings.learner, "precision", None) == "bfloat16":
@@ -99,11 +99,11 @@ def check_training(settings: TrainSettings) -> Trainer:
     return trainer
 
 
-def _check_resumed(settings: TrainSettings) -> None:
+def check_resumed(settings: TrainSettings) -> None:
     """Reject other settings than those of the run to resume, which decide what it learns and which policy it keeps."""
     if settings.resume is None:
         return
-    recorded = resumed_settings(settings.resume)
+    recorded = type(settings).by_default({"resume": settings.resume})
     free: tuple[str, ...] = (*NOT_IN_FILES, *MAY_CHANGE_OF_RUN)
     if isinstance(settings.source, FileMarket) and isinstance(recorded.source, FileMarket):
         free += OF_FILES

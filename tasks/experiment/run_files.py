@@ -11,6 +11,9 @@ SETTINGS = "settings.yaml"
 SEED_FOLDER = "seed_{}"
 """Folder of a seed's run within that of all."""
 
+WALK, SPAN_FOLDER = "walk_forward.json", "span_{}"
+"""File, in the folder of a walk-forward, of its spans and in the end its results, and the folder of a span's run."""
+
 
 def checkpoint_path(place: Path) -> Path:
     """Return the checkpoint of a run's folder, or the file itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,14 +72,15 @@ def policies_by_folder(places: Sequence[Path], taken: Collection[str]) -> dict[s
     return named
 
 
-def _holds_run(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
+    """Whether a folder has a checkpoint, or that of a seed."""
     return checkpoint_path(folder).exists() or bool(_of_seeds(folder))
 
 
 def check_folder(settings: TrainSettings, folder: Path) -> None:
     """Reject a folder with other runs, or without whole ones to resume, before any work."""
     if settings.resume is None:
-        if _holds_run(folder):
+        if holds_run(folder):
             raise ValueError(
                 f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder"
             )
@@ -101,12 +101,12 @@ def write_seed_settings(run: SeedRun, settings: TrainSettings, folder: Path) -> 
         write_settings(place, own, NOT_IN_FILES)
 
 
-def keep_interrupted(console: Console, run: SeedRun, settings: TrainSettings, folder: Path) -> None:
+def keep_interrupted(console: Console, run: SeedRun, settings: TrainSettings, folder: Path, command: str) -> None:
     """Write what an interrupted run needs to be resumed, and print the command, if there is a checkpoint."""
     if checkpoint_path(run.folder).exists():
         write_seed_settings(run, settings, folder)
-    if _holds_run(folder):
-        console.print(f"Interrupted. Resume with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
+    if holds_run(folder):
+        console.print(f"Interrupted. Resume with: {command}", soft_wrap=True)
 
 
 def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from tyro import conf
 
@@ -41,7 +41,7 @@ from vecenv.tasks.experiment.kinds import (
     TaskSettings,
     Validated,
 )
-from vecenv.tasks.experiment.markets import BarMarket, FileMarket, GeneratedMarket, market_for
+from vecenv.tasks.experiment.markets import BarMarket, FileMarket, GeneratedMarket, Split, market_for
 from vecenv.tasks.experiment.options import (
     TaskOptions,
     chosen_options,
@@ -188,9 +188,9 @@ class TrainSettings(TaskSettings):
             check_shards(getattr(self.learner, "shards", 1), part, self.batch.rows, "sub-environments")
 
     @classmethod
-    def defaults(cls, args: Sequence[str]) -> TrainSettings:
+    def defaults(cls, args: Sequence[str]) -> Self:
         """Return the defaults of the command line: those of the run to resume, or of the presets."""
-        settings, given = default_settings(chosen_options(TrainOptions, args)), given_options(args)
+        settings, given = cls.by_default(chosen_options(TrainOptions, args)), given_options(args)
         for name in given:
             learner, dot, option = name.partition(".")
             if dot and learner in (*algorithm_names(), "language"):
@@ -198,6 +198,25 @@ class TrainSettings(TaskSettings):
                 raise ValueError(f"--{told}".replace("_", "-"))
         refuse_elsewhere(settings, KINDS, given)
         return settings
+
+    @classmethod
+    def by_default(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings that the options of the command are the changes of, see `default_settings`."""
+        return cls.of(default_settings(given))
+
+    @classmethod
+    def of(cls, settings: TrainSettings, **changes: Any) -> Self:  # noqa: ANN401
+        """Return settings of this command from those of another one on the same training, some of them changed."""
+        return cls(**{item.name: getattr(settings, item.name) for item in fields(settings)} | changes)
+
+    @classmethod
+    def given(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings of a call from Python, as the command line gives them; see `train_settings`."""
+        own = with_values(cls.by_default(given), given, "settings")
+        names = [name for name, value in given.items() if value is not None and not isinstance(value, Mapping)]
+        names += [f"{part}.{name}" for part in ("env", "learner") for name in given.get(part) or ()]
+        refuse_inapplicable(own, names)
+        return own
 
 
 def train_settings(**given: Any) -> TrainSettings:  # noqa: ANN401
@@ -210,12 +229,7 @@ def train_settings(**given: Any) -> TrainSettings:  # noqa: ANN401
     Raises:
         ValueError: an option does not exist for this task, market and learner, has no effect, or its value is wrong.
     """
-    settings = default_settings(given)
-    own = with_values(settings, given, "settings")
-    names = [name for name, value in given.items() if value is not None and not isinstance(value, Mapping)]
-    names += [f"{part}.{name}" for part in ("env", "learner") for name in given.get(part) or ()]
-    refuse_inapplicable(own, names)
-    return own
+    return TrainSettings.given(given)
 
 
 def resumed_settings(folder: Path) -> TrainSettings:
@@ -223,10 +237,10 @@ def resumed_settings(folder: Path) -> TrainSettings:
     return default_settings({"resume": folder})
 
 
-def default_settings(given: Mapping[str, Any]) -> TrainSettings:
+def default_settings(given: Mapping[str, Any], split: Split | None = None) -> TrainSettings:
     """Return the settings that options are the changes of: of a run to resume, or of presets.
 
-    Which they are is decided by those of ``given`` that `TrainOptions` has.
+    Which they are is decided by those of ``given`` that `TrainOptions` has; ``split`` is as of `market_for`.
     """
     given = {name: value for name, value in given.items() if value is not None} | deciding(given, "settings")
     resume = given.get("resume")
@@ -246,7 +260,7 @@ def default_settings(given: Mapping[str, Any]) -> TrainSettings:
         env = with_values(env, block_of(values, "env", env, place), f"{place}: env")
     if resume is None:
         env = with_preset(env, "task", given.get("task_preset"))
-    settings = _of_kinds(record, algorithm, model, env, chosen)
+    settings = _of_kinds(record, algorithm, model, env, chosen, split)
     for place, values in files.items():
         settings = with_values(settings, _fitting(values, settings, algorithm, given, place), str(place), NOT_IN_FILES)
     return settings
@@ -303,6 +317,7 @@ def _of_kinds(
     model: str | None,
     env: Any,  # noqa: ANN401
     chosen: Mapping[str, Any],
+    split: Split | None = None,
 ) -> TrainSettings:
     """Return the defaults of a task, a learner, and what else was chosen."""
     talks = record.talks
@@ -315,7 +330,7 @@ def _of_kinds(
     if of_language and not algorithm.groups:
         told = f"task {record.name!r} is a conversation, and " if talks else ""
         raise ValueError(f"{told}a language model learns by --algorithm {OF_LANGUAGE}")
-    source = market_for(record, env, chosen)
+    source = market_for(record, env, chosen, split)
     starts = of_language and model is None
     learner = LanguageConfig(**TINY_LEARNER) if starts else LanguageConfig()
     on_ray = engine == "ray" and of_policy

@@ -129,7 +129,7 @@ class Settings:
     """
 
     unused: ClassVar[dict[str, str]] = {}
-    """Inherited settings that have no effect here, with what they require."""
+    """Inherited settings, or those of parts by their whole names, that have no effect here, with what they require."""
 
     def __post_init__(self) -> None:
         check_fields(self)
