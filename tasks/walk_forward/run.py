@@ -109,7 +109,8 @@ def _joined(
     console: Console,
 ) -> WalkForward:
     """Train and trade one span after the other, and join them."""
-    account, policies = WalkedAccount(tape.between(str(spans[0].first), None)), []
+    account = WalkedAccount(tape.between(str(spans[0].first), None))
+    policies: list[Path] = []
     for number, span in enumerate(spans, 1):
         place = folder / SPAN_FOLDER.format(span.first)
         told = f"{span.first} to {span.last}, trained on {span.trained_from} to {span.trained_until}"
@@ -125,9 +126,9 @@ def _joined(
     found = found_of(env, accounts, settings.seed)
     looks = max((looks_of(path) or 0 for path in policies), default=0) or None
     verdicts = tuple(replace(one, part=OUT_OF_SAMPLE, looks=looks) for one in found.verdicts)
-    told = {"command": "walk-forward", "folder": str(folder), "vecenv_version": vecenv.__version__}
-    told |= {"settings": as_values(settings, NOT_IN_FILES)}
-    return WalkForward(replace(found, verdicts=verdicts), spans, told)
+    origin: dict[str, Any] = {"command": "walk-forward", "folder": str(folder), "vecenv_version": vecenv.__version__}
+    origin["settings"] = as_values(settings, NOT_IN_FILES)
+    return WalkForward(replace(found, verdicts=verdicts), spans, origin)
 
 
 def _train(settings: WalkForwardSettings, span: Span, place: Path, folder: Path, console: Console) -> None:
