@@ -28,7 +28,9 @@ from vecenv.tasks.experiment.options import (
     TaskOptions,
     chosen_options,
     given_options,
+    named_options,
     refuse_elsewhere,
+    refuse_inapplicable,
     with_preset,
 )
 from vecenv.tasks.experiment.rules import compared_rules
@@ -37,6 +39,12 @@ from vecenv.tasks.experiment.trained import first_policy, trained_under
 
 CHECKPOINT_SUFFIX = ".pt"
 """Of files that are checkpoints; other files are programs."""
+
+
+OF_EPISODES = ("env.episode_length", "env.min_episode_length", "env.random_start")
+"""Rules that an account over all days has not."""
+
+EPISODES = "vecenv train and evaluate, which play episodes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +62,7 @@ class AccountSettings(TaskSettings):
     """Name of the command."""
     wants: ClassVar[str]
     """What the command makes from the days of a file, as the start of a sentence."""
+    unused: ClassVar[dict[str, str]] = dict.fromkeys(OF_EPISODES, EPISODES)
 
     checkpoint: str = ""
     """What trades: the folder of a run or its checkpoint, whose rules and market become the defaults; a rule of the
@@ -107,7 +116,9 @@ class AccountSettings(TaskSettings):
         # What decides the defaults of the others.
         words += [f"--{name}={given[name]}" for name in ("task", "task_preset", "market") if name in given]
         values = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-        return with_values(cls.defaults(words), {**values, "checkpoint": str(checkpoint)}, cls.command)
+        settings = with_values(cls.defaults(words), {**values, "checkpoint": str(checkpoint)}, cls.command)
+        refuse_inapplicable(settings, named_options(given))
+        return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +138,10 @@ class OrdersSettings(AccountSettings):
 
     command: ClassVar[str] = "orders"
     wants: ClassVar[str] = "orders follow from"
+    unused: ClassVar[dict[str, str]] = {
+        "env.initial_cash": "vecenv backtest: the account is that of --holdings, --cash and --start-value",
+        "env.initial_holdings": "vecenv backtest: the account is that of --holdings",
+    }
 
     holdings: Path | None = None
     """CSV file of the account: symbol, shares, and if known average_price and currency. A row CASH has the cash."""
@@ -138,7 +153,8 @@ class OrdersSettings(AccountSettings):
     today: Day | None = None
     """Date of today, by default the system's."""
     max_age: CountFromZero = 1
-    """Trading days that may have passed since the last bar."""
+    """Weekdays that may have passed since the last bar, holidays counted: a file does not tell those to come. All days,
+    where it has bars at weekends."""
     accept_outside: bool = False
     """Give orders although features are outside the range of the training."""
 

@@ -162,17 +162,18 @@ def _made(settings: OrdersSettings, holdings: Path | pd.DataFrame | None, consol
 def check_last_day(tape: MarketTape, today: date, max_age: int) -> None:
     """Raise ValueError where the last day of a market is old or to come, or a symbol has no bar on it.
 
-    Trading days since are weekdays, on markets with bars at weekends all days; holidays count as weekdays.
+    Its age is told in weekdays, holidays counted, on markets with bars at weekends in days.
     """
     days = tape.dates.astype("datetime64[D]")
     last = days[-1]
     if last > np.datetime64(today):
         raise ValueError(f"{tape.source}: its last bar is of {last}, which is after today, {today}")
     after, upto = last + 1, np.datetime64(today) + 1
-    age = int(np.busday_count(after, upto) if np.is_busday(days).all() else (upto - after).astype(int))
+    unit = "weekdays" if np.is_busday(days).all() else "days"
+    age = int(np.busday_count(after, upto) if unit == "weekdays" else (upto - after).astype(int))
     if age > max_age:
         raise ValueError(
-            f"{tape.source}: its last bar is of {last}, {age} trading days before {today}: bring the file up to "
+            f"{tape.source}: its last bar is of {last}, {age} {unit} before {today}: bring the file up to "
             f"date, or give --max-age {age}"
         )
     lacking = [name for name, there in zip(tape.symbols, tape.tradable[0, -1].tolist(), strict=True) if not there]

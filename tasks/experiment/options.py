@@ -87,6 +87,17 @@ def given_options(args: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(outer + dot + last.removeprefix("no_") for outer, dot, last in parted))
 
 
+def named_options(given: Mapping[str, Any]) -> list[str]:
+    """Return the names of options of a call from Python, those of parts, which are mappings, as ``part.option``."""
+    names: list[str] = []
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            names += [f"{name}.{inner}" for inner in value]
+        elif value is not None:
+            names.append(name)
+    return names
+
+
 def inapplicable(settings: Any, prefix: str = "", owner: str = "") -> dict[str, str]:  # noqa: ANN401
     """Return what each option without effect under the others requires, by name; those of a part are ``part.option``.
 

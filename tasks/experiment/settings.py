@@ -46,6 +46,7 @@ from vecenv.tasks.experiment.options import (
     TaskOptions,
     chosen_options,
     given_options,
+    named_options,
     refuse_elsewhere,
     refuse_inapplicable,
     with_preset,
@@ -213,9 +214,7 @@ class TrainSettings(TaskSettings):
     def given(cls, given: Mapping[str, Any]) -> Self:
         """Return the settings of a call from Python, as the command line gives them; see `train_settings`."""
         own = with_values(cls.by_default(given), given, "settings")
-        names = [name for name, value in given.items() if value is not None and not isinstance(value, Mapping)]
-        names += [f"{part}.{name}" for part in ("env", "learner") for name in given.get(part) or ()]
-        refuse_inapplicable(own, names)
+        refuse_inapplicable(own, named_options(given))
         return own
 
 

@@ -13,8 +13,8 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from vecenv.system.figures import WIDE
 from vecenv.system.files import replacing
-from vecenv.system.page_figures import WIDE
 from vecenv.system.report_page import word_table
 from vecenv.tasks.backtest.report import equity_figure, report_page
 from vecenv.tasks.backtest.result import Backtest

@@ -128,7 +128,8 @@ def _joined(
     verdicts = tuple(replace(one, part=OUT_OF_SAMPLE, looks=looks) for one in found.verdicts)
     origin: dict[str, Any] = {"command": "walk-forward", "folder": str(folder), "vecenv_version": vecenv.__version__}
     origin["settings"] = as_values(settings, NOT_IN_FILES)
-    return WalkForward(replace(found, verdicts=verdicts), spans, origin)
+    handovers = tuple(str(span.first) for span in spans[1:])
+    return WalkForward(replace(found, verdicts=verdicts, handovers=handovers), spans, origin)
 
 
 def _train(settings: WalkForwardSettings, span: Span, place: Path, folder: Path, console: Console) -> None:

@@ -134,6 +134,8 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(place, market, tmp_path,
         captured = capsys.readouterr()
         assert told in captured.err and "Playing" not in captured.err and captured.out == "", (words, captured.err)
         assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(ValueError, match=r"^--env.episode-length belongs to vecenv train and evaluate, which play"):
+        backtest(place / "tilts", env={"episode_length": 5})
     with pytest.raises(ValueError, match="unknown settings capitl"):
         backtest(place / "tilts", capitl=5)
     assert Path(market).is_file()

@@ -104,10 +104,10 @@ def test_in_doubt_there_is_a_sentence_and_no_order(place, account, tmp_path, cap
     given, today = f"--holdings {account}", f"--today {LAST}"
     week = (friday + pd.Timedelta(days=7)).date()
     for words, told in (
-        (f"{run} {given}", "trading days before"),
+        (f"{run} {given}", "weekdays before"),
         (
             f"{run} {given} --today {week}",
-            f"its last bar is of {LAST}, 5 trading days before {week}: bring the file up",
+            f"its last bar is of {LAST}, 5 weekdays before {week}: bring the file up",
         ),
         (f"{run} {given} --today 2020-03-02", f"its last bar is of {LAST}, which is after today, 2020-03-02"),
         (f"{rule} {given} {today} --market {tmp_path / 'gone.parquet'}", f"S2 cannot be traded on {LAST}: no bar"),
@@ -117,6 +117,11 @@ def test_in_doubt_there_is_a_sentence_and_no_order(place, account, tmp_path, cap
             "trained on prices in EUR, but those of today are in USD",
         ),
         (f"{rule} {today}", "--holdings is needed"),
+        (
+            f"{rule} {given} {today} --env.initial-cash 5",
+            "--env.initial-cash belongs to vecenv backtest: the account is",
+        ),
+        (f"{rule} {given} {today} --env.episode-length 5", "--env.episode-length belongs to vecenv train and evaluate"),
         (f"{rule} {today} --holdings {tmp_path / 'none.csv'}", "none.csv: there is no such file"),
         (f"{rule} {given} {today} --cash 5", "has a row CASH, and --cash is given too"),
         (f"{rule} {given} {today} --start 2020-06-01", "--start says when the account began, but not with what"),
