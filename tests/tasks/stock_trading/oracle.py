@@ -1,6 +1,6 @@
 """The stock-trading account in plain Python: one account, one symbol at a time, one rule after another.
 
-Written from ``rules.md`` and ``learner.md`` of ``tasks/stock_trading`` alone, to be read beside it; the vectorised
+Written from ``rules.md`` and ``learner.md`` of ``tasks/stock_trading`` alone, to be read beside them; the vectorised
 kernels are held to it.
 Money is in ticks: Python integers with whole shares, so nothing rounds by accident, floats otherwise.
 """
