@@ -12,9 +12,9 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.finance.accounts import tape_of
-from vecenv.finance.metrics import independent_groups
+from vecenv.finance.metrics import independent_groups, sums_interval
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.intervals import Interval, bootstrap_interval
+from vecenv.learn.intervals import Interval
 from vecenv.registry import task_of
 from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below
 
@@ -51,15 +51,17 @@ def worth_of_scores(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict
     """Play the episodes of a seed with every strength, with scores and with shuffled ones."""
     record, count = task_of(env), env.num_envs
     reference = _growth(env, record.agents[record.domain.reference](), torch.arange(count), seed)
-    groups = independent_groups(env.state.path, env.state.start_day, 1)[0]
+    groups = independent_groups(env.state.path, env.state.start_day, len(reference))
+    lived = torch.arange(len(reference), device=groups.device)[:, None] < env.rows.elapsed
     scale = 100.0 * tape_of(env).periods_per_year / float(env.rows.elapsed.double().mean())
     found: dict[str, list[list[Interval]]] = {name: [] for name in agents}
     for shuffled in (False, True):
         other = _with_all_strengths(env, shuffled)
         starts = torch.arange(count).repeat(len(STRENGTHS))
         for name, agent in agents.items():
-            above = _growth(other, agent, starts, seed).view(len(STRENGTHS), count) - reference
-            found[name].append([bootstrap_interval(scale * values, groups) for values in above])
+            growth = _growth(other, agent, starts, seed).view(-1, len(STRENGTHS), count)
+            above = scale * (growth - reference[:, None])
+            found[name].append([sums_interval(daily, lived, groups) for daily in above.unbind(1)])
     return {name: Worth(*told) for name, told in found.items()}
 
 
@@ -72,11 +74,17 @@ def _with_all_strengths(env: VecEnv, shuffled: bool) -> VecEnv:
 
 
 def _growth(env: VecEnv, agent: Agent, starts: Tensor, seed: int) -> Tensor:
-    """Return the log-return of one episode of each row; rows of equal starts see the same days. Shape: (N,)."""
+    """Return the daily log-returns of an episode of each row, 0 after its end. Shape: (longest episode, N).
+
+    Rows of equal starts see the same days.
+    """
     env.reset_starts(starts.to(env.device), seed)
-    while not bool(env.rows.done.all()):
-        env.advance(agent.act(env), eager=not env.compiled)
-    return torch.log((env.state.portfolio_value / env.state.start_value).double().clamp(min=1e-6))
+    values = [env.state.portfolio_value.clone()]
+    for _ in range(env.scenario.longest or 0):
+        if not bool(env.rows.done.all()):
+            env.advance(agent.act(env), eager=not env.compiled)
+        values.append(env.state.portfolio_value.clone())
+    return torch.log((torch.stack(values) / values[0]).double().clamp(min=1e-6)).diff(dim=0)
 
 
 def worth_figure(worth: Mapping[str, Worth], episodes: int) -> Figure:

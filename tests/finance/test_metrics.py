@@ -12,7 +12,6 @@ from torch import Tensor
 from vecenv.finance.metrics import (
     EpisodeCurves,
     Summary,
-    apart_groups,
     deflated_sharpe,
     episode_metrics,
     expected_maximum_sharpe,
@@ -21,12 +20,12 @@ from vecenv.finance.metrics import (
     returns_by_day,
     summarise,
     sums_interval,
+    values_interval,
 )
 from vecenv.learn.intervals import (
     bootstrap_interval,
     bootstrap_of_sums,
     correlation_of_sums,
-    jackknife_interval,
     student_quantile,
 )
 
@@ -187,23 +186,69 @@ def test_a_sum_over_days_by_hand():
 
 
 def test_episodes_that_share_days_claim_nothing_of_noise():
-    """Histories of a year without a difference, whose episodes of 60 days begin anywhere: few intervals miss zero."""
-    generator, missed = torch.Generator().manual_seed(4), [0, 0, 0]
+    """Histories of a year without a difference, whose episodes of 60 days begin anywhere: few intervals miss it.
+
+    Of returns, of grades that are smooth or a step of them, and of values that have nothing to do with them.
+    """
+    generator, missed = torch.Generator().manual_seed(4), [0] * 5
     for _ in range(200):
         start = torch.randint(192, (128,), generator=generator)
         daily = torch.randn(252, generator=generator, dtype=torch.float64)[start + torch.arange(60)[:, None]]
         path, lived = torch.zeros_like(start), torch.ones_like(daily, dtype=torch.bool)
         groups, total = independent_groups(path, start, 60), daily.sum(0)
+        days, other = start + torch.arange(60)[:, None], torch.randn(252, generator=generator)
         for number, interval in enumerate((
             sums_interval(daily, lived, groups),
-            jackknife_interval(total, apart_groups(path, start, 60)),
-            bootstrap_interval(total, groups[0]),
+            values_interval(torch.sigmoid(total / 8) - 0.5, [daily], lived, groups, days),
+            values_interval((total > 0).double() - 0.5, [daily], lived, groups, days),
+            values_interval(other[days].sum(0), [daily], lived, groups, days),
+            bootstrap_interval(torch.sigmoid(total / 8) - 0.5, groups[0]),
         )):  # fmt: skip
             missed[number] += interval.low > 0 or interval.high < 0
-    assert missed[0] <= 24 and missed[1] <= 24, missed
-    assert missed[2] > 50, "blocks of first days are not independent"
-    assert apart_groups(torch.arange(20), torch.zeros(20, dtype=torch.int64), 5).tolist() == [*range(20)]
-    assert apart_groups(torch.tensor([3, 3, 3, 8]), torch.tensor([7, 16, 17, 30]), 5).tolist() == [0, 0, 1, 5]
+    assert max(missed[:4]) <= 24, missed
+    assert missed[4] > 50, "blocks of first days are not independent"
+
+
+def test_values_of_whole_episodes_have_parts_of_days():
+    """A jackknife in plain Python: the part of a day is its slope times its return, and its share of the rest.
+
+    The values are 2 + 3 times the return, and one more of the last episode.
+    """
+    returns = [[1, 2, 0], [0, 1, 1], [2, 2], [1, 0, 3], [3, 1], [0, 2, 2]]
+    values = [2.0 + 3.0 * sum(days) for days in returns[:-1]] + [15.0]
+    groups = [[0, 0, 1], [0, 1, 2], [1, 2], [1, 2, 2], [2, 2], [0, 0, 1]]
+    places = [[0, 1, 2], [1, 2, 3], [2, 3], [2, 3, 4], [3, 4], [0, 1, 2]]
+    totals = [sum(days) for days in returns]
+    mean, middle = sum(values) / 6, sum(totals) / 6
+    slope = sum((one - middle) * (value - mean) for one, value in zip(totals, values, strict=True))
+    slope /= sum((one - middle) ** 2 for one in totals)
+    base = mean - slope * middle
+    without = []
+    for left_out in range(3):
+        told, episodes = 0.0, 0.0
+        for days, group in zip(returns, groups, strict=True):
+            for day, own in zip(days, group, strict=True):
+                if own != left_out:
+                    told += slope * day + base / len(days)
+                    episodes += 1 / len(days)
+        without.append(told / episodes)
+    centre = sum(without) / 3
+    variance = 2 / 3 * sum((one - centre) ** 2 for one in without)
+    rest = sum((value - base - slope * one) ** 2 for one, value in zip(totals, values, strict=True)) / 4
+    shares = [len(set(one) & set(two)) / math.sqrt(len(one) * len(two)) for one in places for two in places]
+    shared = sum(shares) / 36
+    margin = student_quantile(2) * math.sqrt(variance + rest * shared / (1 - shared))
+    lived = torch.arange(3)[:, None] < torch.tensor([len(days) for days in returns])
+    daily, *where = (
+        torch.tensor([[*row, *[0] * (3 - len(row))] for row in rows]).T for rows in (returns, groups, places)
+    )
+    found = values_interval(torch.tensor(values), [daily], lived, *where)
+    assert found == pytest.approx((mean, mean - margin, mean + margin))
+    # A constant is one, however long its episodes; a series that is none changes little; three episodes are too few.
+    assert values_interval(torch.full((6,), 0.5), [daily], lived, *where) == pytest.approx((0.5, 0.5, 0.5))
+    assert values_interval(torch.tensor(values), [daily, 0 * daily], lived, *where).mean == pytest.approx(mean)
+    few = values_interval(torch.tensor(values[:3]), [daily[:, :3]], lived[:, :3], *(one[:, :3] for one in where))
+    assert math.isnan(few.low) and few.mean == pytest.approx(sum(values[:3]) / 3)
 
 
 def test_groups_count_by_their_values_and_days_once():

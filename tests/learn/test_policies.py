@@ -275,7 +275,7 @@ def test_a_validation_is_an_evaluation_of_the_same_episodes():
         assert first["validation_grade"] == pytest.approx(evaluation.grades["policy"]["grade"].mean)
         bounds = [first[f"validation_{name}_{end}"] for name in ("reward", "grade") for end in ("low", "high")]
         assert bounds == pytest.approx(
-            [*evaluation.interval(record.reward)[1:], *evaluation.grades["policy"]["grade"][1:]]
+            [*evaluation.interval(record.reward, "policy")[1:], *evaluation.grades["policy"]["grade"][1:]]
         )
         assert first["validation_sharpe"] == pytest.approx(evaluation.summaries["policy"].mean["sharpe"])
         names = ("excess_percent", "excess_low", "excess_high")

@@ -16,17 +16,17 @@ from vecenv.finance.account_figures import drawdown_figure, equity_figure, expos
 from vecenv.finance.metrics import (
     EpisodeCurves,
     Summary,
-    apart_groups,
     deflated_sharpe,
     independent_groups,
     returns_by_day,
     summarise,
     sums_interval,
+    values_interval,
 )
 from vecenv.finance.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.learn.domain import BEST_RULE, AgentRecord
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.intervals import Interval, interval_json, interval_text, jackknife_interval, or_none, scaled_text
+from vecenv.learn.intervals import Interval, interval_json, interval_text, or_none, scaled_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,12 +152,22 @@ class TradingEvaluation(Evaluation):
         }
         return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
 
+    def interval(self, values: Tensor, *agents: str) -> Interval:
+        names = dict.fromkeys((*agents, self.reference))
+        return self._of_values(values, [self.daily_log_returns(name) for name in names if name in self.records])
+
+    def _of_values(self, values: Tensor, series: Sequence[Tensor]) -> Interval:
+        market = self.traded
+        day = torch.arange(len(self.groups), device=self.groups.device)[:, None]
+        places = market.path * len(market.dates) + market.start_day + day
+        return values_interval(values.to(self.groups.device), series, self.lived, self.groups, places)
+
     def above(self, names: Sequence[str], benchmark: str) -> Interval:
-        if self.judged_by == "grade":
-            groups = apart_groups(self.traded.path, self.traded.start_day, len(self.groups))
-            return jackknife_interval(self.worth_above(names, benchmark), groups)
         growth = torch.stack([self.daily_log_returns(name) for name in names]).mean(0)
-        return self.of_days(growth - self.daily_log_returns(benchmark))
+        held = self.daily_log_returns(benchmark)
+        if self.judged_by == "grade":
+            return self._of_values(self.worth_above(names, benchmark), [growth, held])
+        return self.of_days(growth - held)
 
     @property
     def measures(self) -> dict[str, dict[str, Interval]]:

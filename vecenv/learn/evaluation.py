@@ -96,34 +96,37 @@ class Evaluation:
         """Group of each step of each episode: those of one are not independent. Shape: (T, N) or (1, N)."""
         return self.blocks.unsqueeze(0)
 
-    def interval(self, values: Tensor) -> Interval:
-        """Return the mean of per-episode values with its bootstrap interval. Shape: (N,)."""
+    def interval(self, values: Tensor, *agents: str) -> Interval:
+        """Return the mean of values of the episodes, with its interval: by the bootstrap. Shape: (N,).
+
+        A family whose episodes have days uses what the ``agents`` whose values they are did on them.
+        """
         return bootstrap_interval(values, self.groups[0].to(values.device))
 
     @cached_property
     def grades(self) -> dict[str, dict[str, Interval]]:
-        """Mean grades with bootstrap intervals, by agent and grader."""
+        """Mean grades with intervals, by agent and grader."""
         return {
-            name: {grader: self.interval(grade) for grader, grade in record.grades.items()}
+            name: {grader: self.interval(grade, name) for grader, grade in record.grades.items()}
             for name, record in self.records.items()
         }
 
     @cached_property
     def outcomes(self) -> dict[str, dict[str, Interval]]:
-        """Mean outcomes with bootstrap intervals, by agent and name."""
+        """Mean outcomes with intervals, by agent and name."""
         return {
-            name: {outcome: self.interval(values.double()) for outcome, values in record.outcomes.items()}
+            name: {outcome: self.interval(values.double(), name) for outcome, values in record.outcomes.items()}
             for name, record in self.records.items()
         }
 
     @cached_property
     def reward_differences(self) -> dict[str, Interval]:
-        """Mean reward of an episode minus the reference's, with bootstrap intervals, by agent."""
+        """Mean reward of an episode minus the reference's, with intervals, by agent."""
         reference = self.records.get(self.reference)
         if reference is None:
             return {}
         others = {name: record for name, record in self.records.items() if name != self.reference}
-        return {name: self.interval(record.reward - reference.reward) for name, record in others.items()}
+        return {name: self.interval(record.reward - reference.reward, name) for name, record in others.items()}
 
     def worth_above(self, names: Sequence[str], benchmark: str) -> Tensor:
         """Return the mean grade of agents less a benchmark's, by the task's first grader. Shape: (N,), float64."""
@@ -171,7 +174,7 @@ class Evaluation:
     def agent_json(self, name: str) -> dict[str, Any]:
         """Return what is told of an agent beside its grades, JSON-able."""
         told = {outcome: interval_json(interval) for outcome, interval in self.outcomes[name].items()}
-        entry: dict[str, Any] = {"reward": interval_json(self.interval(self.records[name].reward)), **told}
+        entry: dict[str, Any] = {"reward": interval_json(self.interval(self.records[name].reward, name)), **told}
         if name in self.reward_differences:
             entry[f"minus_{self.reference}"] = {"reward": interval_json(self.reward_differences[name])}
         return entry
@@ -185,7 +188,7 @@ class Evaluation:
 
     def cells(self, name: str) -> list[str]:
         """Return an agent's cells below `headers`."""
-        reward, above = self.interval(self.records[name].reward), self.reward_differences
+        reward, above = self.interval(self.records[name].reward, name), self.reward_differences
         cells = [short_text(reward.mean), interval_text(reward, 1.0, 2)]
         if above:
             cells.append(interval_text(above[name], 1.0, 2) if name in above else "")

@@ -170,7 +170,7 @@ def means_figure(evaluation: Evaluation, measure: str, values: Mapping[str, Tens
     figure, (axis,) = empty_figure(1, 1, 1.5 + 0.35 * len(values))
     shown = looks(evaluation.records)
     for place, (name, one) in enumerate(values.items()):
-        interval = evaluation.interval(one)
+        interval = evaluation.interval(one, name)
         spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
         axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=shown[name].colour, capsize=3)
     axis.set_yticks(range(len(values)), list(values))

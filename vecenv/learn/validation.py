@@ -67,13 +67,15 @@ class Validation:
             policy = policy.with_network(self.network)
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
-        grade = played.interval(next(iter(record.grades.values())).double())
         reference, above = math.nan, Interval(*[math.nan] * 3)
         if self._reference is not None:
             reference = float(self._reference.records[self.domain.reference].reward.mean())
             played = self._reference.with_record("policy", record)
             above = played.above(["policy"], self.domain.reference)
-        metrics = dict(zip(METRICS, (*played.interval(record.reward), *grade, reference, *above), strict=True))
+        grade = played.interval(next(iter(record.grades.values())).double(), "policy")
+        metrics = dict(
+            zip(METRICS, (*played.interval(record.reward, "policy"), *grade, reference, *above), strict=True)
+        )
         # As the score is compared with those of older checkpoints.
         metrics["validation_reward"] = float(record.reward.mean())
         return metrics | self.domain.of_validation(played, "policy")

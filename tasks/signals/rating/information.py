@@ -13,9 +13,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.finance.accounts import play_account
 from vecenv.finance.evaluation import AccountRecord
-from vecenv.finance.metrics import independent_groups
+from vecenv.finance.metrics import independent_groups, sums_interval
 from vecenv.learn.evaluation import Agent
-from vecenv.learn.intervals import Interval, bootstrap_interval, bootstrap_of_sums, correlation_of_sums
+from vecenv.learn.intervals import Interval, bootstrap_of_sums, correlation_of_sums
 from vecenv.tasks.signals.rating.agents import Reader, scenario_of
 from vecenv.tasks.signals.rating.law import mean_ranks, rank_correlation
 
@@ -100,7 +100,7 @@ def _measured(played: _Played, attainable: _Played, groups: Tensor) -> Informati
         rank_ic=bootstrap_of_sums(sums, lambda drawn: drawn[..., 0] / drawn[..., 1]),
         pooled_ic=bootstrap_of_sums(by_group(pairs), correlation_of_sums),
         attained=attained if float(sums[:, 2].sum()) > 0 else Interval(math.nan, math.nan, math.nan),
-        total_return=bootstrap_interval(curves.equity[-1] / curves.equity[0] - 1.0, groups[0]),
+        total_return=sums_interval(curves.equity.diff(dim=0) / curves.equity[0], curves.lived, groups),
         sharpe=bootstrap_of_sums(by_group(paid), lambda drawn: year * _sharpe(drawn)),
     )
 

@@ -100,9 +100,10 @@ def test_worth_is_told_above_buy_and_hold_by_strength(tape):
     reference = _growth(make(tape, 5), agents["buy_and_hold"], torch.arange(5), 7)
     for place, strength in ((0, 0.0), (-1, 0.1)):
         above = _growth(make(tape, 5, sentiment_strength=strength), agents[MOVED], torch.arange(5), 7) - reference
-        assert moved.scores[place].mean == pytest.approx(float(above.mean()) * 100 * tape.periods_per_year / 12)
+        assert moved.scores[place].mean == pytest.approx(float(above.sum(0).mean()) * 100 * tape.periods_per_year / 12)
     drawn = figures(make(tape, 2), {name: AGENTS[name]() for name in ("follow_sentiment", "hold")}, 3)["signal_worth"]
-    assert [axis.get_title() for axis in drawn.axes] == ["follow sentiment", "equal weight moved"]
+    names = [axis.get_ylabel().partition(":")[0] for axis in drawn.axes]
+    assert names == ["follow_sentiment", "equal_weight_moved"]
 
 
 @pytest.mark.parametrize(("form", "action"), [("reward", "shares"), ("published", "tilt")])
