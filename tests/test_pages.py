@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))])
 
-NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit")
+NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", ".ci/docs/build", "pytest", "pre-commit")
 NOT_RUN += ("torchrun", "vecenv data fetch", "vecenv models fetch", "vecenv mcp")
 NIGHTLY = ["benchmarks", "tasks", "tests/device", "worldmodel", "vecenv/adapters", "vecenv/language", "vecenv/learn"]
 NIGHTLY += ["vecenv/curriculum", "worldmodel/validation", "tasks/walk_forward"]

@@ -153,6 +153,7 @@ class Task(Record):
             self.check_text()
 
     def default_text_config(self) -> Any:  # noqa: ANN401
+        """Return the config with which agents that act by text begin, before `spoken`."""
         return (self.text_config or self.config)()
 
     def build(self, tape: MarketTape | None = None, config: Any = None) -> Scenario:  # noqa: ANN401
@@ -209,7 +210,7 @@ def _announced() -> dict[str, Any]:
 
 
 def task_names() -> list[str]:
-    """Return the names of all tasks, without importing them."""
+    """Return the names of all tasks, installed and registered, sorted, without importing them."""
     return sorted({*_announced(), *_registered})
 
 
@@ -317,6 +318,8 @@ def make_interaction(
 ) -> Interaction:
     """Make the world of agents that act by text: of a conversation by its own interaction, else by `make_spoken`.
 
+    A `Dialogue` takes turns in it.
+
     Args:
         task: name of an installed or registered task, or its record.
         num_rows: number of conversations at a time, N.
@@ -324,7 +327,7 @@ def make_interaction(
         **options: fields of the config, and for a task of tensors further arguments of `make`.
 
     Raises:
-        ValueError: as `make_spoken`.
+        ValueError: unknown task, unknown setting or market option, invalid market data, or a task without a text.
     """
     from vecenv.text.tensor_interaction import TensorInteraction
 

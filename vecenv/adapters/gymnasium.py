@@ -1,6 +1,6 @@
 """Registers every installed task with Gymnasium; nothing else is imported until an environment is made.
 
-Gymnasium imports the module before the colon of an id by itself:
+Gymnasium imports the module before the colon of an id by itself::
 
     gymnasium.make("vecenv.adapters.gymnasium:vecenv/portfolio")
     gymnasium.make_vec("vecenv.adapters.gymnasium:vecenv/portfolio", num_envs=1024)

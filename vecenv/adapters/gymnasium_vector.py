@@ -111,7 +111,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         """Apply actions to all rows.
 
         Args:
-            actions: array or tensor. Shape: (N, *spec.shape).
+            actions: array or tensor. Shape: ``(N, *spec.shape)``.
 
         Raises:
             ValueError: actions have another shape or, of an array, are not finite or none of the choices.

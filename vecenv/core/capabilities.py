@@ -97,7 +97,7 @@ class Itemised(ABC):
 
     @abstractmethod
     def items(self, observation: Observation) -> Items:
-        """Split observations. Shape: (B, D), float32, or of each block by name (B, ...)."""
+        """Split the observations of B rows. Shape: (B, D), float32, or of each block by name (B, ...)."""
 
 
 class Referencing(ABC):
@@ -247,9 +247,13 @@ class Schedule(Protocol):
         """
         ...
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the schedule goes on from, for checkpoints."""
+        ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; ValueError if it is of another schedule."""
+        ...
 
 
 class Scheduled(ABC):

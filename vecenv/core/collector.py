@@ -190,7 +190,7 @@ class FusedCollector:
 
     @property
     def actions(self) -> Tensor:
-        """Actions of the rollout; write given actions into it in place. Shape: (T, N, *spec.shape)."""
+        """Actions of the rollout; write given actions into it in place. Shape: ``(T, N, *spec.shape)``."""
         return self._buffers.actions
 
     @actions.setter

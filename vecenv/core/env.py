@@ -165,7 +165,7 @@ class VecEnv(EpisodeRows):
 
         Args:
             action: floats of any width, or integers, for a floating spec; integers for an integer spec.
-                Shape: (N, *spec.shape).
+                Shape: ``(N, *spec.shape)``.
             mask: rows to step; by default all. Shape: (N,), bool.
             eager: step eagerly even if ``compiled``: faster than compiling for a few episodes.
 

@@ -163,11 +163,14 @@ class Scenario(ABC, Generic[State]):
 
     @abstractmethod
     def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
-        """Return the initial state of the episode of ``key``; random numbers come from ``key`` alone."""
+        """Return the initial state of the episode of ``key``, without a batch dimension (``batch_size=[]``).
+
+        Random numbers come from ``key`` alone, by `vecenv.core.random`.
+        """
 
     @abstractmethod
     def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
-        """Return the state after ``action``."""
+        """Return the state after ``action``, which has the shape of ``action_spec``; ``state`` is not changed."""
 
     @abstractmethod
     def observation(
@@ -204,10 +207,11 @@ class Scenario(ABC, Generic[State]):
         """Grade of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
 
     def info(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return diagnostics of the episode by name, money in currency."""
+        """Return diagnostics of the episode by name, money in currency. Shape of each: any, () of an outcome."""
         return {}
 
     def to(self, device: torch.device | str) -> None:
+        """Move parameters, shared tensors and the action spec to a device, in place of those that the scenario has."""
         self.shared = {name: tensor.to(device) for name, tensor in self.shared.items()}
         self.params = {name: tensor.to(device) for name, tensor in self.params.items()}
         self.action_spec = self.action_spec.to(device)
@@ -235,6 +239,7 @@ class Drawing(Scenario[State]):
         """
 
     def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
+        """Raise NotImplementedError: a step has a key."""
         raise NotImplementedError(f"a step of {self.name} draws random numbers: it is `drawn_step`")
 
 

@@ -41,7 +41,7 @@ class Levelled(Scheduled):
         """Return what hindsight would have earned more than the agent in each of E episodes. Shape: (E,).
 
         It is the regret of Dennis et al., "Emergent complexity and zero-shot transfer via unsupervised environment
-        design", 2020 (PAIRED), with hindsight as the antagonist.
+        design", 2020 (PAIRED), with hindsight as the antagonist. A task without it raises NotImplementedError.
         """
         raise NotImplementedError
 
@@ -54,6 +54,7 @@ class Levelled(Scheduled):
         return [f"{self.level_parameter}_{value:g}" for value in self.levels]
 
     def schedule(self, num_envs: int) -> LevelSchedule | None:
+        """Return the schedule of N sub-environments over the levels by `curriculum`; None without one."""
         return None if self.curriculum.curriculum is None else LevelSchedule(self, self.curriculum, num_envs)
 
 

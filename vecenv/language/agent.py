@@ -72,7 +72,7 @@ class LanguageAgent:
         return self.config.turns if self.config.tools else 1
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the model's actions, arbitrary where an episode is over. Shape: (B, *action).
+        """Return the model's actions, arbitrary where an episode is over. Shape: ``(B, *action)``.
 
         Raises:
             ValueError: a day exceeds the token budget, a tool is unknown, or the task has no text.

@@ -178,12 +178,23 @@ def train(
     Args:
         env: whose rows advance.
         config: settings of the algorithm.
-        folder: as of `vecenv.learn.runs.run`, like those that follow; it tells what is raised too.
+        folder: for log and checkpoints, as of `vecenv.learn.runs.run`; without one nothing is written.
         resume: from the folder's checkpoint.
         on_update: called with the metrics of each update.
         before_update: called with the number of updates done.
         algorithm: the record or the name; needed where several have settings of this class, which is a ValueError.
         **more: of the learner, such as ``group_size`` of `vecenv.learn.grpo.GRPO`.
+
+    Returns:
+        The learner, and the metrics of every update.
+
+    Raises:
+        ValueError: the settings are of no algorithm, of several, or of another one than is named, are out of range or
+            do not fit the environment; or checkpoint or log do not fit them, or are corrupted.
+        FileNotFoundError: there is no checkpoint to resume from.
+        BlockingIOError: another run holds the folder's lock.
+        FloatingPointError: the losses are not finite; the checkpoint is of the previous update.
+        RunStoppedError: the folder cannot be written, such as on a full disk; it names the last checkpoint.
     """
     from vecenv.learn.runs import run
 

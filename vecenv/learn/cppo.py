@@ -2,7 +2,7 @@
 
 Ying et al., "Towards safe reinforcement learning via constraining conditional value-at-risk", IJCAI 2022; constants of
 its use on stocks with risk levels: Benhenda, "FinRL-DeepSeek", arXiv 2502.07393, 2025. An update with a rollout's
-trajectories of returns D, threshold nu and multiplier lambda:
+trajectories of returns D, threshold nu and multiplier lambda::
 
     lambda <- max(lam_low_bound, lambda + lam_lr (beta - nu))
     A(t)   <- A(t) - min(lambda / (1 - alpha) (nu - D)^+, cvar_clip_ratio |V(t)|)    for the steps t of that trajectory

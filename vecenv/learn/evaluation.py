@@ -34,7 +34,7 @@ class Agent(Protocol):
     """Protocol of an agent: stateless, so that one may play any number of environments, in any order."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return an action for every row of ``env``. Shape: (N, *action)."""
+        """Return an action for every row of ``env``. Shape: ``(N, *action)``."""
         ...
 
 

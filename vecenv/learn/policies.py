@@ -88,7 +88,7 @@ class ActorPolicy:
     def act(
         self, parameters: list[Tensor], observation: Observation, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        """Return actions and, if sampled, log-probabilities. Shapes: ``(N, *spec.shape)``, (N,)."""
         observation = flat_view(observation)
         mean, deviation, *actor = parameters
         head = self.network.head

@@ -10,7 +10,7 @@ strength d(i), and nothing else of R(t + 1). Let H be the n symbols with d = +1,
 
 Proof. E[log(1 + w R)] is concave in w, so the conditions of Kuhn and Tucker suffice: with X = w R there must be
 a number l >= 0 that equals E[R(i) / (1 + X)] in H and is at least that elsewhere. Let strength be s, volatility v, the
-standard deviation of a symbol's own noise o, and |X| <= b < 1.
+standard deviation of a symbol's own noise o, and ``|X| <= b < 1``.
 
 * In H all are equal because the law of R is the same under exchanges in H; hence all are l = E[X / (1 + X)]. Since
   X / (1 + X) = X - X² / (1 + X), l >= s - (s² + v²) / (1 - b).

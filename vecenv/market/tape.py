@@ -170,6 +170,7 @@ class MarketTape:
 
     @property
     def device(self) -> torch.device:
+        """Device of all tensors."""
         return self.ohlcv.device
 
     @property
@@ -280,6 +281,7 @@ class MarketTape:
         return replace(self, **{"best_weights": None, "panels": panels, **parts, **others})
 
     def metadata(self) -> dict[str, Any]:
+        """Return what identifies the market in results, JSON-able."""
         return {
             "source": self.source,
             "fingerprint": self.fingerprint(),

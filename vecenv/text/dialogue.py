@@ -49,6 +49,10 @@ class Answer(NamedTuple):
 class Dialogue:
     """Turns of some rows of a world at a time.
 
+    Args:
+        interaction: the world, with N rows.
+        rules: of rewards and tools; by default the grade is the reward, and there are no tools.
+
     Attributes:
         turns: tool calls of each row since its last answer.
         moves: answers of each row in its episode.
@@ -72,6 +76,7 @@ class Dialogue:
         return {**self.__dict__, "_loop": None}
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
+        """Return what agents of some rows are told before their first message: of the world, and of its tools."""
         told = self.interaction.instructions(ids)
         if self.tools is None:
             return told
@@ -115,6 +120,7 @@ class Dialogue:
         raise TypeError(f"{type(self.interaction).__name__} waits, but is no AsyncInteraction")
 
     async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
+        """Do what `begin` does, for callers with an event loop."""
         begun = await _awaited(self.interaction.begin(ids, episodes))  # type: ignore[arg-type]
         for row in ids:
             self._next[row] = CallName(row, 0, 0, 0)
@@ -140,6 +146,7 @@ class Dialogue:
         return turn._replace(outcomes={**(turn.outcomes or {}), **self.tools.counted(*self.names([row]))})
 
     async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
+        """Do what `hear` does, for callers with an event loop."""
         heard: list[Any] = [None] * len(ids)
         calls: dict[int, ToolCall] = {}
         for place, (row, message) in enumerate(zip(ids, messages, strict=True)):
@@ -197,6 +204,7 @@ class Dialogue:
         return told
 
     async def answer_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn]:
+        """Do what `answer` does, for callers with an event loop."""
         heard = await self.hear_async(ids, messages)
         answers = {place: given for place, given in enumerate(heard) if isinstance(given, Answer)}
         if answers:

@@ -84,7 +84,7 @@ class TextDoor:
             ids: numbers of rows. Shape: (B,).
 
         Returns:
-            Actions, shape (B, *action), and whether each text was valid, shape (B,), bool.
+            Actions, shape ``(B, *action)``, and whether each text was valid, shape (B,), bool.
 
         Raises:
             ValueError: the numbers of texts and rows differ.

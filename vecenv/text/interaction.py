@@ -61,10 +61,12 @@ class Turn(NamedTuple):
 
     @property
     def done(self) -> bool:
+        """Whether the episode is over."""
         return self.terminated or self.truncated
 
     @property
     def valid(self) -> bool:
+        """Whether the message was valid."""
         return not self.fault
 
     @property
@@ -214,12 +216,15 @@ class AsyncInteraction(Interaction):
         return tools.results([row], [call], _no_step)[0]
 
     async def begin(self, ids: Sequence[int], episodes: Sequence[Episode]) -> Sequence[Turn]:
+        """Begin an episode in each of some rows by `begin_row`, side by side."""
         return await self._in_time([self.begin_row(*asked) for asked in zip(ids, episodes, strict=True)], _ended)
 
     async def answer(self, ids: Sequence[int], messages: Sequence[str]) -> Sequence[Turn]:
+        """Take one message in each of some rows by `answer_row`, side by side."""
         return await self._in_time([self.answer_row(*asked) for asked in zip(ids, messages, strict=True)], _ended)
 
     async def call(self, tools: Tools, ids: Sequence[int], calls: Sequence[ToolCall]) -> Sequence[str]:
+        """Return the results of tool calls in some rows by `call_row`, side by side."""
         asked = [self.call_row(tools, row, call) for row, call in zip(ids, calls, strict=True)]
         return await self._in_time(asked, lambda why: f"{FAILURE}the tool {why}")
 

@@ -37,7 +37,7 @@ class TextInterface(ABC):
         """Return the instructions before the first step of each row."""
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Parse texts into actions, (B, *action), and validity flags, (B,), bool, on any device; by `language`.
+        """Parse texts into actions, ``(B, *action)``, and validity flags, (B,), bool, on any device; by `language`.
 
         Never raises: an invalid text becomes a no-op action.
         """

@@ -2,9 +2,9 @@
 
 Two formats are told to agents, set per run:
 
-``json``   ``{"name": "price_history", "arguments": {"days": 5}}``
-``react``  a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
-           (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
+* ``json``: ``{"name": "price_history", "arguments": {"days": 5}}``
+* ``react``: a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
+  (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
 
 Whichever it is, a call is read in all of these forms, since models keep the one that they were trained on:
 

@@ -26,9 +26,9 @@ class Recording:
         tools: declarations of the real tools, by name.
         replies: lines of a recording; see `read`.
         miss: what a call that is not recorded gets: an error, or the reply of the nearest call of the same tool. Of
-            two arguments numbers differ by |a − b| / (|a| + |b|) and texts by the share of their pairs of neighbouring
-            letters that the other has not, in [0, 1]; the nearest call has the smallest sum, the first recorded of
-            several.
+            two arguments numbers differ by ``|a − b| / (|a| + |b|)`` and texts by the share of their pairs of
+            neighbouring letters that the other has not, in [0, 1]; the nearest call has the smallest sum, the first
+            recorded of several.
 
     Attributes:
         ambiguous: calls that were recorded with different replies, by canonical text: their tools tell of more than
