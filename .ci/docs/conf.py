@@ -24,6 +24,7 @@ from sphinx.util import logging
 import vecenv
 import vecenv.adapters.mcp  # Before autodoc does, with the imports of type checkers, which pydantic does not take.
 from vecenv import curriculum
+from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.tasks import backtest, experiment
 from vecenv.tasks.commands import cli
 
@@ -62,6 +63,11 @@ napoleon_use_ivar = True
 # Names that are loaded when they are first asked for are members like others.
 for room in (vecenv, curriculum, backtest, experiment):
     vars(room).update({name: getattr(room, name) for name in room.__all__})
+
+# TorchRL's metaclass takes any arguments.
+for kind in (vecenv.VecEnv, GroupChatEnv):
+    made = inspect.signature(kind.__init__)
+    kind.__signature__ = made.replace(parameters=list(made.parameters.values())[1:])
 
 CONTENTS = (Path(__file__).parent / "contents.md").read_text()
 SHOWN = (".py", ".cpp", ".hpp", ".yaml", ".json")
@@ -164,10 +170,22 @@ def check_reference(app: Sphinx, env: BuildEnvironment) -> None:
             logging.getLogger(__name__).warning("%s.%s is not in the reference", module, name)
 
 
+def link_to_class(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, shown: nodes.Node) -> Any:  # noqa: ANN401
+    """Return a link to the only class of a name, or to what it has, from docstrings of other modules."""
+    domain, target = env.domains.python_domain, node["reftarget"]
+    if node.get("refdomain") != "py" or not target[:1].isupper():
+        return None
+    found = domain.find_obj(env, None, None, target, None, 1)
+    if len(found) != 1:
+        return None
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0][0], node, shown)
+
+
 def setup(app: Sphinx) -> None:
     """Connect what the site has beside its extensions."""
     app.add_directive("commands", Commands)
     app.add_transform(LinksToFiles)
     app.connect("source-read", complete_page)
     app.connect("html-collect-pages", pages_of_files)
+    app.connect("missing-reference", link_to_class)
     app.connect("env-check-consistency", check_reference)
