@@ -69,6 +69,9 @@ class Task(Record):
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
         recording: of episodes; None for a task whose episodes are not recorded.
         programs: how programs of `vecenv.programs` play it; None if they do not.
+
+    Raises:
+        ValueError: it has neither a scenario nor an interaction, or both.
     """
 
     name: str

@@ -25,6 +25,7 @@ import vecenv
 import vecenv.adapters.mcp  # Before autodoc does, with the imports of type checkers, which pydantic does not take.
 from vecenv import curriculum
 from vecenv.adapters.torchrl import GroupChatEnv
+from vecenv.core.episode_rows import EpisodeRows
 from vecenv.tasks import backtest, experiment
 from vecenv.tasks.commands import cli
 
@@ -65,7 +66,7 @@ for room in (vecenv, curriculum, backtest, experiment):
     vars(room).update({name: getattr(room, name) for name in room.__all__})
 
 # TorchRL's metaclass takes any arguments.
-for kind in (vecenv.VecEnv, GroupChatEnv):
+for kind in (vecenv.VecEnv, EpisodeRows, GroupChatEnv):
     made = inspect.signature(kind.__init__)
     kind.__signature__ = made.replace(parameters=list(made.parameters.values())[1:])
 

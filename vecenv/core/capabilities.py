@@ -276,7 +276,7 @@ class ColumnScaled(ABC):
 
     @staticmethod
     def scaled(blocks: Sequence[Tensor], shared: Tensors) -> tuple[Tensor, ...]:
-        """Return blocks of an observation times their parts of the scale."""
+        """Return blocks of an observation times their parts of the scale. Shape of each: (..., width)."""
         scale = shared.get("column_scale")
         if scale is None:
             return tuple(blocks)

@@ -25,7 +25,11 @@ _MODEL = When("curriculum", "success_model")
 
 @dataclass(frozen=True)
 class CurriculumSettings(Settings):
-    """Settings of a curriculum over the levels of a task."""
+    """Settings of a curriculum over the levels of a task.
+
+    Raises:
+        ValueError: a setting is out of range, or those of a promotion are not in order.
+    """
 
     curriculum: Curriculum | None = None
     """Scheduler of the task's levels, by default the task's own, if it has one. uniform, all levels alike; threshold,

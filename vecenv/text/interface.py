@@ -39,7 +39,7 @@ class TextInterface(ABC):
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Parse texts into actions, ``(B, *action)``, and validity flags, (B,), bool, on any device; by `language`.
 
-        Never raises: an invalid text becomes a no-op action.
+        No text raises: an invalid one becomes a no-op action. NotImplementedError of a class without a language.
         """
         if self.language is None:
             raise NotImplementedError(f"{type(self).__name__} needs a language, or a parse of its own")
