@@ -51,8 +51,8 @@ class Policy(Protocol):
         `vecenv.core.random.standard_normals`: then a row acts the same alone as among others.
 
         Returns:
-            Actions, of the spec's dtype or one that `vecenv.core.checks` converts to it, shape (N, *action_spec.shape);
-            extras, shape of each (N, *declared).
+            Actions, of the spec's dtype or one that `vecenv.core.checks` converts to it, shape
+            ``(N, *action_spec.shape)``; extras, shape of each ``(N, *declared)``.
         """
         ...
 
