@@ -26,7 +26,7 @@ import vecenv.adapters.mcp  # Before autodoc does, with the imports of type chec
 from vecenv import curriculum
 from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.core.episode_rows import EpisodeRows
-from vecenv.tasks import backtest, experiment
+from vecenv.tasks import backtest, experiment, walk_forward
 from vecenv.tasks.commands import cli
 
 project = "vecenv"
@@ -62,7 +62,7 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 # Names that are loaded when they are first asked for are members like others.
-for room in (vecenv, curriculum, backtest, experiment):
+for room in (vecenv, curriculum, backtest, experiment, walk_forward):
     vars(room).update({name: getattr(room, name) for name in room.__all__})
 
 # TorchRL's metaclass takes any arguments.
