@@ -34,6 +34,7 @@ from vecenv.learn.intervals import jackknife_interval
 from vecenv.learn.policies import load_policy
 from vecenv.learn.runs import read_metrics
 from vecenv.learn.settings.run import METRICS
+from vecenv.system.figures import COLOURS, empty_figure, legend_below, save
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.experiment import plan, train_settings
 from vecenv.tasks.experiment.comparison import trained_agent
@@ -129,7 +130,7 @@ def main(config: CurriculaConfig) -> dict[str, Any]:
     }
     if config.output is not None:
         config.output.mkdir(parents=True, exist_ok=True)
-        _picture(told).savefig(config.output / f"{stem}.png", dpi=110)
+        save(_picture(told), config.output / f"{stem}.png")
     return config.written(stem, page, more_than_uniform=more, runs=runs, **figures)
 
 
@@ -218,14 +219,14 @@ def page(result: Mapping[str, Any]) -> str:
 
 def _picture(told: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:  # noqa: ANN401
     """Return a picture of the grades on the hardest level and of the signal, by steps, means over seeds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    figure, panels = empty_figure(2, 1, 6.5)
     names = {"grades": "grade on the hardest level", "signals": "signal"}
-    for axes, (key, title) in zip(figure.subplots(1, 2), names.items(), strict=True):
+    for axes, (key, title) in zip(panels, names.items(), strict=True):
         for name, runs in told.items():
             frames, values = torch.tensor([run[key] for run in runs]).mean(0).unbind(-1)
-            axes.plot(frames, values, label=name, linestyle="--" if name in (OWN, UNIFORM) else "-")
-        axes.set(xlabel="steps", title=title)
-    axes.legend(fontsize="small")
+            line = "--" if name in (OWN, UNIFORM) else "-"
+            axes.plot(frames, values, label=name, linestyle=line, color=COLOURS[SCHEDULERS.index(name)])
+        axes.set_ylabel(title)
+    panels[-1].set_xlabel("steps of all sub-environments together")
+    legend_below(figure)
     return figure

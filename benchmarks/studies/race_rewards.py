@@ -21,6 +21,7 @@ from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.learn.grpo import GRPOConfig
 from vecenv.learn.ppo import PPOConfig
 from vecenv.learn.report import seen_in_play
+from vecenv.system.figures import GREY, TRAINED, empty_figure, save
 from vecenv.system.settings import Count, CountFromZero
 from vecenv.tasks.games.race.agents import Planner
 from vecenv.tasks.games.race.scenario import TRACK
@@ -55,9 +56,8 @@ def main(config: RaceRewardsConfig) -> dict[str, Any]:
     if config.output is not None:
         config.output.mkdir(parents=True, exist_ok=True)
         shown = "ppo" if config.num_seeds else "best"
-        _picture({run["reward"]: run["way"] for run in runs if (run["learner"], run["seed"]) == (shown, 0)}).savefig(
-            config.output / "race-rewards.png", dpi=110
-        )
+        ways = {run["reward"]: run["way"] for run in runs if (run["learner"], run["seed"]) == (shown, 0)}
+        save(_picture(ways), config.output / "race-rewards.png")
     return config.written("race-rewards", _page, runs=runs)
 
 
@@ -100,19 +100,17 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 
 def _picture(ways: Mapping[str, Sequence[int]]) -> Any:  # noqa: ANN401
-    from matplotlib.figure import Figure
-
     width = len(TRACK[0])
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    for axes, (paid, way) in zip(figure.subplots(2, 2).flat, ways.items(), strict=True):
+    figure, panels = empty_figure(len(ways), 1, 1.9 * len(ways))
+    for axes, (paid, way) in zip(panels, ways.items(), strict=True):
         for place, kind in enumerate("".join(TRACK)):
             axes.text(place % width, place // width, {"O": "oil", "F": "finish"}.get(kind, ""), ha="center")
         # Beside each other, so that a way driven twice is seen.
         drift = torch.linspace(-0.25, 0.25, len(way)).tolist()
         across = [cell % width + by for cell, by in zip(way, drift, strict=True)]
         down = [cell // width + by for cell, by in zip(way, drift, strict=True)]
-        axes.plot(across, down, color="#D55E00", linewidth=1.2, marker=".", markersize=4)
+        axes.plot(across, down, color=TRAINED[0], linewidth=1.2, marker=".", markersize=4)
         axes.set(xlim=(-0.5, width - 0.5), ylim=(len(TRACK) - 0.5, -0.5), title=f"paid: {paid}, {len(way) - 1} moves")
         axes.set_xticks([x + 0.5 for x in range(width)], []), axes.set_yticks([y + 0.5 for y in range(len(TRACK))], [])
-        axes.grid(color="#8a8f98", linewidth=0.4)
+        axes.grid(color=GREY, linewidth=0.4)
     return figure

@@ -41,6 +41,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below, save
 from vecenv.tasks.experiment.markets import NoMarket, market_for
 from vecenv.tasks.experiment.settings import DEFAULT_TASK
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -54,10 +55,10 @@ PEER_SIZES = (1, 4, 16, 64, 256, 2048, 16_384)
 """Numbers of rows beside peers."""
 
 CURVES = {
-    "environment": ("environment only", "#0072B2"),
-    "without_observations": ("environment, observations not kept", "#56B4E9"),
-    "policy": ("with policy sampling", "#D55E00"),
-    "training": ("with PPO training", "#009E73"),
+    "environment": ("environment only", COLOURS[0]),
+    "without_observations": ("environment, observations not kept", COLOURS[5]),
+    "policy": ("with policy sampling", COLOURS[1]),
+    "training": ("with PPO training", COLOURS[2]),
 }
 """Label and colour of each column in the picture."""
 
@@ -231,12 +232,7 @@ def _write(config: BenchConfig, result: dict[str, Any]) -> None:
 
 def draw_throughput(result: dict[str, Any], path: Path) -> None:
     """Draw steps per second against the number of environments, log-log, beside the published figure and the limit."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    figure, (axes,) = empty_figure(1, 1, 6.5)
     for column, (label, colour) in CURVES.items():
         if curve := curve_of(result["figures"], column):
             axes.plot(*zip(*curve, strict=True), "o-", color=colour, label=label, markersize=4)
@@ -256,11 +252,9 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
     market = result["market"]
     about = "simulated" if market is None else f"{market['symbols']} symbols, {market['source']}"
     axes.set(xscale="log", yscale="log", xlabel="sub-environments N", ylabel="steps per second")
-    axes.set_title(f"{result['config']['task']} on {result['device']}\n{about}", fontsize=10)
-    axes.grid(True, which="major", alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    entitle(figure, f"{result['config']['task']} on {result['device']}", about)
+    legend_below(figure)
+    save(figure, path)
 
 
 def curve_of(figures: list[dict[str, Any]], column: str) -> list[tuple[int, float]]:

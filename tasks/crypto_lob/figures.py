@@ -53,7 +53,7 @@ def played(env: VecEnv, agent: Agent, seed: int) -> Played:
 def trades_figure(record: Played, name: str, tape: BookTape) -> Figure:
     """Plot one episode: mid with bid and ask, purchases and sales, the position and the equity."""
     figure, axes = empty_figure(3, 1, 8.0)
-    colour = looks([name])[name].colour
+    own = looks([name])[name].colour
     seconds = (record.row - record.row[0]) * tape.step_gap
     rows = torch.from_numpy(record.row.astype(np.int64))
     ask, bid = (tape.price[rows, :, 0].double() * tape.tick_size).unbind(-1)
@@ -66,10 +66,10 @@ def trades_figure(record: Played, name: str, tape: BookTape) -> Figure:
     axes[0].set_ylabel("Price")
     axes[0].ticklabel_format(axis="y", useOffset=False)
     held = record.position * tape.lot_size
-    axes[1].step(seconds, held, where="post", color=colour)
-    axes[1].fill_between(seconds, 0, held, step="post", color=colour, alpha=0.2)
+    axes[1].step(seconds, held, where="post", color=own)
+    axes[1].fill_between(seconds, 0, held, step="post", color=own, alpha=0.2)
     axes[1].set_ylabel("Position, coins")
-    axes[2].plot(seconds, record.equity[: len(seconds), 0], color=colour)
+    axes[2].plot(seconds, record.equity[: len(seconds), 0], color=own)
     axes[2].axhline(0.0, color="grey", linewidth=0.8)
     axes[2].set_ylabel("Profit, basis points\nof the initial cash")
     axes[2].set_xlabel(f"Seconds since {tape.moment(int(record.row[0]))} UTC")

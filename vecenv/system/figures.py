@@ -174,10 +174,10 @@ def entitle(figure: Figure, *lines: str) -> None:
     figure.suptitle("\n".join("\n".join(textwrap.wrap(line, letters)) for line in lines))
 
 
-def legend_below(figure: Figure) -> None:
-    """Write one legend below all panels: what they show, each name once."""
+def legend_below(figure: Figure, *panels: Axes) -> None:
+    """Write one legend below all panels: what they show, or those that are given, each name once."""
     shown: dict[str, Any] = {}
-    for axis in figure.axes:
+    for axis in panels or figure.axes:
         shown |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     widest = max(map(len, shown), default=0)
     columns = max(1, int(figure.get_size_inches()[0] * 72 / (6.5 * widest + 44)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from vecenv.system.figures import dated, empty_figure, entitle, legend_below, save
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
 from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN
@@ -49,7 +50,7 @@ COLOURS = {
 OTHER_COLOURS = ("#117733", "#882255", "#44AA99", "#AA4499")
 """Colours of models without one, cyclic."""
 
-LEGEND_COLUMNS = 6
+COLUMNS = 2
 PIT_BINS = 20
 COVERED = np.linspace(0.05, 0.95, 19)
 """Central intervals whose coverage is plotted."""
@@ -137,14 +138,12 @@ def draw_validation(
     trial: Trial, real: Sketch, real_bands: Mapping[str, Band], models: Mapping[str, Sketch], shown: str, path: Path
 ) -> None:
     """Draw one figure of the real days and all models; correlations and fans are those of the model `shown`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(15, 21), layout="constrained")
-    grid = figure.add_gridspec(5, 3)
-    panels = [figure.add_subplot(grid[i // 3, i % 3]) for i in range(12)]
+    figure, every = empty_figure(7, COLUMNS, 26.0, "none", width=9.0)
+    *panels, last, beside = every
+    beside.remove()
+    grid = last.get_gridspec()
+    assert grid is not None
+    last.set_subplotspec(grid[-1, :])
     tails, memory, effect, volatility, pit, coverage, volume, ranges, falls = panels[:9]
     of_curve = {
         "magnitude_acf": memory,
@@ -176,19 +175,13 @@ def draw_validation(
     tails.set_xlim(0.5, 1.5 * float(max(real.tail[0], models[shown].tail[0])))
     falls.set_xlim(0, 1.1 * float(max(side.curves["drawdown"][99] for side in (real, models[shown]))))
     _correlations(panels[9:], real.correlation, models[shown].correlation, heading(shown))
-    _fans(figure.add_subplot(grid[4, :]), trial, real, models[shown], heading(shown), colour[shown])
-    figure.legend(
-        *tails.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=min(len(colour), LEGEND_COLUMNS),
-        frameon=False,
-        title="Grey bands: 95% of a block bootstrap of the real days. †: sees the test's own past.",
-    )
+    _fans(last, trial, real, models[shown], heading(shown), colour[shown])
+    legend_below(figure, tails)
     stocks, source = len(trial.bars.symbols), Path(trial.bars.source).name
     days = f"{trial.bars.dates[trial.first]} to {trial.bars.dates[-1]}"
-    figure.suptitle(f"{stocks} stocks of {source}, test days {days}", fontsize=12)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    told = "Grey bands: 95% of a block bootstrap of the real days. †: sees the test's own past."
+    entitle(figure, f"{stocks} stocks of {source}, test days {days}", told)
+    save(figure, path)
 
 
 def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mapping[str, Any]) -> None:
@@ -215,8 +208,6 @@ def _label(panels: Sequence[Axes]) -> None:
         xlabel="correlation", ylabel="share of pairs at most as high", title="Pair correlations of log-range moves"
     )
     falls.set(xlabel="percentage points", ylabel="share at most as deep", title="40-day maximum drawdown of a stock")
-    for axes in panels:
-        axes.grid(True, alpha=0.3)
     for axes, level in ((memory, 0.0), (effect, 0.0), (coverage, 0.0), (pit, 1.0)):
         axes.axhline(level, color="black", linewidth=1.0, linestyle="--")
     for axes in (memory, effect, volatility):
@@ -239,8 +230,6 @@ def _correlations(panels: Iterable[Axes], real: np.ndarray, model: np.ndarray, n
 
 def _fans(axes: Axes, trial: Trial, real: Sketch, model: Sketch, name: str, colour: str) -> None:
     """Draw non-overlapping fans of the equal-weight market around the real paths."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     origins, free = trial.origins(), 0
     for index, day in enumerate(origins):
         if day < free:
@@ -256,11 +245,7 @@ def _fans(axes: Axes, trial: Trial, real: Sketch, model: Sketch, name: str, colo
         axes.plot(dates, happened, color="black", linewidth=1.8, label="real" if told else None)
     axes.axhline(0.0, color="grey", linewidth=0.8)
     axes.set(ylabel="% since the origin", title=f"Equal-weight market: {HORIZON}-day fans of {name} around real paths")
-    locator = AutoDateLocator(maxticks=12)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.grid(True, alpha=0.3)
-    axes.margins(x=0.01)
+    dated(axes)
     axes.legend(loc="upper left", ncols=4, frameon=False)
 
 

@@ -19,6 +19,7 @@ from vecenv.benchmarks.workloads import fill_given_actions
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.system.figures import COLOURS, empty_figure, entitle, legend_below, save
 
 NEEDED = "the peers need JAX and Optax: pip install 'vecenv[peers]'"
 
@@ -146,22 +147,18 @@ def updates(env: VecEnv, config: PPOConfig, rounds: int) -> list[Workload]:
 
 def write_picture(result: dict[str, Any], path: Path) -> None:
     """Draw steps per second of the processor by the number of rows, from the JSON of a run that measured several."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
-    for peer, label, style in CURVES:
+    figure, (axes,) = empty_figure(1, 1, 4.5)
+    for (peer, label, style), colour in zip(CURVES, COLOURS, strict=False):
         curve = []
         for name, figures in result["points"].items():
             if name.startswith(STEPS):
                 rate = {one["name"]: one["told"]["per_processor_second"] for one in figures}
                 curve.append((int(name.removeprefix(STEPS).replace(",", "")), rate.get(peer)))
-        axes.plot(*zip(*((size, rate) for size, rate in curve if rate), strict=True), style, label=label, markersize=5)
+        axes.plot(*zip(*((size, rate) for size, rate in curve if rate), strict=True), style, color=colour, label=label)
     axes.set(xscale="log", yscale="log", xlabel="accounts stepped together", ylabel="steps per second, one thread")
-    axes.set_title(f"30 stocks, observations, rewards and flags kept: {result['device']}", fontsize=10)
-    axes.grid(True, which="major", alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    entitle(figure, f"30 stocks, observations, rewards and flags kept: {result['device']}")
+    legend_below(figure)
+    save(figure, path)
 
 
 def table(points: dict[str, list[Figure]]) -> str:
