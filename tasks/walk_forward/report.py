@@ -13,7 +13,7 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from vecenv.system.figures import WIDE
+from vecenv.system.figures import DPI, WIDTH
 from vecenv.system.files import replacing
 from vecenv.system.report_page import word_table
 from vecenv.tasks.backtest.report import equity_figure, report_page
@@ -83,7 +83,7 @@ class WalkForward:
         """Write tables, picture, report and `WALK`, and return the content of the latter."""
         write_tables({**self.joined.tables(), "spans": self.spans.reset_index()}, folder)
         with replacing(folder / PICTURE) as partial:
-            equity_figure(self.joined, WIDE).savefig(partial, format="png", dpi=120)
+            equity_figure(self.joined, WIDTH).savefig(partial, format="png", dpi=DPI)
         with replacing(folder / REPORT) as partial:
             partial.write_text(self.page(), encoding="utf-8")
         document = self.to_json()

@@ -135,6 +135,7 @@ def test_exposure_drawdown_and_holdings_are_those_of_the_account(evaluation, tmp
     position = evaluation.records["buy_and_hold"].positions
     sizes = (position.mean(0) / curves.equity[:, 0].mean()).sort(descending=True).values * 100
     assert labels[1].endswith(f" {sizes[0]:.1f}%")
+    assert legend_of(holdings_figure(evaluation, "hold")) == ["cash"]
     assert labels[-1] == f"2 of {sizes[11]:.1f} to {sizes[10]:.1f}% each"
     with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
         write_run_folder(tmp_path, {}, evaluation, agent="ppo")

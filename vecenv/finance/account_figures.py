@@ -237,7 +237,7 @@ def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) ->
     positions = record.positions[:days].cpu().numpy()
     cash = record.curves.cash[:days, 0].cpu().numpy()
     sizes = np.abs(positions).mean(0) / max(float((cash + positions.sum(1)).mean()), 1e-9)
-    ranked = np.argsort(-sizes, kind="stable")
+    ranked = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     shown, rest = ranked[:_LARGEST_POSITIONS], ranked[_LARGEST_POSITIONS:]
     layers = [cash, *positions[:, shown].T]
     names = ["cash", *(f"{symbols[place]} {100 * sizes[place]:.1f}%" for place in shown)]
