@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_type_hints
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -18,17 +18,19 @@ from pygments.lexers import get_lexer_for_filename
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 import vecenv
-import vecenv.adapters.mcp  # Before autodoc does, with the imports of type checkers, which pydantic does not take.
 from vecenv import curriculum
 from vecenv.adapters.torchrl import GroupChatEnv
 from vecenv.core.episode_rows import EpisodeRows
+from vecenv.system.settings import Settings
 from vecenv.tasks import backtest, experiment, walk_forward
 from vecenv.tasks.commands import cli
 
+PAGES = Path(__file__).parent
 project = "vecenv"
 extensions = [
     "myst_parser",
@@ -61,33 +63,62 @@ napoleon_numpy_docstring = False
 # Attributes have their type beside them.
 napoleon_use_ivar = True
 
+# The docstring of an attribute is a text, and may have a colon: it is not "type: text".
+GoogleDocstring._parse_attribute_docstring = GoogleDocstring._consume_to_end
+
+REFERENCE = "".join(page.read_text() for page in (PAGES / "reference").glob("*.rst"))
+for module in re.findall(r"automodule:: (\S+)", REFERENCE):
+    # Before autodoc does, with the imports of type checkers, which pydantic does not take.
+    with contextlib.suppress(ImportError):
+        import_module(module)
+
 # Names that are loaded when they are first asked for are members like others.
 for room in (vecenv, curriculum, backtest, experiment, walk_forward):
     vars(room).update({name: getattr(room, name) for name in room.__all__})
+
+
+def without_bounds(kind: type) -> None:
+    """Let the fields of settings have plain types: their docstrings and errors tell the bounds."""
+    hints = get_type_hints(kind)
+    for owner in filter(None, (kind, vars(kind).get("__init__"))):
+        owner.__annotations__ = {name: hints.get(name, hint) for name, hint in owner.__annotations__.items()}
+    for each in kind.__subclasses__():
+        without_bounds(each)
+
+
+def help_of(command: str) -> str:
+    """Return the help of a command, as it prints it."""
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        cli.main([command, "--help"])
+    return told.getvalue()
+
+
+os.environ |= {"COLUMNS": "110", "NO_COLOR": "1"}
+HELP = {point.name: help_of(point.name) for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}
+# After the commands, whose options have the bounds.
+for kind in Settings.__subclasses__():
+    without_bounds(kind)
 
 # TorchRL's metaclass takes any arguments.
 for kind in (vecenv.VecEnv, EpisodeRows, GroupChatEnv):
     made = inspect.signature(kind.__init__)
     kind.__signature__ = made.replace(parameters=list(made.parameters.values())[1:])
 
-CONTENTS = (Path(__file__).parent / "contents.md").read_text()
+CONTENTS = (PAGES / "contents.md").read_text()
 SHOWN = (".py", ".cpp", ".hpp", ".yaml", ".json")
 """Files that have a page of their own where a page leads to them."""
 
 
 class Commands(Directive):
-    """The help of every command, as it prints it."""
+    """The help of every command."""
 
     def run(self) -> list[nodes.Node]:
         """Return a section for each command."""
-        os.environ |= {"COLUMNS": "110", "NO_COLOR": "1"}
         sections: list[nodes.Node] = []
-        for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP)):
-            with contextlib.redirect_stdout(io.StringIO()) as told:
-                cli.main([point.name, "--help"])
-            title = f"vecenv {point.name}"
+        for command, told in HELP.items():
+            title = f"vecenv {command}"
             section = nodes.section("", nodes.title(text=title), ids=[nodes.make_id(title)], names=[title])
-            section += nodes.literal_block(text=told.getvalue(), language="text")
+            section += nodes.literal_block(text=told, language="text")
             sections.append(section)
         return sections
 

@@ -142,7 +142,7 @@ def evaluate_conversations(
 ) -> ConversationEvaluation:
     """Play the same episodes, one a row, with every agent, and after them with `RANDOM` if none has its name.
 
-    Agents are `vecenv.text.agents.ConversationAgent`s or language models (`vecenv.language.agent.LanguageAgent`).
+    Each agent is a `vecenv.text.agents.ConversationAgent` or a language model (`vecenv.language.agent.LanguageAgent`).
     Differences are to the reference of the task's domain or, if it does not play, to `RANDOM`. In ``mocked``, a world
     of the task with mocks of its tools (`vecenv.tools.sourced.with_sources`), the agents play the same episodes too;
     so they do by rules whose tools have a mock, and then without it.
