@@ -32,9 +32,12 @@ from vecenv.market import indicators, parquet_files, synthetic
 from vecenv.sandbox.jail import lacking
 from vecenv.tasks.commands import cli, evaluate
 from vecenv.tasks.crypto_lob.synthetic import synthetic_snapshots
+from vecenv.tasks.experiment.checkpoints import write_settings
+from vecenv.tasks.experiment.settings import NOT_IN_FILES
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
+from vecenv.tasks.walk_forward.settings import WalkForwardSettings
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
@@ -236,6 +239,10 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch, tmp_p
     points, seen = {point.name: point for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}, set()
 
     def read(settings):
+        # `walk-forward --resume` has the settings of the walk that it goes on with.
+        if isinstance(settings, WalkForwardSettings) and settings.folder is not None:
+            settings.folder.mkdir(parents=True, exist_ok=True)
+            write_settings(settings.folder, settings, NOT_IN_FILES)
         return {}
 
     shown = [command for page in PAGES for text, _ in shell_blocks(page) for command in commands_of(text)]
