@@ -33,7 +33,7 @@ AGENTS: dict[str, tuple[str, _Dashes]] = {
     "untrained": (_VERMILION, (0, (1, 1))),
     "initial": (_VERMILION, "--"),
     "ensemble": ("#332288", "-"),
-    "best_rule": (_BLACK, "--"),
+    "best_rule": (_BLACK, "-"),
     "hold": (_GREEN, "-"),
     "random": (_PURPLE, "-"),
     "equal_weight": (_ORANGE, "-"),
