@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, get_type_hints
 
@@ -202,6 +203,21 @@ def check_reference(app: Sphinx, env: BuildEnvironment) -> None:
             logging.getLogger(__name__).warning("%s.%s is not in the reference", module, name)
 
 
+def own_module(app: Sphinx, module: str, attribute: str) -> str:
+    """Return where the code of an attribute is shown: in its module, unless that is another package's."""
+    with contextlib.suppress(AttributeError):
+        home = attrgetter(f"{attribute}.__module__")(import_module(module))
+        return home if home.startswith("vecenv") else module
+    # Of instances alone.
+    return module
+
+
+def shown_signature(*told: Any) -> tuple[str | None, str | None]:  # noqa: ANN401
+    """Return a signature whose defaults are all Python, which Sphinx reads: what a factory makes is left open."""
+    *_, given, returned = told
+    return given and given.replace("<factory>", "..."), returned
+
+
 def link_to_class(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, shown: nodes.Node) -> Any:  # noqa: ANN401
     """Return a link to the only class of a name, or to what it has, from docstrings of other modules."""
     domain, target = env.domains.python_domain, node["reftarget"]
@@ -219,5 +235,7 @@ def setup(app: Sphinx) -> None:
     app.add_transform(LinksToFiles)
     app.connect("source-read", complete_page)
     app.connect("html-collect-pages", pages_of_files)
+    app.connect("viewcode-follow-imported", own_module)
+    app.connect("autodoc-process-signature", shown_signature)
     app.connect("missing-reference", link_to_class)
     app.connect("env-check-consistency", check_reference)
