@@ -23,8 +23,10 @@ from vecenv.learn.report import show_evaluation
 from vecenv.learn.runs import Runnable, scenario_of
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.shards import ranks
+from vecenv.learn.trackers import TrackedRun, Tracking, flat_settings
 from vecenv.learn.validation import ValidatedEnsemble, ValidatedLearner
 from vecenv.system.files import WriteLock
+from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import COMPARING, compared
 from vecenv.tasks.experiment.language_training import nothing_learned
@@ -94,6 +96,7 @@ class Experiment:
         except BaseException:
             self.close()
             raise
+        self._trackings: list[Tracking] = []
         self.learner: Any = None
         self.evaluation: Evaluation | None = None
         self.generalisation: dict[str, Any] = {}
@@ -169,6 +172,8 @@ class Experiment:
             self.settings, self.learner, self.folder, self.runs, policies, self.evaluation, self.test,
             self.generalisation, self._seconds, histories, judged,
         )  # fmt: skip
+        for tracking in self._trackings:
+            tracking.conclude(document)
         show_evaluation(console, self.evaluation, judged)
         if "seeds" in document:
             console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
@@ -225,6 +230,8 @@ class Experiment:
         watch: Watcher | None,
     ) -> float:
         checkpoint, console = checkpoint_path(run.folder), self.console
+        # The others have the same metrics.
+        tracking = self._tracking(run) if self.first else None
         bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 
         def on_update(metrics: dict[str, float]) -> None:
@@ -234,6 +241,8 @@ class Experiment:
                 with telling_what_is_kept(checkpoint, kept):
                     write_seed_settings(run, self.settings, self.folder)
             bar.show(metrics)
+            if tracking is not None:
+                tracking.log(metrics)
             if metrics["update"] == 1:
                 tell_batch(console, learner, metrics)
                 if (told := nothing_learned(metrics)) is not None:
@@ -259,6 +268,13 @@ class Experiment:
             kept, last = learner.best["update"], learner.update_number
             console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
         return time.perf_counter() - started
+
+    def _tracking(self, run: SeedRun) -> Tracking:
+        """Return what tells the tracker of a run; it is open until the experiment is closed."""
+        values = flat_settings(as_values(run.settings, NOT_IN_FILES))
+        tracked = TrackedRun(run.folder, values, run.settings.resume is not None)
+        self._trackings.append(self._held.enter_context(Tracking(self.settings.tracker, tracked)))
+        return self._trackings[-1]
 
 
 def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:

@@ -16,6 +16,7 @@ from vecenv.distributed.settings import world_size
 from vecenv.learn.off_policy import OffPolicyConfig
 from vecenv.learn.runs import MAY_CHANGE, differences
 from vecenv.learn.shards import ranks
+from vecenv.learn.trackers import check_tracker
 from vecenv.system.files import WriteLock
 from vecenv.system.memory import check_memory
 from vecenv.system.preset_files import as_values
@@ -30,7 +31,7 @@ from vecenv.tasks.experiment.trainers import Trainer, trainer_of
 
 MAY_CHANGE_OF_RUN = (
     "seeds", "patience", "episodes", "agents", "combine", "sharpe_temperature", "beside", "device", "compile",
-    "actors", "stall_seconds",
+    "actors", "stall_seconds", "tracker",
 )  # fmt: skip
 """Settings that a resumed run may have otherwise, beside the learner's `MAY_CHANGE`: how long it is, what it is
 compared with at its end, and where it runs. Files may have been moved: the market is known by its content."""
@@ -88,6 +89,7 @@ def check_training(settings: TrainSettings) -> Trainer:
     check_resumed(settings)
     _check_size(settings)
     chosen_agents(settings.task, settings.agents)
+    check_tracker(settings.tracker)
     if getattr(settings.learner, "precision", None) == "bfloat16":
         warn_of_slow_bfloat16(device_named(settings.device), "--precision bfloat16")
     # The highest seed, which may be out of range.

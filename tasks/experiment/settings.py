@@ -13,7 +13,7 @@ from vecenv.curriculum.settings import CurriculumSettings
 from vecenv.distributed.settings import is_rank
 from vecenv.language.config import LanguageConfig
 from vecenv.learn import Algorithm, algorithm_named, algorithm_names
-from vecenv.learn.settings.run import RunSeed, check_shards, with_present_names
+from vecenv.learn.settings.run import RunSeed, Trackers, check_shards, with_present_names
 from vecenv.registry import Task, task_named
 from vecenv.system.preset_files import option_names, preset_path, read_values, shipped_presets, with_values
 from vecenv.system.settings import Count, Fraction, When
@@ -149,6 +149,8 @@ class TrainSettings(TaskSettings):
     """Device: cpu, cuda, or auto for cuda if available."""
     compile: Annotated[bool, OF_TENSORS] = True
     """Compile the step and the update."""
+    tracker: Trackers = "none"
+    """Show the run in tensorboard, wandb, mlflow or trackio too: settings, metrics of each update, table, verdicts."""
     folder: Annotated[Path | None, NEW_RUN] = None
     """Folder of the run, runs/TASK-TIME by default."""
     env: Any

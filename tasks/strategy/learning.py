@@ -34,8 +34,6 @@ class TokensConfig(Settings):
     """Seed of the initial weights, the programs and the paths."""
     checkpoint_every: Count = 10
     """Batches between checkpoints."""
-    tensorboard: bool = False
-    """Also write TensorBoard's event files."""
 
 
 ALGORITHM = Algorithm(

@@ -91,7 +91,7 @@ def test_settings_out_of_range_are_refused_and_the_ends_of_ranges_are_not(kind):
 DEFAULTS = {
     PPOConfig: {
         "total_frames": 1_250_000, "epochs": 4, "minibatches": 8, "learning_rate": 1e-3, "anneal": True, "seed": 0,
-        "max_grad_norm": 0.5, "checkpoint_every": 10, "tensorboard": False, "policy": "flat", "precision": "float32",
+        "max_grad_norm": 0.5, "checkpoint_every": 10, "policy": "flat", "precision": "float32",
         "head": "gaussian", "hidden": (64, 64), "initial_std": 0.5, "gamma": 0.99, "normalise_observations": True,
         "entropy_coef": 0.0, "num_steps": 64, "gae_lambda": 0.95, "value_coef": 0.5, "by_reference": None,
         "normalise_rewards": True, "normalise_advantages": True, "clip": 0.2, "benchmark_kl": 0.0, "target_kl": None,

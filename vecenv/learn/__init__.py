@@ -7,7 +7,7 @@ process. Nothing is imported before it is asked for by its name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vecenv.core.env import VecEnv
     from vecenv.learn.policies import ActorPolicy
     from vecenv.learn.settings.run import NetworkConfig
+    from vecenv.learn.trackers import Asked
 
 GROUP = "vecenv.learners"
 
@@ -53,7 +54,7 @@ class Algorithm(Record):
         learner: makes the learner from an environment and settings; of groups also from their size.
         config: returns the settings with which commands begin, a frozen dataclass over
             `vecenv.learn.networks.NetworkConfig`, or, if it ``talks``, any with ``total_frames``, ``seed``,
-            ``checkpoint_every`` and ``tensorboard``; mostly the class itself.
+            ``checkpoint_every``; mostly the class itself.
         actions: what it learns: a single choice, numbers within bounds, or both.
         groups: rows are groups of several that share path and start, whose sizes are given to ``learner``.
         talks: it learns conversations without tensors. The learner is made of a `vecenv.text.interaction.Interaction`,
@@ -171,6 +172,7 @@ def train(
     on_update: Callable[[dict[str, float]], None] | None = None,
     before_update: Callable[[int], None] | None = None,
     algorithm: str | Algorithm | None = None,
+    tracker: Asked = "none",
     **more: Any,  # noqa: ANN401
 ) -> Trained[Any]:
     """Train by the algorithm whose settings are given, such as `vecenv.learn.ppo.PPOConfig`.
@@ -183,6 +185,8 @@ def train(
         on_update: called with the metrics of each update.
         before_update: called with the number of updates done.
         algorithm: the record or the name; needed where several have settings of this class, which is a ValueError.
+        tracker: shows the run elsewhere: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``, or a function of a
+            `vecenv.learn.trackers.TrackedRun` that makes one; it needs a folder.
         **more: of the learner, such as ``group_size`` of `vecenv.learn.grpo.GRPO`.
 
     Returns:
@@ -197,9 +201,19 @@ def train(
         RunStoppedError: the folder cannot be written, such as on a full disk; it names the last checkpoint.
     """
     from vecenv.learn.runs import run
+    from vecenv.learn.trackers import TrackedRun, Tracking, flat_settings
 
     record = algorithm_of(config) if algorithm is None else algorithm_named(algorithm)
     if type(config) is not (kind := type(record.config())):
         raise ValueError(f"{record.name} has settings of {kind.__name__}, got {type(config).__name__}")
-    learner = record.learner(env, config, **more)
-    return Trained(learner, run(learner, folder, resume, on_update, before_update))
+    if tracker != "none" and folder is None:
+        raise ValueError("a tracker needs the folder of the run")
+    with Tracking(tracker, TrackedRun(Path(folder or ""), flat_settings(asdict(config)), resume)) as tracking:
+        learner = record.learner(env, config, **more)
+
+        def told(metrics: dict[str, float]) -> None:
+            tracking.log(metrics)
+            if on_update is not None:
+                on_update(metrics)
+
+        return Trained(learner, run(learner, folder, resume, told, before_update))

@@ -37,7 +37,7 @@ ORIGIN = ("version", "config", "scenario")
 OF_MODEL = ("actor", "critic", "moments", "model", "optimiser")
 """Names in a checkpoint of what a policy, or a language model, has learned, which all ranks have."""
 
-MAY_CHANGE = ("total_frames", "checkpoint_every", "tensorboard")
+MAY_CHANGE = ("total_frames", "checkpoint_every")
 """Settings of a learner that a resumed run may have otherwise; all others decide what it learns."""
 
 
@@ -226,7 +226,6 @@ class RunFiles:
 
     Raises:
         ValueError: the log to resume is corrupted.
-        ImportError: TensorBoard is requested and not installed.
         RunStoppedError: the folder cannot be written.
     """
 
@@ -238,7 +237,7 @@ class RunFiles:
         self.log: MetricsLog | None = None
         if self._first:
             with self._told():
-                self.log = MetricsLog(folder, learner.update_number, learner.config.tensorboard)
+                self.log = MetricsLog(folder, learner.update_number)
         # A copy after every update, for an interruption during the next.
         self._state = learner.state_dict() if self._alone else {}
 
@@ -330,24 +329,16 @@ def _number(text: str, where: str) -> float:
 
 
 class MetricsLog:
-    """Appends metrics to ``metrics.csv`` in a folder and optionally to TensorBoard event files there.
+    """Appends metrics to ``metrics.csv`` in a folder.
 
     A resumed run drops the rows of updates ``after`` that of its checkpoint; 0 starts a new file.
 
     Raises:
-        ImportError: TensorBoard is requested and not installed.
         ValueError: the file to resume is corrupted, see `read_metrics`.
         OSError: the file cannot be written.
     """
 
-    def __init__(self, folder: Path, after: int = 0, tensorboard: bool = False) -> None:
-        self._events: Any = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise ImportError("TensorBoard is not installed: pip install 'vecenv[tensorboard]'") from error
-            self._events = SummaryWriter(str(folder), purge_step=after + 1)
+    def __init__(self, folder: Path, after: int = 0) -> None:
         path = folder / METRICS
         self._names: list[str] | None = None
         if after and path.exists():
@@ -367,8 +358,6 @@ class MetricsLog:
 
     def close(self) -> None:
         self._file.close()
-        if self._events is not None:
-            self._events.close()
 
     def write(self, metrics: Mapping[str, float]) -> None:
         """Log the metrics of update ``"update"``.
@@ -388,10 +377,6 @@ class MetricsLog:
             raise ValueError(f"{self._file.name}: its metrics are not those of this run, they differ in {differing}")
         self._file.write(",".join(str(metrics[name]) for name in self._names) + "\n")
         self._file.flush()
-        if self._events is not None:
-            for name, value in metrics.items():
-                if not math.isnan(value):
-                    self._events.add_scalar(name, value, int(metrics["update"]))
 
     def sync(self) -> None:
         """Flush all rows to disk (fsync) before the checkpoint of the last update."""

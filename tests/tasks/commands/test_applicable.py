@@ -166,11 +166,12 @@ CHATS |= EPISODES | {"task": "single_stock", "min_grade": 0.0, "device": "auto"}
 
 def test_defaults_that_the_pages_tell():
     trained = EPISODES | {"task": "stock_trading", "algorithm": "ppo", "device": "auto", "compile": True}
-    trained |= {"agents": ("all",), "engine": "process"}
+    trained |= {"agents": ("all",), "engine": "process", "tracker": "none"}
     for kind, expected in (
         (markets.BarMarket, {"market": "neural"}),
         (markets.ByShare, {"test_fraction": 0.2, "embargo": 20}),
         (markets.ByDates, {"embargo": 20}),
+        (markets.BySpans, {"embargo": 20, "test_months": 12, "train_window": "expanding"}),
         (markets.GeneratedMarket, {"num_paths": 32, "market_seed": 0}),
         (markets.NeuralMarket, {"temperature": 1.0}),
         (markets.ScoredFileMarket, {"score_delay": 1, "market_close": "16:00 America/New_York"}),

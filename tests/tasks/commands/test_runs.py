@@ -11,7 +11,9 @@ import torch
 import yaml
 from matplotlib.figure import Figure
 
+from tests.learn.test_trackers import Memory
 from tests.tasks.commands.small_runs import made_run, settings_on
+from vecenv.learn import trackers
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment import experiment, plan, resumed_settings, train_settings
@@ -238,6 +240,21 @@ def test_python_writes_what_the_command_writes(place, run, tmp_path):
     with plan(train_settings(resume=folder, learner={"total_frames": 384})) as made:
         made.fit()
         assert made.folder == folder and updates_in(folder) == [1, 2, 3]
+
+
+def test_a_tracker_is_told_settings_updates_and_results_of_each_seed(run, tmp_path, monkeypatch):
+    made: list[Memory] = []
+    monkeypatch.setitem(trackers.MADE, "tensorboard", lambda told: made.append(Memory(told)) or made[-1])
+    assert run("ppo", "--seeds", 2, "--seed", 4, "--tracker", "tensorboard", "--folder", tmp_path) == 0
+    assert [memory.run.folder.name for memory in made] == ["seed_4", "seed_5"]
+    for memory in made:
+        *updates, (figures, verdicts), closed = memory.told
+        assert [row["update"] for row in updates] == [1, 2] and closed == "closed"
+        assert "trained_4/sharpe" in figures and verdicts[0].startswith("test: the mean of 2 seeds ")
+        assert memory.run.settings["learner.hidden"] == "(8,)" and not memory.run.resumed
+    # It goes on where nothing else is said.
+    assert cli.main(["train", "--resume", str(tmp_path), "--learner.total-frames", "384"]) == 0
+    assert len(made) == 4 and made[-1].run.resumed and made[-1].told[0]["update"] == 3
 
 
 def test_a_run_goes_on_with_the_precision_that_it_began_with(run, tmp_path, capsys):

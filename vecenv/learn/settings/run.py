@@ -23,6 +23,9 @@ RunSeed = Annotated[int, Within(0, 2**32, below=True)]
 HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.policies.make_network`."""
 
+Trackers = Literal["none", "tensorboard", "wandb", "mlflow", "trackio"]
+"""What shows runs elsewhere, see `vecenv.learn.trackers`."""
+
 Precision = Literal["auto", "float32", "bfloat16"]
 """Types of the numbers that hidden layers multiply."""
 
@@ -53,8 +56,6 @@ class RunConfig(Settings):
     learned is the same on any number of processes that divides it. 1 for one process, 8 by default for several."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
-    tensorboard: bool = False
-    """Also write TensorBoard's event files."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,11 @@ class LearnerConfig(NetworkConfig):
 
 
 def with_present_names(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings of a learner; earlier versions had ``bf16``, true or false, instead of ``precision``."""
-    own = dict(stored)
+    """Return stored settings of a learner of this version.
+
+    Earlier ones had ``bf16``, true or false, instead of ``precision``, and ``tensorboard``, which is a tracker now.
+    """
+    own = {name: value for name, value in stored.items() if name != "tensorboard"}
     if "bf16" in own:
         own["precision"] = "bfloat16" if own.pop("bf16") else "float32"
     return own
