@@ -213,9 +213,9 @@ def own_module(app: Sphinx, module: str, attribute: str) -> str:
 
 
 def shown_signature(*told: Any) -> tuple[str | None, str | None]:  # noqa: ANN401
-    """Return a signature whose defaults are all Python, which Sphinx reads: what a factory makes is left open."""
+    """Return a signature whose defaults are all Python, which Sphinx reads: functions and factories are left open."""
     *_, given, returned = told
-    return given and given.replace("<factory>", "..."), returned
+    return given and re.sub(r"= ?<.*?>+(?=[,)])", "=...", given), returned
 
 
 def link_to_class(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, shown: nodes.Node) -> Any:  # noqa: ANN401
