@@ -68,6 +68,13 @@ def test_importing_alone_does_not_even_load_torch():
         _ = vecenv.VecEnvironment
 
 
+def test_it_is_imported_from_the_folder_that_holds_the_checkout(tmp_path):
+    (tmp_path / "vecenv").symlink_to(Path(__file__).parents[1])
+    command = "import vecenv, vecenv.tasks; print(vecenv.make.__module__, *vecenv.__path__)"
+    told = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout.split() == [vecenv.make.__module__, *vecenv.__path__], told.stderr
+
+
 def test_a_learner_loads_no_market_and_few_files():
     code = "import sys, vecenv.learn.ppo; print(*(name for name in sys.modules if name.split('.')[0] == 'vecenv'))"
     loaded = printed(code).split()

@@ -33,6 +33,7 @@ def finrl_env(close: np.ndarray, indicators: dict[str, np.ndarray]) -> Any:  # n
     found = importlib.metadata.distribution("finrl")
     file = found.locate_file("finrl/meta/env_stock_trading/env_stocktrading.py")
     spec = importlib.util.spec_from_file_location("env_stocktrading", str(file))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     days, stocks = close.shape
