@@ -212,7 +212,8 @@ def values_interval(
     What these tell has a part of each day, and the variance of `sums_interval`. The rest has none: two episodes are
     taken to share as much of it as of their days, which have equal ``places`` where they are the same of one market.
     With a mean share r of the days and a variance s² the variance of its mean is s² r / (1 - r), as episodes differ
-    only by what they do not share. Bounds are NaN with no more episodes than coefficients and one.
+    only by what they do not share. Bounds are NaN with no more episodes than coefficients and one, or fewer than three
+    groups.
     Shapes: (N,), (T, N) of the others.
     """
     values, length = values.double(), lived.sum(0)
@@ -227,6 +228,8 @@ def values_interval(
     for slope, one in zip(found[1:], series, strict=True):
         told += slope * one
     _, low, high = sums_interval(told, lived, groups, share)
+    if math.isnan(low):
+        return Interval(mean, math.nan, math.nan)
     weight = (lived / length.double().sqrt())[lived]
     days, rank = places[lived].unique(return_inverse=True)
     held = torch.zeros(len(days), dtype=torch.float64, device=values.device).index_add(0, rank, weight)
