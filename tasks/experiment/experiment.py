@@ -52,8 +52,11 @@ LOCKSTEP = 0.5
 Watcher = Callable[[dict[str, float]], None]
 """Is called with the metrics of each update, which are logged by then; what it raises ends the training."""
 
-COMPILING = "compiling, which takes a minute the first time …"
+COMPILING = "compiling, the first time for minutes …"
 """Status message until the first update, whose rollout and gradients are compiled."""
+
+FIRST_SIGN = "a minute, on a busy machine several, to the first update; --no-compile begins at once and learns slower"
+"""What is told of it before a training."""
 
 
 class Experiment:
@@ -122,6 +125,8 @@ class Experiment:
         if self._note:
             self.console.print(self._note)
         self.console.print(f"Run       {self.folder}", soft_wrap=True)
+        if self._env.compiled:
+            self.console.print(f"Compiling {FIRST_SIGN}", soft_wrap=True, highlight=False)
 
     def fit(self, watch: Watcher | None = None) -> None:
         """Train all seeds; what is learned lies in the folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 LINES = 10
 """Number of progress lines per training run without a terminal."""
+
+RECENT = 10
+"""Steps by which the time left is told: other work on the machine begins and ends."""
 
 
 def working(console: Console, text: str) -> AbstractContextManager[object]:
@@ -36,7 +40,7 @@ class _Bar(Progress):
     """Progress bar of a training run, or of other work, with a one-line state.
 
     Without a terminal it prints a line after the first step and after every tenth of the work. It tells the time left
-    by what was done since the first step, which may have compiled.
+    by the last `RECENT` steps, without the first one, which may have compiled.
     """
 
     def __init__(self, console: Console, total: float | None, state: str, name: str = "Training") -> None:
@@ -53,16 +57,16 @@ class _Bar(Progress):
         self._name = f"{name:<9}"
         self._bar = self.add_task(self._name, total=total, state=state)
         self._shown = -1
-        self._first: tuple[float, float] | None = None
+        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT + 1)
 
     def _move(self, completed: float, total: float, state: str) -> None:
         self.update(self._bar, completed=completed, total=total, state=state)
         task = self.tasks[0]
         part, elapsed = int(LINES * task.percentage / 100), task.elapsed or 0.0
-        self._first = self._first or (completed, elapsed)
+        self._recent.append((completed, elapsed))
         if part > self._shown:
             self._shown = part
-            done, began = completed - self._first[0], self._first[1]
+            done, began = completed - self._recent[0][0], self._recent[0][1]
             known = done > 0 and completed < total
             left = f", {(total - completed) * (elapsed - began) / done:,.0f} s left" if known else ""
             self._line(f"{task.percentage:3.0f}% {state} · after {elapsed:,.0f} s{left}")
@@ -115,7 +119,7 @@ class TrainingBar(_Bar):
         elif not math.isnan(metrics.get("grade", math.nan)):
             self._outcome = f" · training grade {metrics['grade']:.2f}"
         if math.isfinite(excess := metrics.get("validation_excess_percent", math.nan)):
-            self._validation = f" · validation excess {excess:+.2f}%"
+            self._validation = f" · validation excess {excess:+.2f} points"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._validation
         self._move(metrics["frames"], self._total, state)
 

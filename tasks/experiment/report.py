@@ -139,7 +139,7 @@ def generalisation_line(result: Mapping[str, Any]) -> str:
         part = f"{name} {entry['training']['mean']:.3f} and {entry['test']['mean']:.3f}"
         if "excess_log_return" in entry:
             means = (100 * entry["excess_log_return"][span]["mean"] for span in ("training", "test"))
-            part += " (excess {:.2f}% and {:.2f}%)".format(*means)
+            part += " (excess {:.2f} and {:.2f} points)".format(*means)
         parts.append(part)
     return f"Grade on training days and on those of the test: {', '.join(parts)}"
 

@@ -118,7 +118,12 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
         assert cells[-6:] == [f"{mean[one] * by:.2f}" for one, by in zip(names, (1, 100, 1, 100, 100, 1), strict=True)]
     # After the grade comes the return.
     assert shown["hold"][4:8] == ["0.00", "0.0", "…", "0.0"]
-    headers = [column.header.replace("\n", " ") for column in evaluation_table(evaluation).columns]
+    mean, *bounds = (100 * value for value in evaluation.excess_log_returns["hold"])
+    assert shown["hold"][8:12] == [f"{mean:.2f}", f"{bounds[0]:.1f}", "…", f"{bounds[1]:.1f}"]
+    table, days = evaluation_table(evaluation), evaluation.records["hold"].curves.length
+    assert table.title == f"24 episodes of {days.min()} to {days.max()} days, the same for every agent"
+    assert "hold: no orders, all in cash." in table.caption
+    headers = [column.header.replace("\n", " ") for column in table.columns]
     assert headers[-6:] == ["Sharpe", "Max DD %", "Turn- over /year", "Cash %", "CVaR 5%, %", "Return / MDD"]
 
 

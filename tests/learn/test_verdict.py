@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -73,14 +74,14 @@ def test_sentences_of_each_word_and_their_colours():
     up, none = [0.6, 0.7, 0.8], [0.0, 0.0, 0.0]
     better = "\x1b[32mis better than held (+0.217 of grade, +0.145 … +0.288)\x1b[0m and "
     start = "Verdict   test, 3 episodes: trained (the best of 7 validations) "
-    same = "\x1b[33mdoes not differ from untrained (+0.000 of grade, "
+    same = "\x1b[33mcannot be told from untrained (+0.000 of grade, "
     for trained, before, told in (
         (up, none, f"{better}\x1b[32mis better than untrained (+0.700 of grade, +0.453 … +0.947)\x1b[0m"),
         (up, [0.5, 0.8, 0.8], f"{better}{same}−0.247 … +0.247)\x1b[0m. No part of that is seen to be learned"),
         ([0.2, 0.3, 0.3], [0.2, 0.3, 0.3],
          f"\x1b[31mis worse than held (−0.217 of grade, −0.288 … −0.145)\x1b[0m and {same}+0.000 … +0.000)\x1b[0m"),
         ([0.4, 0.5, 0.65], none,
-         "\x1b[33mdoes not differ from held (+0.033 of grade, −0.109 … +0.176)\x1b[0m and \x1b[32mis better than "
+         "\x1b[33mcannot be told from held (+0.033 of grade, −0.109 … +0.176)\x1b[0m and \x1b[32mis better than "
          "untrained (+0.517 of grade, +0.206 … +0.827)\x1b[0m. Nothing learned beyond held is seen"),
     ):  # fmt: skip
         assert said(trained, before) == f"{start}{told}\n"
@@ -102,7 +103,9 @@ def test_what_is_not_known_is_no_claim():
     }  # fmt: skip
     (none,) = verdicts(evaluation_of({"trained": [0.9, 0.8, 0.7]}), ["trained"], ["untrained"])
     assert (none.word, none.benchmark, none.to_json()["benchmark"]) == ("unknown", "", None)
-    assert verdict_text([none]).plain == "Verdict   test, 3 episodes: trained is not judged, as no benchmark played"
+    told = "Verdict   test, 3 episodes: trained is not judged, as no benchmark played"
+    assert verdict_text([none]).plain == f"{told}: add held to --agents"
+    assert replace(none, absent="").clause() in told
     (odd,) = verdicts(evaluation_of({"trained": [NAN, 1.0, 1.0], "held": [0.0] * 3}), ["trained"])
     assert odd.word == "unknown" and "nan" not in odd.clause() and odd.to_json()["difference"]["mean"] is None
 

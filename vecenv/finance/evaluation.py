@@ -43,6 +43,9 @@ _COLUMNS = (
 )
 """Header, metric and factor of the table's columns."""
 
+CASH_ALONE = "hold"
+"""Agent that places no orders, which its name does not tell."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AccountRecord(AgentRecord):
@@ -177,6 +180,11 @@ class TradingEvaluation(Evaluation):
         source = Path(self.metadata["market"]["source"]).name
         return f"{super().title()} on {source}, {len(self.traded.symbols)} symbols"
 
+    def lengths(self) -> str:
+        shortest, longest = map(int, self.lived.sum(0).aminmax())
+        days = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
+        return f" of {days} day{'' if longest == 1 else 's'}"
+
     def figures_json(self) -> dict[str, Any]:
         bound = self.traded.return_bound
         return {} if bound is None else {"return_bound": float(bound.mean())}
@@ -199,28 +207,31 @@ class TradingEvaluation(Evaluation):
         return entry
 
     def headers(self) -> list[str]:
-        account = ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
-        return [*map(self.header, self.beside_account), *account]
+        account = ["Return\n%", "95%\ninterval", "Excess\npoints", "95%\ninterval", "DSR"]
+        return [*map(self.header, self.beside_account), *account, *(name for name, _, _ in _COLUMNS)]
 
     def cells(self, name: str) -> list[str]:
         summary, excess = self.summaries[name], self.excess_log_returns.get(name)
         total, deflated = summary.interval("cumulative_return"), self.deflated_sharpes[name]
         beside = {outcome: self.outcomes[name][outcome].mean for outcome in self.beside_account}
         cells = [scaled_text(mean, self.factor(outcome), 3) for outcome, mean in beside.items()]
-        cells += [scaled_text(total.mean, 100.0), interval_text(total), "" if excess is None else interval_text(excess)]
+        cells += [scaled_text(total.mean, 100.0), interval_text(total)]
+        cells += ["", ""] if excess is None else [scaled_text(excess.mean, 100.0), interval_text(excess)]
         cells.append("" if math.isnan(deflated) else f"{deflated:.2f}")
         return cells + [scaled_text(summary.mean[metric], scale) for _, metric, scale in _COLUMNS]
 
     def caption(self) -> str:
-        caption = (
+        return (
             "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
-            f"log-return of an episode less {self.reference.replace('_', ' ')}'s. DSR: deflated Sharpe ratio, the "
-            "chance of more than luck."
+            f"log-return of an episode less {self.reference.replace('_', ' ')}'s, in points of 0.01. DSR: deflated "
+            "Sharpe ratio, the chance that the true Sharpe ratio is above the best that so many agents show by luck. "
+            "Whether an agent is better than another is for the verdict to say."
         )
-        return caption
 
     def notes(self) -> list[str]:
         notes, first = [], next(iter(self.records))
+        if CASH_ALONE in self.records and not self.records[CASH_ALONE].curves.exposure.any():
+            notes.append(f"{CASH_ALONE}: no orders, all in cash.")
         if first in self.shares_of_best and first != BEST_RULE:
             share = self.shares_of_best[first]
             notes.append(f"{first}: {100 * share.mean:.1f}% ({interval_text(share)}) of the best rule's excess.")

@@ -288,7 +288,7 @@ def diversity_line(figures: Diversity) -> str:
     if figures.distance is not None:
         parts.append(f"RMS distance of actions {figures.distance:.3g}")
     if figures.mean_divergence is not None:
-        parts.append(f"KL divergence {figures.mean_divergence:.3g} nats")
+        parts.append(f"KL divergence of the distributions of actions {figures.mean_divergence:.3g} nats (0: the same)")
     return f"Diversity of the policies, means over pairs: {', '.join(parts)}"
 
 

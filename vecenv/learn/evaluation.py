@@ -154,6 +154,10 @@ class Evaluation:
         """Return number and part of the episodes, such as ``256 test episodes``."""
         return " ".join(filter(None, (str(self.num_episodes), self.part, "episodes")))
 
+    def lengths(self) -> str:
+        """Return how long the episodes are, such as `` of 100 days``; empty where they have no unit."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """Return the comparison: grades, figures of the domain and differences to the reference, with 95% intervals."""
         result: dict[str, Any] = {"num_episodes": self.num_episodes, "seed": self.seed, **self.metadata}

@@ -111,7 +111,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     """Return the comparison as a table, one row per agent."""
     scale = [f"Grade: {evaluation.scale}."] if evaluation.scale else []
     table = _table(
-        title=f"{evaluation.num_episodes} episodes, the same for every agent",
+        title=f"{evaluation.num_episodes} episodes{evaluation.lengths()}, the same for every agent",
         caption=" ".join([evaluation.caption(), *scale, *evaluation.notes()]),
     )
     table.add_column("Agent", no_wrap=True)

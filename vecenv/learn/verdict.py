@@ -39,6 +39,7 @@ class Verdict:
         looks: validations of each seed, of which the best one's policy was kept; None if that is not known.
         before: whether the benchmark is the agent's policy before its training.
         luck: what the difference was above what is told, by the choice of the best of so many looks.
+        absent: name of the reference, where it did not play and there is no benchmark.
     """
 
     agent: str
@@ -50,6 +51,7 @@ class Verdict:
     looks: int | None = None
     luck: float = 0.0
     before: bool = False
+    absent: str = ""
 
     @property
     def word(self) -> Word:
@@ -79,7 +81,7 @@ class Verdict:
     def clause(self) -> str:
         """Return the end of the sentence about the agent."""
         if not self.benchmark:
-            return "is not judged, as no benchmark played"
+            return "is not judged, as no benchmark played" + (f": add {self.absent} to --agents" if self.absent else "")
         factor, decimals, unit = UNITS[self.measure]
         # Without the sign of a zero.
         rounded = (round(factor * value, decimals) + 0.0 for value in self.difference)
@@ -88,8 +90,9 @@ class Verdict:
             known = f" ({mean} {unit})" if math.isfinite(self.difference.mean) else ""
             return f"cannot be told from {self.benchmark}{known}: too few independent episodes for an interval"
         less = f", less {factor * self.luck:.{decimals}f} for luck" if self.luck else ""
-        verb = {"better": "is better than", "worse": "is worse than", "no difference": "does not differ from"}
-        return f"{verb[self.word]} {self.benchmark} ({mean} {unit}, {low} … {high}{less})"
+        # Zero within an interval is no proof of equality: a wide one has gains and losses that matter.
+        verb = {"better": "is better than", "worse": "is worse than"}.get(self.word, "cannot be told from")
+        return f"{verb} {self.benchmark} ({mean} {unit}, {low} … {high}{less})"
 
 
 def verdicts(
@@ -110,7 +113,7 @@ def verdicts(
     found = [name for name in dict.fromkeys((evaluation.reference, *before, *beside)) if name in evaluation.records]
     where = (evaluation.part, evaluation.num_episodes, evaluation.judged_by)
     if not found:
-        return [Verdict(shown, "", *where, Interval(*[math.nan] * 3), looks)]
+        return [Verdict(shown, "", *where, Interval(*[math.nan] * 3), looks, absent=evaluation.reference)]
     return [
         Verdict(shown, name, *where, evaluation.above(agents, name), looks, before=name in before) for name in found
     ]

@@ -175,7 +175,7 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
             bar.refresh()
         shown = console.file.getvalue()
         assert "50%" in shown and ("after" in shown) != terminal
-        assert "1,234 samples/s · validation excess +2.50%" in shown
+        assert "1,234 samples/s · validation excess +2.50 points" in shown
     for bar, last, told in (
         (StepBar(written(False), "loss"), (20, 20, 0.125), "100% loss 0.125"),
         (TextBar(written(False)), (4000, 4000), "100% 4,000 of 4,000 texts"),
@@ -198,6 +198,15 @@ def test_work_is_announced_on_a_terminal_by_what_goes_on_and_in_a_log_by_lines(c
     shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
     assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
     assert lines[-1] == "Training  100% 1,234 samples/s · training return +3.0% · grade 0.50 · after 0 s"
+    # The time left is that at the speed of the last ten updates: 100 s each after nine of a second, and a compilation.
+    clock = [0.0]
+    console = Console(file=io.StringIO(), width=150, get_time=lambda: clock[0])
+    with TrainingBar(console, 100, "compiling …") as bar:
+        for update in range(1, 51):
+            clock[0] += 500 if update == 1 else 1 if update < 11 else 100
+            bar.show(METRICS | {"frames": 2 * update})
+    left = {line.split()[1]: line.split(", ")[-1] for line in console.file.getvalue().splitlines() if "left" in line}
+    assert (left["10%"], left["20%"], left["50%"]) == ("45 s left", "40 s left", "2,500 s left")
 
 
 def test_the_time_left_is_that_of_the_steps_after_the_first():

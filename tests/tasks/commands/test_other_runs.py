@@ -268,7 +268,7 @@ def test_what_seeds_reach_together_and_policies_on_training_days_beside_the_test
         "hold": {"grader": "calibrated", **spans(0.5, 0.625, -0.125)},
     }
     assert report.generalisation_line(result) == (
-        "Grade on training days and on those of the test: trained 0.750 and 0.500 (excess 2.00% and -1.00%), "
+        "Grade on training days and on those of the test: trained 0.750 and 0.500 (excess 2.00 and -1.00 points), "
         "hold 0.500 and 0.625"
     )
     # The same days leave no gap.
