@@ -58,11 +58,39 @@ def test_the_loop_has_tools_limits_reasoning_and_refusals():
     number = dialogue.interaction.numbers[0]
     (right,) = dialogue.answer([0], [f"<think>it must be</think>{number}"])
     assert right.terminated and right.reward == 1.0 + 2.0 * right.grade == 1.0 + 2.0 * (1 - 2 / 10)
+    # Neither it nor a call pays the end again.
+    for said in (str(number), CALL):
+        with pytest.raises(ValueError, match="the episode of row 0 is over: begin another before"):
+            dialogue.answer([1, 0], ["7", said])
     dialogue.begin([1], [Episode(1, 0)])
     turns = [dialogue.answer([1], ["20" if number != 20 else "1"])[0] for _ in range(6)]
     assert [turn.truncated for turn in turns] == [False] * 5 + [True] and turns[-1].grade == 0.0
     with pytest.raises(ValueError, match="unknown tools sun"):
         Dialogue(make_interaction(GUESS_NUMBER), TextRules(tools=("sun",)))
+
+
+MISUSED = [
+    (([0, 1], ["7"]), None, "1 message for 2 rows: each row needs one"),
+    (([0, 1], "77"), None, "each row needs its message in a list, got '77'"),
+    (([9], ["7"]), None, "there is no row 9: rows are 0 to 1"),
+    ((["a"], ["7"]), None, "there is no row 'a': rows are 0 to 1"),
+    (([1, 1], ["7", "7"]), None, r"rows \[1, 1\] name a row twice"),
+    (([0], None), None, "each row needs its message in a list, got None"),
+    (None, ([0, 1], [Episode(1, 0)]), "1 episode for 2 rows"),
+    (None, ([0], [(1, 0)]), r"row 0 must begin an Episode\(seed, index\), got \(1, 0\)"),
+    (None, ([1], [Episode("a", 0)]), r"row 1: the seed of an Episode is a whole number in \[0, 2\^63\), got 'a'"),
+    (None, ([1], [Episode(0, -1)]), r"row 1: the index of an Episode is a whole number in \[0, 2\^32\), got -1"),
+    (None, ([0], None), "GuessNumber begins episodes by name: give an Episode for each row"),
+]
+
+
+@pytest.mark.parametrize(("answered", "begun", "message"), MISUSED)
+def test_misuse_is_named_before_anything_is_done(answered, begun, message):
+    dialogue = Dialogue(make_interaction(GUESS_NUMBER, 2))
+    first = dialogue.begin([0, 1], [Episode(1, 0)] * 2)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        dialogue.answer(*answered) if answered else dialogue.begin(*begun)
+    assert dialogue.moves == [0, 0] and dialogue.begin([0, 1], [Episode(1, 0)] * 2) == first
 
 
 def test_what_a_conversation_has_not_is_said():
@@ -217,7 +245,10 @@ def test_a_slow_world_loses_its_late_rows_alone():
     assert failed.shown == "The world failed with OSError: the episode is over." and failed.failed
     cancelled, on = Dialogue(make_interaction(world.task, 2)).answer([0, 1], ["cancel", "hello"])
     assert cancelled.shown == "The world failed with CancelledError: the episode is over." and on == quick
-    assert dialogue.answer([0, 3], ["on", "on"])[1] == quick._replace(shown="Heard on.") and world.seconds == [30.0] * 3
+    with pytest.raises(ValueError, match="the episode of row 3 is over: begin another"):
+        dialogue.answer([0, 3], ["on", "on"])
+    dialogue.begin([3], [Episode(0, 2)])
+    assert dialogue.answer([0, 3], ["on", "on"])[1] == quick._replace(shown="Heard on.") and world.seconds == [30.0] * 4
     assert sorted(world.cancelled) == [(1, "never"), (3, "deaf")]
     assert dialogue.begin([1], [Episode(0, 3)])[0].shown == "Episode 3."
 

@@ -68,6 +68,9 @@ def test_what_a_turn_pays_and_every_day_has_its_own():
             expected += 2.0 * turn.grade
         assert turn.reward == pytest.approx(expected, rel=1e-6)
     assert turn.truncated and not turn.terminated
+    for call in (lambda: rows.answer([0], ["BUY"]), lambda: rows.begin([0])):
+        with pytest.raises(ValueError, match="the episode of row 0 is over: begin another"):
+            call()
     assert turn.outcomes["total_return"] == pytest.approx(turn.outcomes["portfolio_value"] / 1e5 - 1.0)
     rows = text_rows(1, TextRules(tools=("position",), turns=2))
     begun(rows, [0], [1], [2])

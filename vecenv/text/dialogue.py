@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from operator import index
+from typing import Annotated, Any, NamedTuple, SupportsIndex, TypeVar
 from weakref import finalize
 
 from vecenv.system.settings import Count, Settings, When, Within
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.interaction import AsyncInteraction, Episode, Interaction, Turn
+from vecenv.text.records import many
 from vecenv.text.tool_calls import CallName, Form, Said, ToolCall, read_answer, read_call
 
 Result = TypeVar("Result")
@@ -59,7 +61,8 @@ class Dialogue:
         outcomes: names and units of the outcomes of its turns: the world's, and those of its tools.
 
     Raises:
-        ValueError: a tool is unknown.
+        ValueError: a tool is unknown; of methods: rows are none or named twice, are not as many as the messages or
+            episodes, or have no running episode to answer in.
     """
 
     def __init__(self, interaction: Interaction, rules: TextRules | None = None) -> None:
@@ -67,6 +70,7 @@ class Dialogue:
         self.tools = interaction.tools(self.rules.tools) if self.rules.tools else None
         self.turns, self.moves = ([0] * interaction.num_rows for _ in range(2))
         self.outcomes = {**interaction.outcomes, **(self.tools.outcomes if self.tools else {})}
+        self._over = [False] * interaction.num_rows
         # Of each row the name of its next call.
         self._next = [CallName(row, 0, 0, 0) for row in range(interaction.num_rows)]
         self._outcomes: list[Mapping[str, float]] = [{}] * interaction.num_rows
@@ -121,6 +125,11 @@ class Dialogue:
 
     async def begin_async(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> Sequence[Turn]:
         """Do what `begin` does, for callers with an event loop."""
+        self._check(ids, [None] * len(ids) if episodes is None else episodes, "episode")
+        if episodes is None and self.interaction.running(ids) is None:
+            raise ValueError(f"{type(self.interaction).__name__} begins episodes by name: give an Episode for each row")
+        for row, episode in zip(ids, episodes or (), strict=False):
+            _check_episode(row, episode)
         begun = await _awaited(self.interaction.begin(ids, episodes))  # type: ignore[arg-type]
         for row in ids:
             self._next[row] = CallName(row, 0, 0, 0)
@@ -128,9 +137,22 @@ class Dialogue:
             self._next[row] = CallName(row, episode.seed, episode.index, 0)
         begun = [self._counted(*each) for each in zip(ids, begun, strict=False)]
         for row, turn in zip(ids, begun, strict=False):
-            self.turns[row] = self.moves[row] = 0
+            self.turns[row], self.moves[row], self._over[row] = 0, 0, turn.done
             self._outcomes[row] = turn.outcomes or {}
         return begun
+
+    def _check(self, ids: Sequence[int], given: object, what: str) -> None:
+        """Raise ValueError where rows are none or named twice, or do not have one of what is given each."""
+        rows, count = list(ids), self.interaction.num_rows
+        for row in rows:
+            if not isinstance(row, SupportsIndex) or not 0 <= index(row) < count:
+                raise ValueError(f"there is no row {row!r}: rows are 0 to {count - 1}")
+        if len(set(map(index, rows))) < len(rows):
+            raise ValueError(f"rows {rows} name a row twice")
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise ValueError(f"each row needs its {what} in a list, got {given!r}")
+        if len(given) != len(rows):
+            raise ValueError(f"{many(len(given), what)} for {many(len(rows), 'row')}: each row needs one")
 
     def names(self, ids: Sequence[int]) -> list[CallName]:
         """Return the names of the next calls in rows, the first ones where episodes have begun since the last."""
@@ -147,6 +169,9 @@ class Dialogue:
 
     async def hear_async(self, ids: Sequence[int], messages: Sequence[object]) -> list[Turn | Answer]:
         """Do what `hear` does, for callers with an event loop."""
+        self._check(ids, messages, "message")
+        if over := [row for row in ids if self._over[row]]:
+            raise ValueError(f"the episode of row {over[0]} is over: begin another before it answers")
         heard: list[Any] = [None] * len(ids)
         calls: dict[int, ToolCall] = {}
         for place, (row, message) in enumerate(zip(ids, messages, strict=True)):
@@ -219,15 +244,25 @@ class Dialogue:
         rules = self.rules
         self.moves[row] += 1
         if turn.failed:
+            self._over[row] = True
             return turn._replace(outcomes=self._outcomes[row])
         turn = self._counted(row, turn)
         self._outcomes[row] = turn.outcomes or {}
         if not turn.done and self.moves[row] == self.interaction.longest:
             turn = turn._replace(truncated=True, grade=turn.grade or 0.0)
+        self._over[row] = turn.done
         reward = 0.0 if turn.valid else rules.format_penalty
         reward += 0.0 if turn.grade is None else rules.grade * turn.grade
         fault = turn.fault and (given.fault or turn.fault)
         return turn._replace(reward=rules.steps * turn.reward + reward, fault=fault)
+
+
+def _check_episode(row: int, episode: object) -> None:
+    if not isinstance(episode, Episode):
+        raise ValueError(f"row {row} must begin an Episode(seed, index), got {episode!r}")
+    for name, value, bits in zip(("seed", "index"), episode, (63, 32), strict=True):
+        if not isinstance(value, SupportsIndex) or not 0 <= index(value) < 1 << bits:
+            raise ValueError(f"row {row}: the {name} of an Episode is a whole number in [0, 2^{bits}), got {value!r}")
 
 
 async def _awaited(given: Any) -> Any:  # noqa: ANN401

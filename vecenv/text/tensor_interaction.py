@@ -65,8 +65,16 @@ class TensorInteraction(Interaction):
 
     @torch.no_grad()
     def begin(self, ids: Sequence[int], episodes: Sequence[Episode] | None = None) -> list[Turn]:
-        """Begin episodes, which are a seed and a start id, or show rows whose episodes have just begun."""
-        if episodes is not None:
+        """Begin episodes, which are a seed and a start id, or show rows whose episodes have just begun.
+
+        Raises:
+            ValueError: no episodes are named, and that of a row is over.
+        """
+        if episodes is None:
+            over = self.env.rows_of(ids)[0].done.tolist()
+            if True in over:
+                raise ValueError(f"the episode of row {ids[over.index(True)]} is over: begin another by its name")
+        else:
             seeds, starts = torch.tensor(episodes, dtype=torch.int64, device=self.env.device).view(-1, 2).unbind(-1)
             self.env.begin_rows(ids, seeds, starts)
         rows = self.env.row_numbers(ids)
