@@ -107,8 +107,8 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
         write_run_folder(settings.folder, metadata, evaluation, beside=SHOWN_BESIDE, verdicts=judged)
         write_task_figures(settings.folder, env, agents, settings.seed)
-        if isinstance(env, Interaction):
-            write_conversations(settings.folder, evaluation)
+        if isinstance(evaluation, ConversationEvaluation):
+            write_conversations(settings.folder, evaluation.conversations)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
         records: Sequence[Any]

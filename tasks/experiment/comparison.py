@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.conversations import ConversationEvaluation, evaluate_conversations
@@ -28,7 +30,10 @@ from vecenv.tasks.experiment.checkpoints import read_checkpoint, trained_config
 from vecenv.tasks.experiment.kinds import ALL
 from vecenv.tasks.experiment.splits import FIRST
 from vecenv.text.interaction import Episode, Interaction
-from vecenv.text.records import write_jsonl
+from vecenv.text.records import EpisodeRecord, Record, write_jsonl
+
+if TYPE_CHECKING:
+    from vecenv.language.agent import LanguageAgent
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
@@ -40,7 +45,10 @@ ENSEMBLE = "ensemble"
 """Name of the mean of several trained policies in tables and files."""
 
 CONVERSATIONS = "conversations.jsonl"
-"""File of the first agent's test episodes of a conversation, which ``vecenv replay`` reads."""
+"""File of the first talking agent's test episodes, which ``vecenv replay`` reads."""
+
+SPOKEN = 8
+"""Test episodes of a task of tensors whose conversations are written: a language model plays them once more."""
 
 COMPARING = "Comparing agents on {} episodes …"
 """Status message during the episodes of the test."""
@@ -65,18 +73,29 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def compared(
-    env: VecEnv | Interaction, agents: Mapping[str, Any], names: Sequence[str], seed: int, folder: Path
+    env: VecEnv | Interaction,
+    agents: Mapping[str, Any],
+    names: Sequence[str],
+    seed: int,
+    folder: Path,
+    origin: Mapping[str, Any] | None,
 ) -> Evaluation:
     """Play the test episodes, one a row, with agents and baselines by name, and write the pictures of the family.
 
-    Of a conversation what was said is written too, by `write_conversations`.
+    What was said is written too, by `write_conversations`: in a conversation by all agents, in a task of tensors by
+    language models in the first `SPOKEN` episodes. ``origin`` is of the market, for their records.
     """
     agents = {**agents, **baseline_agents(env, chosen_agents(_task_of(env).name, names))}
     if isinstance(env, Interaction):
         found: Evaluation = compared_conversations(env, agents, seed)
-        write_conversations(folder, found)
+        write_conversations(folder, found.conversations)
     else:
         found = evaluate(env, agents, seed)
+        talking = {name: agent for name, agent in agents.items() if hasattr(agent, "talk")}
+        if talking and task_of(env).is_recorded and env.traits.num_agents == 1:
+            write_conversations(
+                folder, {name: spoken_episodes(env, agent, seed, origin) for name, agent in talking.items()}
+            )
     write_task_figures(folder, env, agents, seed)
     return replace(found, part="test")
 
@@ -88,16 +107,35 @@ def compared_conversations(world: Interaction, agents: Mapping[str, Any], seed: 
     return evaluate_conversations(world, agents, episodes, *rules[:1])
 
 
-def write_conversations(folder: Path, evaluation: Evaluation) -> None:
-    """Write what was said in a comparison of conversations: `CONVERSATIONS` of the first agent, a file of each other.
+def spoken_episodes(
+    env: VecEnv, agent: LanguageAgent, seed: int, origin: Mapping[str, Any] | None
+) -> list[EpisodeRecord]:
+    """Return what a language model says in the first `SPOKEN` rows of a test; the other rows stand still."""
+    ids = list(range(min(SPOKEN, env.num_envs)))
+    env.reset_first(seed)
+    recorder = task_of(env).check_recording().recorder(env, ids, origin)
+    chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    chosen[ids] = True
+    agent.ids = ids
+    while not bool(env.rows.done[ids].all()):
+        own = agent.act(env)
+        action = own.new_zeros(env.num_envs, *own.shape[1:])
+        action[ids] = own
+        recorder.step(action, agent.said, chosen)
+    # It plays all rows again in pictures.
+    agent.ids = None
+    return recorder.episodes()
+
+
+def write_conversations(folder: Path, conversations: Mapping[str, Sequence[Record]]) -> None:
+    """Write what was said in a comparison, by agent: `CONVERSATIONS` of the first, a file of each other.
 
     Those have its name too, such as ``conversations_random.jsonl``; ``vecenv replay`` reads all. Such files of an
     earlier comparison are removed.
     """
-    assert isinstance(evaluation, ConversationEvaluation)
     for old in folder.glob(f"{Path(CONVERSATIONS).stem}_*.jsonl"):
         old.unlink()
-    for number, (name, records) in enumerate(evaluation.conversations.items()):
+    for number, (name, records) in enumerate(conversations.items()):
         path = folder / CONVERSATIONS
         write_jsonl(path if number == 0 else path.with_stem(f"{path.stem}_{name}"), records)
 

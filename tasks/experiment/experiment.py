@@ -154,7 +154,8 @@ class Experiment:
         with working(self.console, COMPARING.format(settings.episodes)):
             agents = self.trainer.agents(self.learner, runs, self.test)
             with telling_what_is_kept(checkpoint_path(runs[-1].folder), KEPT):
-                self.evaluation = compared(self.test, agents, settings.agents, settings.seed, self.folder)
+                origin = settings.source.origin()
+                self.evaluation = compared(self.test, agents, settings.agents, settings.seed, self.folder, origin)
             policies = self.trainer.policies(runs)
             if policies and self.splits.generalises:
                 rules = settings.record.domain.compared(self.trainer.rules)

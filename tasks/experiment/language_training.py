@@ -118,6 +118,15 @@ def trained_model(learner: LanguageGRPO) -> LanguageAgent:
     return LanguageAgent(learner.model, learner.chat, learner.config)
 
 
+def model_before(learner: LanguageGRPO, place: str) -> LanguageAgent:
+    """Return the agent of the model that a learner started from: without its adapters, or loaded from its place."""
+    from vecenv.language.agent import AgentWithoutAdapters
+
+    if learner.config.lora_rank:
+        return AgentWithoutAdapters(learner.model, learner.chat, learner.config)
+    return loaded_model(place, learner.model.device, learner.config)
+
+
 def loaded_model(place: str, device: Any, config: AnswerConfig) -> LanguageAgent:  # noqa: ANN401
     """Load a model from a folder or the hub as an agent for all rows, a ValueError if there is none."""
     from vecenv.language.agent import LanguageAgent

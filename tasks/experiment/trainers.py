@@ -39,7 +39,7 @@ from vecenv.tasks.experiment.kinds import Groups, ImitatedStart, RayActors
 from vecenv.tasks.experiment.language_training import (
     check_language,
     language_learner,
-    loaded_model,
+    model_before,
     trained_model,
     with_seed,
     write_model,
@@ -392,10 +392,8 @@ class ModelTrainer(Trainer):
         own = runs[-1]
         with telling_what_is_kept(checkpoint_path(own.folder), KEPT):
             write_model(learner, own.folder)
-        agents = {TRAINED: trained_model(learner)}
-        if self.settings.model is None:
-            agents[UNTRAINED] = loaded_model(self._model(own), device_named(self.settings.device), learner.config)
-        return agents
+        before = UNTRAINED if self.settings.model is None else INITIAL
+        return {TRAINED: trained_model(learner), before: model_before(learner, self._model(own))}
 
     def _model(self, run: SeedRun) -> str:
         """Return the place of the model that a run starts from."""

@@ -19,4 +19,4 @@ with plan(settings) as experiment:
     experiment.show()
     experiment.fit(watch=lambda metrics: print({name: metrics[name] for name in ("update", "frames")}))
     experiment.compare()
-    experiment.write()  # the model, its table beside the model before, and conversations to read
+    experiment.write()  # the model, its table beside the model before, and conversations of both to read

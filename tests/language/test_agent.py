@@ -8,12 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
+from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model, talking_model
 from vecenv.language import agent as agent_module
-from vecenv.language.agent import LanguageAgent
+from vecenv.language.agent import AgentWithoutAdapters, LanguageAgent
 from vecenv.language.conversation import NO_ROOM
 from vecenv.language.generation import GenerationContext, Written, drawn
 from vecenv.language.log_probs import packed
+from vecenv.language.models import with_adapters
+from vecenv.tasks.experiment.comparison import spoken_episodes
 from vecenv.tasks.tiers.records import TierRecording
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import FAULT
@@ -281,3 +283,18 @@ def test_parts_hold_everything_once_within_the_bound(sizes, most):
     assert sorted(place for part in parts for place in part) == list(range(len(sizes)))
     for part in parts:
         assert len(part) == 1 or len(part) * max(sizes[place] for place in part) <= most
+
+
+def test_what_the_model_said_before_its_adapters_were_trained_is_recorded():
+    """As in an evaluation of it, in the first rows of the test, and with the adapters otherwise."""
+    env, (before, adapted) = signal_env(12), (talking_model()[0] for _ in range(2))
+    adapted = with_adapters(adapted, 2)
+    for name, tensor in adapted.named_parameters():
+        if "lora_B" in name:
+            tensor.data.normal_(generator=torch.Generator().manual_seed(1))
+    kinds = ((LanguageAgent, before), (AgentWithoutAdapters, adapted), (LanguageAgent, adapted))
+    agents = [kind(model, CHAT, ALONE) for kind, model in kinds]
+    said = [spoken_episodes(env, agent, 3, {"market": "planted"}) for agent in agents]
+    assert said[0] == said[1] != said[2] and len(said[0]) == 8
+    whole = env.scenario.task.check_recording().record(env, agents[0], range(8), 3, {"market": "planted"})
+    assert [record.steps for record in whole] == [record.steps for record in said[0]]

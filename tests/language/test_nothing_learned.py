@@ -1,5 +1,6 @@
 """A training whose groups all earn the same says so after its first update, and what helps."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,12 @@ def test_a_run_of_invalid_answers_says_so_once(tmp_path, capsys):
     assert out.count("Nothing was learned: the episodes of each group earned the same") == 1
     assert "100% of the answers were invalid: let the model imitate valid ones first (vecenv collect, then" in out
     # Said below the first of two updates.
+    # Beside the model before, with what both said.
+    told = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert list(told["evaluation"]["agents"])[:2] == ["trained", "initial"]
+    assert "initial" in [verdict["benchmark"] for verdict in told["verdicts"]]
+    for name in ("conversations", "conversations_initial"):
+        assert len((tmp_path / "run" / f"{name}.jsonl").read_text().splitlines()) == 2
     assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 3
     assert out.index("Training   50%") < out.index("Nothing was learned") < out.index("Training  100%")
 

@@ -16,6 +16,7 @@ from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
+from vecenv.language.models import without_adapters
 from vecenv.text.dialogue import Answer, Dialogue
 from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode, Turn
@@ -209,3 +210,16 @@ class LanguageAgent:
             answers.append(tokens[:length])
             self.conversations[place].answered(answers[-1], log_prob[:length])
         return self.chat.texts(answers)
+
+
+class AgentWithoutAdapters(LanguageAgent):
+    """A language model with adapters that answers as it did before they were trained."""
+
+    def converse(
+        self,
+        turns: Mapping[int, Turn],
+        hear: Callable[[Sequence[int], Sequence[str]], Mapping[int, Turn]],
+        progress: Progress,
+    ) -> None:
+        with without_adapters(self.model):
+            super().converse(turns, hear, progress)

@@ -114,7 +114,7 @@ def test_a_conversation_is_learned_from_nothing(capsys, tmp_path):
     )
     assert cli.main([*given.split(), "--model", str(run / "start"), "--folder", str(other), sizes[2], "48"]) == 0
     told = json.loads((other / "metrics.json").read_text())["evaluation"]
-    assert list(told["agents"]) == ["trained", "halving", "knows", "best_rule", "random"]
+    assert list(told["agents"]) == ["trained", "initial", "halving", "knows", "best_rule", "random"]
     evaluate = ["evaluate", "--model", str(other), "--episodes", "4", "--seed", "5", "--record"]
     assert cli.main([*evaluate, str(said)]) == 0 and said.read_text() == (other / "conversations.jsonl").read_text()
     assert cli.main(["replay", str(said)]) == 0
