@@ -45,6 +45,9 @@ _BLANKS = re.compile(r"[ \t]++")
 _KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
 HOW = "write HOLD, BUY SYMBOL SHARE or SELL SYMBOL SHARE, and nothing else"
 """How to write an order."""
+SHARES = "0 to 1, or 0% to 100%"
+MOST_NAMED = 5
+"""Symbols that a fault names."""
 
 
 class Order(NamedTuple):
@@ -78,16 +81,29 @@ class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
             side, rest = order.groups("")
             # A percent sign belongs to the number before it, so that no name ends there.
             slot, rest = split_name(_BLANKS.sub(" ", rest).replace(" %", "%"), self.symbols)
-            slot = self.only if slot is None else slot
             match = _NUMBER.fullmatch(rest)
             if match is None and rest:
-                raise AnswerFault(f"{shown(line)} is no order, or of no symbol that there is: {HOW}")
+                raise AnswerFault(self._misread(line, slot, rest))
+            slot = self.only if slot is None else slot
             if slot is None:
                 raise AnswerFault(f"{shown(line)} must name its symbol")
             if len(orders) == self.most:
                 raise AnswerFault(f"a day has at most {self.most} orders")
             orders.append(Order(_KINDS[side], slot, _share(rest, self.clamped) if match else 1.0))
         return tuple(orders)
+
+    def _misread(self, line: str, slot: int | None, rest: str) -> str:
+        """Return why an order is none by what follows its side, and the slot of its symbol if that is known."""
+        if slot is not None:
+            return f"{shown(rest)} is no share: {SHARES}"
+        name, _, last = rest.rpartition(" ")
+        number = last if _NUMBER.fullmatch(last) else ""
+        if _NUMBER.fullmatch(rest.partition(" ")[0]):
+            return f"{shown(line)} is no order: {HOW}"
+        names = list(self.symbols)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        fault = f"there is no {shown(name if number else rest)}, only {', '.join(names[:MOST_NAMED])}{more}"
+        return fault if not number or _is_share(number) else f"{fault}, and {shown(number)} is no share: {SHARES}"
 
     def tensor(self, parsed: Sequence[tuple[Order, ...] | None]) -> tuple[Tensor, Tensor]:
         """Return actions, (B, ``most``, 3), float32, and their validity, (B,), bool.
@@ -108,11 +124,19 @@ class OrderLanguage(AnswerLanguage[tuple[Order, ...]]):
         return torch.from_numpy(actions), torch.from_numpy(valid)
 
 
-def _share(number: str, clamped: bool) -> float:
+def _value(number: str) -> float:
     digits = number.rstrip("%")
-    value = float(digits if len(digits) <= MAX_NUMBER_LENGTH else "inf") / (100.0 if digits != number else 1.0)
-    if not 0.0 <= value <= 1.0 and (not clamped or math.isinf(value)):
-        raise AnswerFault(f"{shown(number)} is no share: a number is a share from 0 to 1, or from 0% to 100%")
+    return float(digits if len(digits) <= MAX_NUMBER_LENGTH else "inf") / (100.0 if digits != number else 1.0)
+
+
+def _is_share(number: str) -> bool:
+    return 0.0 <= _value(number) <= 1.0
+
+
+def _share(number: str, clamped: bool) -> float:
+    value = _value(number)
+    if not _is_share(number) and (not clamped or math.isinf(value)):
+        raise AnswerFault(f"{shown(number)} is no share: {SHARES}")
     return min(max(0.0, value), 1.0)
 
 

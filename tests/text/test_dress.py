@@ -170,7 +170,7 @@ def test_every_notation_is_the_same_call(form):
 
 def test_agents_are_told_what_was_dropped_and_why_an_answer_was_none():
     market = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",)}
-    env = vecenv.make("single_stock_costs", 1, **market, days=6, action="orders", compile=False)
+    env = vecenv.make("single_stock_costs", 1, **market, days=9, action="orders", compile=False)
     rows = Dialogue(TensorInteraction(env), TextRules(tools=("all",), turns=2))
     rows.begin([0])
     assert "A number is a share, from 0 to 1 or from 0% to 100%." in rows.instructions([0])[0]
@@ -183,10 +183,13 @@ def test_agents_are_told_what_was_dropped_and_why_an_answer_was_none():
     ]
     for said, why in (
         (call, "it calls a tool, but no call was left."),
-        ("BUY RELIANCE 10", "'10' is no share: a number is a share from 0 to 1, or from 0% to 100%."),
+        ("BUY RELIANCE 10", "'10' is no share: 0 to 1, or 0% to 100%."),
+        ("Buy infy 30%", "there is no 'infy', only RELIANCE."),
+        ("BUY INFY 10", "there is no 'INFY', only RELIANCE, and '10' is no share: 0 to 1, or 0% to 100%."),
+        ("buy reliance ten", "'ten' is no share: 0 to 1, or 0% to 100%."),
         (
-            "I would buy.",
-            "'I WOULD BUY' is no order: write HOLD, BUY SYMBOL SHARE or SELL SYMBOL SHARE, and nothing else.",
+            "I'd, rather, buy.",
+            "'I'd, rather, buy' is no order: write HOLD, BUY SYMBOL SHARE or SELL SYMBOL SHARE, and nothing else.",
         ),
     ):
         (turn,) = rows.answer([0], [said])

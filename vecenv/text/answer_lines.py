@@ -40,6 +40,8 @@ ANSWERS_VERSION = 2
 """Version of the rules by which answers are read, in the records of episodes: 1 knew no dress, and clamped shares."""
 
 _OPEN, _CLOSE = "<ANSWER>", "</ANSWER>"
+_BLANK = re.compile(r"[\t,\"'`*{}\[\]]")
+_QUOTED = re.compile(r"(?<=')[^'\\…]++(?=…?')")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 
@@ -87,17 +89,29 @@ class AnswerLanguage(ABC, Generic[Answer]):
             return None
 
     def fault(self, text: object) -> str:
-        """Return why an answer is invalid, empty if it is valid; never raises."""
+        """Return why an answer is invalid, quoting it as it was written, empty if it is valid; never raises."""
         try:
             self.read(text)
         except AnswerFault as fault:
-            return str(fault)
+            return _as_written(str(fault), text) if isinstance(text, str) else str(fault)
         return ""
 
 
 def shown(line: str) -> str:
     """Return a line for the words of a fault."""
     return repr(line if len(line) <= 40 else f"{line[:40]}…")
+
+
+def _as_written(fault: str, text: str) -> str:
+    """Return a fault with the case that quoted parts of lines, which are in upper case, have in the answer."""
+    # A character for each of the text, so that places are the same.
+    upper = _BLANK.sub(" ", str.encode(text, "ascii", "replace").decode("ascii").upper())
+
+    def written(quoted: re.Match[str]) -> str:
+        place = upper.rfind(quoted[0])
+        return quoted[0] if place < 0 else repr(text[place : place + len(quoted[0])])[1:-1]
+
+    return _QUOTED.sub(written, fault)
 
 
 def answer_lines(text: str, undressed: bool = False) -> list[str]:

@@ -34,7 +34,7 @@ def test_moves_are_read_by_word_or_number(text, moves):
     ("text", "fault"),
     [
         ("Left Left Left Left", "there are 4 moves in it, and at most 3"),
-        ("go left", "'GO' is no move; there are Left, Down, Right, Up, or 1 to 4"),
+        ("go left", "'go' is no move; there are Left, Down, Right, Up, or 1 to 4"),
         ("0", "'0' is no move"),
         ("||", "there is no move in it"),
         ("", "there is no answer in it"),
