@@ -29,7 +29,7 @@ from vecenv.system.files import WriteLock
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.experiment.checkpoints import read_progress
 from vecenv.tasks.experiment.comparison import COMPARING, compared
-from vecenv.tasks.experiment.language_training import nothing_learned
+from vecenv.tasks.experiment.language_training import collapsed, nothing_learned
 from vecenv.tasks.experiment.other_runs import policies_beside
 from vecenv.tasks.experiment.progress import TrainingBar, working
 from vecenv.tasks.experiment.report import generalisation_line, generalised, trained_verdicts, write_report
@@ -265,6 +265,8 @@ class Experiment:
         ranks().watch()
         with bar:
             run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
+        if self.first and (told := collapsed(read_progress(run.folder))) is not None:
+            console.print(f"Warning   {told}", style="yellow", soft_wrap=True)
         if isinstance(learner, ValidatedEnsemble):
             kept = ", ".join(str(best["update"]) for best in learner.bests)
             console.print(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,12 @@ MODEL = "model"
 
 MOSTLY = 0.5
 """Share of invalid or cut-off answers from which they are what is to be helped."""
+
+NEARLY_ALL = 0.95
+"""Share of groups without spread, or of the reward that is the format penalty, from which a run has collapsed."""
+
+SOLVED = 0.95
+"""Mean grade from which groups without spread are those of a model that has nothing more to learn."""
 
 NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
@@ -149,16 +156,41 @@ def nothing_learned(metrics: Mapping[str, float]) -> str | None:
         return None
     if metrics.get("failed") == 1:
         return "Nothing was learned: the world failed in every episode"
-    invalid, cut_off = metrics["invalid_answers"], metrics["cut_off"]
+    told = "Nothing was learned: the episodes of each group earned the same, so none is better"
+    return f"{told}. {_what_helps(metrics['invalid_answers'], metrics['cut_off'])}"
+
+
+def collapsed(history: Sequence[Mapping[str, float]]) -> str | None:
+    """Return that the last quarter of a run's updates had nearly no group with spread, or no reward but the penalty.
+
+    It tells what helps; None if neither is so, of a policy, and of a single update. ``history`` are the metrics of all
+    updates.
+    """
+    last = [row for row in history[-math.ceil(len(history) / 4) :] if "invalid_answers" in row]
+    if len(history) < 2 or not last:
+        return None
+
+    def mean(name: str) -> float:
+        return sum(row.get(name, 0.0) for row in last) / len(last)
+
+    quarter, helps = "In the last quarter of the updates", _what_helps(mean("invalid_answers"), mean("cut_off"))
+    if (penalty := mean("share/invalid")) >= NEARLY_ALL:
+        return f"{quarter} {penalty:.0%} of the reward was the format penalty alone. {helps}"
+    if (alike := mean("no_spread")) >= NEARLY_ALL:
+        grade = mean("grade")
+        told = f"{quarter} {alike:.0%} of the groups had no spread, at a mean grade of {grade:.2f}"
+        return told if grade >= SOLVED else f"{told}: nearly nothing was learned. {helps}"
+    return None
+
+
+def _what_helps(invalid: float, cut_off: float) -> str:
+    """Return what helps groups to differ, given the shares of answers that were invalid, and cut off."""
     if invalid >= MOSTLY:
         helps = "let the model imitate valid ones first (vecenv collect, then vecenv sft, then --model FOLDER)"
     else:
         helps = "raise --learner.temperature or --group-size, or let steps count (--learner.reward.steps 1)"
     longer = f"; {cut_off:.0%} were cut off: raise --learner.answer-tokens" if cut_off >= MOSTLY else ""
-    return (
-        f"Nothing was learned: the episodes of each group earned the same, so none is better. {invalid:.0%} of the "
-        f"answers were invalid: {helps}{longer}"
-    )
+    return f"{invalid:.0%} of the answers were invalid: {helps}{longer}"
 
 
 def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:

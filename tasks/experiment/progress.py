@@ -98,11 +98,14 @@ class TextBar(_Bar):
 
 
 class TrainingBar(_Bar):
-    """Progress bar with samples per second, and return and grade of the most recently ended episodes."""
+    """Progress bar with samples per second, and return and grade of the most recently ended episodes.
+
+    Of a language model also the shares of invalid answers and of groups without spread.
+    """
 
     def __init__(self, console: Console, total_frames: int, state: str) -> None:
         super().__init__(console, total_frames, state)
-        self._total, self._outcome, self._validation = total_frames, "", ""
+        self._total, self._outcome, self._answers, self._validation = total_frames, "", "", ""
         self._said: set[str] = set()
         self._line(state)
 
@@ -118,9 +121,12 @@ class TrainingBar(_Bar):
             self._outcome = f" · training return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         elif not math.isnan(metrics.get("grade", math.nan)):
             self._outcome = f" · training grade {metrics['grade']:.2f}"
+        if "invalid_answers" in metrics:
+            answers, groups = metrics["invalid_answers"], metrics["no_spread"]
+            self._answers = f" · {answers:.0%} of answers invalid · {groups:.0%} of groups without spread"
         if math.isfinite(excess := metrics.get("validation_excess_percent", math.nan)):
             self._validation = f" · validation excess {excess:+.2f} points"
-        state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._validation
+        state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome + self._answers + self._validation
         self._move(metrics["frames"], self._total, state)
 
 

@@ -11,7 +11,7 @@ from vecenv.language.models import save_model
 from vecenv.learn.group_episodes import EpisodeReward
 from vecenv.registry import make_spoken
 from vecenv.tasks.commands.cli import main
-from vecenv.tasks.experiment.language_training import nothing_learned
+from vecenv.tasks.experiment.language_training import collapsed, nothing_learned
 
 
 def test_a_run_of_invalid_answers_says_so_once(tmp_path, capsys):
@@ -24,6 +24,8 @@ def test_a_run_of_invalid_answers_says_so_once(tmp_path, capsys):
     assert out.count("Nothing was learned: the episodes of each group earned the same") == 1
     assert "100% of the answers were invalid: let the model imitate valid ones first (vecenv collect, then" in out
     # Said below the first of two updates.
+    shares = " · 100% of answers invalid · 100% of groups without spread · after "
+    assert out.count(shares) == 2 and "Warning   In the last quarter of the updates 100% of the groups had no" in out
     # Beside the model before, with what both said.
     told = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert list(told["evaluation"]["agents"])[:2] == ["trained", "initial"]
@@ -62,3 +64,23 @@ def test_what_helps_is_what_lacks():
     assert nothing_learned(alike | {"failed": 1.0}) == "Nothing was learned: the world failed in every episode"
     # An update that learned from a single step, and one of a policy, which credits every step.
     assert nothing_learned(alike | {"credited": 0.01}) is None and nothing_learned({"cut_off": 1.0}) is None
+
+
+def test_a_run_that_has_collapsed_says_so_at_its_end():
+    """By the means of the last quarter of its updates, here of two of eight."""
+    good = {"invalid_answers": 0.0, "cut_off": 0.0, "no_spread": 0.25, "share/invalid": 0.25, "grade": 0.5}
+
+    def told(*last: dict[str, float]) -> str | None:
+        return collapsed([good | {"no_spread": 1.0}] * 6 + [good | row for row in last])
+
+    alike = {"no_spread": 0.95}
+    assert "95% of the groups had no spread, at a mean grade of 0.50: nearly nothing was learned. 0% of" in told(
+        *[alike] * 2
+    )
+    assert told(alike, {}) is None and told({}, {}) is None
+    assert told(*[alike | {"grade": 1.0}] * 2).endswith("95% of the groups had no spread, at a mean grade of 1.00")
+    silent = {"share/invalid": 1.0, "invalid_answers": 1.0, "no_spread": 1.0}
+    assert "100% of the reward was the format penalty alone. 100% of the answers were invalid: let" in told(
+        *[silent] * 2
+    )
+    assert collapsed([good | silent]) is None and collapsed([{"no_spread": 1.0}] * 8) is None
