@@ -1,24 +1,18 @@
-"""The account of a person: a file of holdings, checked against the market and the rules, and its state on a day."""
+"""The account of a person: holdings, checked against the market and the rules, and its state on a day."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.backtest.holdings import CASH, Holdings, check_whole
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.decisions import scenario_of
-
-CASH = "CASH"
-"""Symbol of the row that has the cash."""
 
 PART = 1e-3
 """Part of a tick by which cash may lie below a whole number of them, as floats in currency do."""
@@ -50,42 +44,25 @@ class Account:
         return replace(config, initial_cash=max(self.cash, tape.tick_size), initial_holdings=held)
 
 
-def read_account(
-    given: Path | pd.DataFrame,
-    cash: float | None,
-    start_value: float | None,
-    tape: MarketTape,
-    config: StockTradingConfig,
+def checked_account(
+    given: Holdings, cash: float | None, start_value: float | None, tape: MarketTape, config: StockTradingConfig
 ) -> Account:
-    """Read and check the holdings of a file or a frame: ``symbol``, ``shares``, ``average_price``, ``currency``.
+    """Check holdings against the market and the rules; ``cash`` is what is known of it beside them.
 
     Raises:
-        ValueError: a column, the cash or a price that the rules need is missing, a number is none or is not whole, a
-            symbol is unknown or twice there, shorts are not allowed, or the currency is not that of the prices.
+        ValueError: the cash is told twice, or a debt, a symbol is unknown, a price that the rules need is missing,
+            shorts are not allowed, or the currency is not that of the prices.
     """
-    where = str(given) if isinstance(given, Path) else "holdings"
-    try:
-        # All as texts: NA is a symbol.
-        text = given if isinstance(given, Path) else io.StringIO(given.to_csv(index=False))
-        table = pd.read_csv(text, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{where}: not a CSV file of holdings ({error})") from error
-    if lacking := [name for name in ("symbol", "shares") if name not in table]:
-        raise ValueError(f"{where}: there is no column {' and no column '.join(lacking)}")
-    if twice := table["symbol"][table["symbol"].duplicated()].tolist():
-        raise ValueError(f"{where}: {', '.join(twice)} has several rows")
-    if other := sorted({*table.get("currency", [])} - {"", tape.currency}):
+    where, shares, average = given.where, dict(given.shares), given.average_price
+    if other := [code for code in given.currencies if code != tape.currency]:
         known = "unknown: give --currency" if tape.currency is None else tape.currency
         raise ValueError(f"{where}: is in {', '.join(other)}, but the currency of the prices is {known}")
-    shares, average = (_numbers(table, column, where) for column in ("shares", "average_price"))
-    if lacking := [name for name in table["symbol"] if name not in shares]:
-        raise ValueError(f"{where}: the shares of {', '.join(lacking)} are missing")
     if CASH in shares and CASH not in tape.symbols:
         if cash is not None:
             raise ValueError(f"{where}: has a row {CASH}, and --cash is given too: one of them says what cash there is")
         cash = shares.pop(CASH)
     if cash is None:
-        raise ValueError(f"{where}: the cash is unknown: add a row {CASH}, or give --cash")
+        raise ValueError(f"{where}: {CASH} is a symbol of {tape.source}: give --cash")
     if cash < 0:
         raise ValueError(f"{where}: cash must not be negative, got {cash:g}")
     if unknown := [name for name in shares if name not in tape.symbols]:
@@ -93,24 +70,15 @@ def read_account(
             f"{where}: {', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not among the {tape.num_symbols} "
             f"symbols that are traded of {tape.source}; leave such rows out to trade the rest as an account of its own"
         )
+    # Of a symbol CASH too.
+    check_whole(shares, where)
     for name, number in shares.items():
-        if number != int(number) or abs(number) >= 2**24:
-            raise ValueError(f"{where}: {name} has {number:,.15g} shares; orders are for whole shares below 2^24")
         if number < 0 and not config.shorting:
             raise ValueError(f"{where}: {name} has {number:,.0f} shares, but the rules have no short positions")
     lacking = [name for name, number in shares.items() if number > 0 and not average.get(name, 0.0) > 0]
     if config.stop_loss and lacking:
         raise ValueError(f"{where}: the stop-loss needs the average_price of {', '.join(lacking)}")
     return Account(cash, shares, average, start_value)
-
-
-def _numbers(table: pd.DataFrame, column: str, where: str) -> dict[str, float]:
-    """Return the numbers of a column by symbol, without empty ones; ValueError of what is none."""
-    texts = table[table[column] != ""].set_index("symbol")[column] if column in table else pd.Series(dtype=str)
-    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
-    for name, text in texts[~np.isfinite(numbers)].items():
-        raise ValueError(f"{where}: {column} of {name} is not a number, got {text!r}")
-    return dict(numbers)
 
 
 def put_state(env: VecEnv, changed: Mapping[str, torch.Tensor], elapsed: torch.Tensor) -> None:

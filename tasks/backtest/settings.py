@@ -27,6 +27,7 @@ from vecenv.tasks.experiment.options import (
     Day,
     TaskOptions,
     chosen_options,
+    early_options,
     given_options,
     named_options,
     refuse_elsewhere,
@@ -52,6 +53,14 @@ class AccountOptions(TaskOptions):
     """Options that decide the defaults of the others."""
 
     checkpoint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldingsOptions:
+    """Options of the account's file, which is checked before what a default takes longer to read."""
+
+    holdings: Path | None = None
+    cash: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +153,8 @@ class OrdersSettings(AccountSettings):
     }
 
     holdings: Path | None = None
-    """CSV file of the account: symbol, shares, and if known average_price and currency. A row CASH has the cash."""
+    """CSV symbol,shares[,average_price][,currency]: AAPL,100 and CASH,5000. Columns are also read by the words of
+    brokers, such as Ticker, Quantity and Avg Cost; the row CASH has the cash."""
     cash: NotNegative | None = None
     """Cash of the account, in the currency of the prices, where the file has no row CASH."""
     start_value: Positive | None = None
@@ -157,6 +167,17 @@ class OrdersSettings(AccountSettings):
     where it has bars at weekends."""
     accept_outside: bool = False
     """Give orders although features are outside the range of the training."""
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> Self:
+        """Return the defaults of the command line; ValueError of an account's file that cannot be read."""
+        own = early_options(HoldingsOptions, args)
+        if own.holdings is not None:
+            # Here, as help needs no tables; before a checkpoint is read, which loads PyTorch.
+            from vecenv.tasks.backtest.holdings import read_holdings
+
+            read_holdings(own.holdings, own.cash)
+        return super().defaults(args)
 
 
 def is_policy(checkpoint: str) -> bool:

@@ -26,7 +26,8 @@ from vecenv.market.tape import MarketTape
 from vecenv.programs.evaluation import Evaluator
 from vecenv.registry import task_named
 from vecenv.system.files import WriteLock, replacing
-from vecenv.tasks.backtest.account import CASH, place_account, read_account
+from vecenv.tasks.backtest.account import checked_account, place_account
+from vecenv.tasks.backtest.holdings import CASH, Holdings, read_holdings
 from vecenv.tasks.backtest.opening import History, read_history, refuse
 from vecenv.tasks.backtest.result import shared_by_value
 from vecenv.tasks.backtest.settings import OrdersSettings
@@ -103,9 +104,12 @@ def run(settings: OrdersSettings) -> dict[str, Any]:
 
 def _written(settings: OrdersSettings, holdings: Path | pd.DataFrame | None, console: Console) -> Orders:
     refuse(settings)
-    _refuse(settings, holdings)
+    _refuse(settings)
+    if holdings is None:
+        raise ValueError("--holdings is needed: a CSV file with symbol, shares and a row CASH")
+    account = read_holdings(holdings, settings.cash)
     with nullcontext() if settings.out is None else WriteLock(settings.out):
-        found = _made(settings, holdings, console)
+        found = _made(settings, account, console)
         if settings.out is not None:
             settings.out.mkdir(parents=True, exist_ok=True)
             for name in ("orders", "after"):
@@ -116,7 +120,7 @@ def _written(settings: OrdersSettings, holdings: Path | pd.DataFrame | None, con
     return found
 
 
-def _refuse(settings: OrdersSettings, holdings: Path | pd.DataFrame | None) -> None:
+def _refuse(settings: OrdersSettings) -> None:
     """Reject what can be known to be wrong before a file is read."""
     if settings.checkpoint == task_named(settings.task).domain.hindsight:
         raise ValueError(f"{settings.checkpoint} reads later prices, which today has not")
@@ -129,21 +133,16 @@ def _refuse(settings: OrdersSettings, holdings: Path | pd.DataFrame | None) -> N
         raise ValueError("the rules trade fractions, but orders are for whole shares: --env.whole-shares")
     if settings.source.start is not None and settings.start_value is None:
         raise ValueError("--start says when the account began, but not with what: give --start-value, or neither")
-    if holdings is None:
-        raise ValueError("--holdings is needed: a CSV file with symbol, shares and a row CASH")
-    if isinstance(holdings, Path) and not holdings.is_file():
-        raise ValueError(f"{holdings}: there is no such file")
 
 
-def _made(settings: OrdersSettings, holdings: Path | pd.DataFrame | None, console: Console) -> Orders:
-    assert holdings is not None
+def _made(settings: OrdersSettings, holdings: Holdings, console: Console) -> Orders:
     history = read_history(settings, console)
     tape = history.tape
     check_last_day(tape, settings.today or date.today(), settings.max_age)
     notes = [*history.notes, *check_currency(history)]
     if history.program is not None and "bars_left" in Evaluator([history.program]).account_features:
         raise ValueError(f"{settings.checkpoint}: reads bars_left, but today has no last bar to count to")
-    account = read_account(holdings, settings.cash, settings.start_value, tape, history.config)
+    account = checked_account(holdings, settings.cash, settings.start_value, tape, history.config)
     env = history.env(account.rules(history.config, tape))
     name, agent = history.agent(env)
     place_account(env, account)

@@ -14,7 +14,8 @@ from vecenv.learn.settings.run import NetworkConfig
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.backtest import backtest, orders, todays_orders
-from vecenv.tasks.backtest.account import CASH, Account, place_account
+from vecenv.tasks.backtest.account import Account, place_account
+from vecenv.tasks.backtest.holdings import CASH
 from vecenv.tasks.backtest.result import played
 from vecenv.tasks.stock_trading import scenario as rules
 from vecenv.tasks.stock_trading.config import StockTradingConfig

@@ -1,6 +1,8 @@
 """``vecenv orders``: what decides, what is told and written, and where there is a doubt a sentence and no order."""
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -60,6 +62,20 @@ def test_rules_programs_and_several_seeds_decide(place, account, tmp_path):
     assert set(orders(place / "shares", market, poor, today=LAST).orders["reason"]) <= {"cash", "holdings"}
 
 
+def test_the_account_of_a_broker_is_read_before_pytorch_is_loaded(place, account, tmp_path):
+    (tmp_path / "broker.csv").write_text("Ticker,Quantity,Avg. Cost\nS0,100,9.5\nS1,5,9.5\nCash,20000,\n")
+    market, rules = str(place / "market.parquet"), RULE | {"stop_loss": 0.5}
+    found = orders("equal_weight", market, tmp_path / "broker.csv", today=LAST, env=rules)
+    pd.testing.assert_frame_equal(found.after, orders("equal_weight", market, account, today=LAST, env=RULE).after)
+    (tmp_path / "wrong.csv").write_text("Name,Count\nS0,1\n")
+    words = f"orders --checkpoint {place / 'tilts'} --holdings {tmp_path / 'wrong.csv'}"
+    script = (
+        f"import sys\nfrom vecenv.tasks.commands.cli import main\nmain({words.split()})\nprint('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n" and "there is no column shares, but Name, Count" in done.stderr
+
+
 def test_features_outside_the_training_are_named_and_give_no_order(place, account, tmp_path):
     """By mean and deviation of the training, of a policy of symbols and of one of all columns."""
     for policy, name in (("flat", "rsi_30 S1"), ("symbol", "rsi_30 S1")):
@@ -92,7 +108,8 @@ def test_in_doubt_there_is_a_sentence_and_no_order(place, account, tmp_path, cap
         "debt": "symbol,shares\nS0,1\nCASH,-5\n",
         "blank": "symbol,shares\nS0,\nCASH,5\n",
         "no_cash": "symbol,shares\nS0,1\n",
-        "no_column": "ticker,shares\nS0,1\n",
+        "no_column": "Security,Count\nS0,1\n",
+        "both": "Symbol,Shares,Qty.\nS0,1,1\n",
         "rupees": "symbol,shares,currency\nS0,1,INR\nCASH,5,INR\n",
         "nothing": "symbol,shares\nCASH,0\n",
         "empty": "",
@@ -141,14 +158,18 @@ def test_in_doubt_there_is_a_sentence_and_no_order(place, account, tmp_path, cap
             for name, told in (
                 ("unknown", "ZZ is not among the 3 symbols that are traded of"),
                 ("twice", "S0 has several rows"),
-                ("fraction", "S0 has 1.5 shares; orders are for whole shares"),
+                ("fraction", "S0 has 1.5 shares, but orders are for whole ones: write 1, and the fraction stays"),
                 ("short", "S0 has -2 shares, but the rules have no short positions"),
                 ("words", "shares of CASH is not a number, got 'much'"),
                 ("grouped", "shares of S0 is not a number, got '1,000'"),
                 ("debt", "cash must not be negative, got -5"),
                 ("blank", "the shares of S0 are missing"),
                 ("no_cash", "the cash is unknown: add a row CASH, or give --cash"),
-                ("no_column", "there is no column symbol"),
+                (
+                    "no_column",
+                    "there is no column symbol and no column shares, but Security, Count; needed are symbol (or",
+                ),
+                ("both", "the columns Shares and Qty. are both read as shares"),
                 ("rupees", "is in INR, but the currency of the prices is unknown: give --currency"),
                 ("empty", "not a CSV file of holdings"),
             )
