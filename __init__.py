@@ -9,12 +9,14 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-_here = Path(__file__).resolve().parent
-_elsewhere = [place for place in sys.path if Path(place, "vecenv").resolve() != _here]
-_found = [PathFinder.find_spec("vecenv", _elsewhere)]
-_found += [finder.find_spec("vecenv", None) for finder in sys.meta_path if finder is not PathFinder]
-_spec = next((spec for spec in _found if spec is not None and spec.loader is not None), None)
-if _spec is None:
-    raise ImportError(f"vecenv is not installed: pip install -e {_here}")
-sys.modules["vecenv"] = _module = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
+# Else it is imported by a tool, such as pytest by the name of the folder.
+if __name__ == "vecenv":
+    _here = Path(__file__).resolve().parent
+    _elsewhere = [place for place in sys.path if Path(place, "vecenv").resolve() != _here]
+    _found = [PathFinder.find_spec("vecenv", _elsewhere)]
+    _found += [finder.find_spec("vecenv", None) for finder in sys.meta_path if finder is not PathFinder]
+    _spec = next((spec for spec in _found if spec is not None and spec.loader is not None), None)
+    if _spec is None:
+        raise ImportError(f"vecenv is not installed: pip install -e {_here}")
+    sys.modules["vecenv"] = _module = module_from_spec(_spec)
+    _spec.loader.exec_module(_module)
