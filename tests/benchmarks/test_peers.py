@@ -88,7 +88,7 @@ def test_what_the_host_decides_is_told_beside_its_peer_with_the_processor_time_o
     assert 0 < one < many and not book.lacking
 
 
-@pytest.mark.assembly
+@pytest.mark.nightly
 def test_the_table_of_peers(tmp_path, capsys):
     pytest.importorskip("jax")
     small = {"num_days": 400, "num_steps": 8, "episode_length": 20, "modes": ("eager",), "repeats": 5}
