@@ -171,8 +171,12 @@ def test_learners_train_on_it_and_agents_are_compared_by_its_outcomes(walking, t
     assert metrics["frames"] == 32 and "hold" not in metrics
     config = grpo.GRPOConfig(hidden=(8,), minibatches=1, variant="gigpo")
     assert grpo.GRPO(walking(16), config, 8).update()["frames"] == 20 * 16
-    with pytest.raises(ValueError, match="does not tell total_return"):
-        grpo.GRPO(walking(16), replace(config, reward=group_episodes.EpisodeReward(total_return=1.0)), 8).update()
+    for part, told in (
+        ("total_return", "total_return of an episode, which --learner.reward.total-return weighs"),
+        ("invalid", "invalid_actions of an episode, which --learner.reward.invalid weighs"),
+    ):
+        with pytest.raises(ValueError, match=f"does not tell {told}"):
+            grpo.GRPO(walking(16), replace(config, reward=group_episodes.EpisodeReward(**{part: 1.0})), 8)
     evaluation = evaluate(walking(200, seed=3), {name: agent() for name, agent in REACH_ZERO.agents.items()})
     told = evaluation.to_json()["agents"]
     assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]

@@ -13,6 +13,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.evaluation import Agent
+from vecenv.learn.group_episodes import check_told
 from vecenv.learn.shards import ranks
 from vecenv.registry import task_named, task_of
 from vecenv.tasks.experiment.comparison import trained_agent
@@ -82,6 +83,9 @@ def language_learner(
     from vecenv.language.models import chat_format, load_model
 
     others = None
+    if isinstance(env, VecEnv):
+        # Before the model is loaded. What it says in a task that does not tell invalid actions is counted.
+        check_told(env.scenario, {*env.engine.bound().info(env.rows), "invalid_actions"}, config.reward)
     if isinstance(env, VecEnv) and config.groups is not None and config.groups * group_size < env.num_envs:
         others = _others(env, config)
     loaded, tokenizer = load_model(model_place(model), device, config.lora_rank, config.seed)

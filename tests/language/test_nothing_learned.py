@@ -39,18 +39,22 @@ def test_a_run_of_invalid_answers_says_so_once(tmp_path, capsys):
 @pytest.mark.parametrize("variant", ["grpo", "dapo"])
 def test_what_is_credited_and_invalid_is_measured(variant, monkeypatch):
     """Where groups are drawn anew, none of those without spread is left; the share of invalid answers is of all."""
-    worth, refills = EpisodeReward(grade=0.0, steps=1.0), {"refills": 0} if variant == "dapo" else {}
+    worth, refills = EpisodeReward(grade=0.0, steps=1.0, invalid=0.5), {"refills": 0} if variant == "dapo" else {}
     config = replace(ALONE, variant=variant, minibatches=1, reward=worth, **refills)
     env = make_spoken("race", 8, compile=False, seed=1, max_steps=1, paid="partial")
     one = LanguageGRPO(env, small_model()[0], small_chat(), config, 4)
     silent = one.update()
     assert (silent["credited"], silent["invalid_answers"], silent["no_spread"]) == (0.0, 1.0, 1.0)
+    # Of the episodes that are learned from, of which dapo has none.
+    assert silent["invalid"] == (0.0 if variant == "dapo" else 1.0)
+    assert (silent["share/invalid"], silent["episode_reward"]) == (1.0, -0.5)
     assert "100% of the answers were invalid" in nothing_learned(silent)
     # The moves of the second group are not paid alike.
     texts = one.chat.texts
     monkeypatch.setattr(one.chat, "texts", lambda answers: [*texts(answers)[:4], "Up", "Down", "Left", "Right"])
     moved = one.update()
     assert (moved["credited"], moved["no_spread"]) == (1.0 if variant == "dapo" else 0.5, 0.5)
+    assert moved["invalid"] == (0.0 if variant == "dapo" else 0.5)
     assert moved["invalid_answers"] == 0.5 and nothing_learned(moved) is None
 
 

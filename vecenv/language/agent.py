@@ -50,6 +50,7 @@ class LanguageAgent:
         on_turn: called before each turn, which takes a while.
         conversations: one per row.
         said: last answer of each row, empty where an episode is over.
+        misread: invalid answers of each row in its episode of an environment.
         calls: counts since the conversations began: ``days`` answered, ``invalid`` answers among them, tool ``calls``,
             and ``faults``, the invalid calls.
     """
@@ -62,6 +63,7 @@ class LanguageAgent:
         self.on_turn: Callable[[], None] | None = None
         self.conversations: list[Conversation] = []
         self.said: list[str] = []
+        self.misread: list[int] = []
         self.calls = Counter[str]()
         self._faults: list[str] = []
         self._context: GenerationContext | None = None
@@ -89,6 +91,7 @@ class LanguageAgent:
         reasons = zip(answers, door.reasons(self.said, valid, ids), strict=True)
         self._faults = [why and (answer.fault or why) if answer else "" for answer, why in reasons]
         self.calls["invalid"] += sum(map(bool, self._faults))
+        self.misread = [count + bool(why) for count, why in zip(self.misread, self._faults, strict=True)]
         return actions
 
     def _answers(self, env: VecEnv, ids: Sequence[int], door: TextDoor, dialogue: Dialogue) -> list[Answer | None]:
@@ -124,9 +127,10 @@ class LanguageAgent:
     def begin(self, places: Sequence[int], systems: Sequence[str], rows: int) -> None:
         """Begin the conversations of some of B rows, given their instructions."""
         if len(places) == rows:
-            self.conversations, self._context, self.calls = [], None, Counter()
+            self.conversations, self._context, self.misread, self.calls = [], None, [], Counter()
         for place, system in zip(places, systems, strict=True):
             self.conversations[place : place + 1] = [Conversation(self.chat, self.config, system)]
+            self.misread[place : place + 1] = [0]
 
     def talk(self, dialogue: Dialogue, episodes: Sequence[Episode], env_ids: Tensor | None = None) -> list[list[Turn]]:
         """Play an episode in each of the own rows of a world, by default the first ones.

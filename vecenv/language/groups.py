@@ -44,7 +44,13 @@ class TensorGroups:
         Return the accounts of the rows of each agent. Shape of the starts: (N,).
         """
         self.env.reset_starts(starts, seed)
-        return played_accounts(self.env, lambda: self._actions(agents), worth, parts_of(self.ids, len(agents)))
+        return played_accounts(
+            self.env,
+            lambda: self._actions(agents),
+            worth,
+            parts_of(self.ids, len(agents)),
+            lambda: [torch.tensor(agent.misread, device=self.env.device) for agent in agents],
+        )
 
     def _actions(self, agents: Sequence[LanguageAgent]) -> Tensor:
         """Return the order lists of all rows. Shape: (N, M, 3)."""

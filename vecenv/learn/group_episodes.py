@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -13,7 +13,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, hollow
-from vecenv.core.scenario import flat_view
+from vecenv.core.scenario import Scenario, flat_view
 from vecenv.learn.domain import domain_of
 from vecenv.learn.runs import RunConfig
 from vecenv.learn.settings.grpo import EpisodeReward
@@ -30,7 +30,7 @@ class EpisodeAccounts:
         parts: weighted parts of the return, by name. Shape of each: (N,), float64.
         exposure: invested share of the account before each step, None without an account. Shape: (T, N).
         flow: 1 where a step bought on balance, -1 sold, 0 no trade; None without an account. Shape: (T, N), int8.
-        invalid: number of invalid actions. Shape: (N,).
+        invalid: number of invalid actions, None where the task does not tell it. Shape: (N,).
         failed: episodes whose world failed, which are outside of the mask and compared with none; None where no world
             can fail. Shape: (N,), bool.
     """
@@ -40,7 +40,7 @@ class EpisodeAccounts:
     parts: dict[str, Tensor]
     exposure: Tensor | None
     flow: Tensor | None
-    invalid: Tensor
+    invalid: Tensor | None
     failed: Tensor | None = field(default=None, kw_only=True)
 
     def of_rows(self, rows: slice) -> Self:
@@ -140,11 +140,16 @@ def rollout_seed(first_seed: int, rollouts: int) -> int:
 
 @torch.no_grad()
 def played_accounts(
-    env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, parts: Sequence[Sequence[int]]
+    env: VecEnv,
+    act: Callable[[], Tensor],
+    worth: EpisodeReward,
+    parts: Sequence[Sequence[int]],
+    misread: Callable[[], Sequence[Tensor]],
 ) -> list[EpisodeAccounts]:
     """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of each of some parts of the rows.
 
-    Those of a part do not depend on the others, and have as many steps as its longest episode.
+    Those of a part do not depend on the others, and have as many steps as its longest episode. ``misread`` returns, at
+    the end, the number of answers of each part's rows that could not be read.
     """
     donated, ids = env.traits.donated, [row for part in parts for row in part]
     rows, rewards = [hollow(env.rows_of(ids)[0], donated)], []
@@ -154,45 +159,67 @@ def played_accounts(
     # torch.stack accepts tensorclasses.
     whole: Any = torch.stack(rows)  # type: ignore[arg-type]
     reward, found, first = torch.stack(rewards), list[EpisodeAccounts](), 0
-    for part in parts:
+    for part, wrong in zip(parts, misread(), strict=True):
         own = slice(first, first + len(part))
         steps = 1 + int((~whole.done[1:, own].all(1)).sum())
         before, after = whole[:steps, own], whole[1 : steps + 1, own]
         numbers = torch.tensor(list(part), device=env.device)
-        found.append(episode_accounts(env, before, after, reward[:steps, own], worth, numbers))
+        found.append(episode_accounts(env, before, after, reward[:steps, own], worth, numbers, wrong))
         first = own.stop
     return found
 
 
-def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tuple[dict[str, Tensor], Tensor]:
+def check_told(scenario: Scenario[Any], told: Collection[str], worth: EpisodeReward) -> None:
+    """Raise ValueError of a weight of what a scenario does not tell of an episode, given the names that it tells."""
+    weights = {"total_return": worth.total_return, "invalid_actions": worth.invalid}
+    options = {"total_return": "total-return", "invalid_actions": "invalid"}
+    for name in [name for name, weight in weights.items() if weight and name not in told]:
+        penalised = name == "invalid_actions" and hasattr(getattr(scenario, "config", None), "format_penalty")
+        other = ": its own penalty is --env.format-penalty" if penalised else ""
+        raise ValueError(
+            f"{scenario.name} does not tell {name} of an episode, which --learner.reward.{options[name]} weighs{other}"
+        )
+
+
+def episode_outcome(
+    bound: BoundEngine, ended: Rows, worth: EpisodeReward, misread: Tensor | None = None
+) -> tuple[dict[str, Tensor], Tensor | None]:
     """Return the terminal parts ``grade``, ``return`` and ``invalid``, weighted, and the number of invalid actions.
 
+    If the task does not tell that, it is the number of ``misread`` answers, else None. Shape: (N,).
+
     Raises:
-        ValueError: the task's info lacks an entry of non-zero weight.
+        ValueError: as `check_told`.
     """
     info = bound.info(ended)
-    weights = {"total_return": worth.total_return, "invalid_actions": worth.invalid}
-    lacking = [name for name, weight in weights.items() if weight and name not in info]
-    if lacking:
-        raise ValueError(f"{bound.scenario.name} does not tell {', '.join(lacking)} of an episode")
+    if "invalid_actions" not in info and misread is not None:
+        info = info | {"invalid_actions": misread}
+    check_told(bound.scenario, info, worth)
     none = torch.zeros_like(ended.elapsed, dtype=torch.float64)
-    invalid = info["invalid_actions"].double() if "invalid_actions" in info else none
+    invalid = info["invalid_actions"].double() if "invalid_actions" in info else None
     returns = info["total_return"].double() if "total_return" in info else none
     parts = {
-        "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
+        "grade": worth.grade * bound.grade(ended).double() if worth.grade else none,
         "return": worth.total_return * returns,
-        "invalid": -worth.invalid * (invalid > 0).double(),
+        "invalid": none if invalid is None else -worth.invalid * (invalid > 0).double(),
     }
     return parts, invalid
 
 
 @torch.no_grad()
 def episode_accounts(
-    env: VecEnv, before: Rows, after: Rows, reward: Tensor, worth: EpisodeReward, ids: Tensor | None = None
+    env: VecEnv,
+    before: Rows,
+    after: Rows,
+    reward: Tensor,
+    worth: EpisodeReward,
+    ids: Tensor | None = None,
+    misread: Tensor | None = None,
 ) -> EpisodeAccounts:
     """Return the `EpisodeAccounts` of the episodes that start at the first of T steps.
 
-    Rows are those before each step, and after it before auto-reset, of shape (T, N); ``ids`` their indices.
+    Rows are those before each step, and after it before auto-reset, of shape (T, N); ``ids`` their indices;
+    ``misread`` as of `episode_outcome`.
 
     Raises:
         ValueError: an episode does not end within the steps, or as `episode_outcome`.
@@ -204,7 +231,8 @@ def episode_accounts(
     if not bool(done[last, row].all()):
         raise ValueError(f"{env.scenario.name}: an episode has more than the {steps} steps of a rollout")
     ended = after[last, row]
-    outcome, invalid = episode_outcome(env.engine.bound().of_rows(row if ids is None else ids), ended, worth)
+    bound = env.engine.bound().of_rows(row if ids is None else ids)
+    outcome, invalid = episode_outcome(bound, ended, worth, misread)
     rewards = worth.steps * reward.double().where(mask, 0.0)
     parts = {"steps": rewards.sum(0), **outcome}
     rewards[last, row] += outcome["grade"] + outcome["return"] + outcome["invalid"]
@@ -272,8 +300,8 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
     They are the mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts;
     ``no_spread``, the share of zero-variance groups; where worlds can fail, the share of those that ``failed``, whose
     episodes count for nothing else; and, of the episodes that are not masked out, with an account the shares of steps
-    without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``), ``invalid`` actions per step,
-    and the mean ``length`` in steps.
+    without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``), ``invalid`` actions per step
+    where the task tells them, and the mean ``length`` in steps.
     """
     rewards, failures = episodes.reward.sum(0), {}
     days, kept = episodes.mask.sum(), episodes.mask.any(0)
@@ -282,7 +310,9 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
         rewards = rewards[~episodes.failed]
     amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}
     total = max(sum(amounts.values()), 1e-12)
-    traded = {}
+    traded, invalid = {}, {}
+    if episodes.invalid is not None:
+        invalid = {"invalid": float(episodes.invalid[kept].sum() / days.clamp(min=1))}
     if episodes.flow is not None:
         flow = episodes.flow[episodes.mask]
         signs = {"hold": flow == 0, "buy": flow > 0, "sell": flow < 0}
@@ -291,7 +321,7 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
         "episode_reward": float(rewards.mean()),
         **{f"share/{name}": amount / total for name, amount in amounts.items()},
         **traded,
-        "invalid": float(episodes.invalid[kept].sum() / days.clamp(min=1)),
+        **invalid,
         "no_spread": float((~with_spread).double().mean()),
         "length": float(days / kept.sum().clamp(min=1)),
         **failures,

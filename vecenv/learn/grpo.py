@@ -22,6 +22,7 @@ from vecenv.learn.group_episodes import (
     audit,
     check_groups,
     check_same_rules,
+    check_told,
     check_whole_worlds,
     group_episodes,
     group_returns,
@@ -184,7 +185,8 @@ class GRPO(Learner[GRPOConfig]):
 
     Raises:
         ValueError: the rows do not split into whole groups or equal minibatches, groups divide worlds, parameters
-            differ between sub-environments, or the task sets no longest episode.
+            differ between sub-environments, the task sets no longest episode, or it does not tell what the reward
+            weighs.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -196,6 +198,7 @@ class GRPO(Learner[GRPOConfig]):
         check_whole_worlds(env, group_size)
         check_shards(config.shards, ranks().count, rows // group_size, "groups")
         super().__init__(env, config, check_same_rules(env), with_critic=False, units=env.num_envs)
+        check_told(env.scenario, env.engine.bound().info(env.rows), config.reward)
         # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)
         self.group_size = group_size
