@@ -137,7 +137,7 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
     def title(self, record: MarketEpisode) -> str:
         seconds = record.config["ticks_per_step"] * record.config["tick_seconds"]
         steps = many(len(record.turns), self.step_name)
-        return f"{record.task}, seed {record.seed}, row {record.env_id}, {steps} of {seconds:g} s"
+        return f"{record.task}, seed {record.seed}, {record.row}, {steps} of {seconds:g} s"
 
     def result(self, record: MarketEpisode) -> dict[str, Any]:
         return {"steps": len(record.turns), "outcomes": record.turns[-1].outcomes if record.turns else {}}

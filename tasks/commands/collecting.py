@@ -17,7 +17,6 @@ from vecenv.system.files import WriteLock
 from vecenv.tasks.experiment.comparison import baseline_agents, chosen_agents
 from vecenv.tasks.experiment.progress import wide_console, working
 from vecenv.tasks.experiment.splits import FIRST, splits_of
-from vecenv.text.door import TextDoor
 from vecenv.text.interaction import Episode, Interaction
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
@@ -85,8 +84,7 @@ def _played(
     recording, rows = task_named(settings.task).check_recording(), range(world.num_envs)
     for name, agent in agents.items():
         records = recording.record(world, agent, rows, settings.seed)
-        told = zip(records, TextDoor(world).instructions(rows), strict=True)
-        yield name, [_of_episode(recording, record, system, name, settings) for record, system in told]
+        yield name, [_of_episode(recording, record, name, settings) for record in records]
 
 
 def _of_talk(talk: ConversationRecord, agent: str, settings: CollectSettings) -> tuple[float, list[dict[str, Any]]]:
@@ -98,7 +96,7 @@ def _of_talk(talk: ConversationRecord, agent: str, settings: CollectSettings) ->
 
 
 def _of_episode(
-    recording: Recording[Any, Any], record: EpisodeRecord, system: str, agent: str, settings: CollectSettings
+    recording: Recording[Any, Any], record: EpisodeRecord, agent: str, settings: CollectSettings
 ) -> tuple[float, list[dict[str, Any]]]:
     grade = record.grades[record.config.get("grader", "grade")]
     origin = {
@@ -111,7 +109,7 @@ def _of_episode(
         **recording.origin(record),
     }
     steps = [step.messages for step in record.steps]
-    return grade, list(_lines(system, steps, origin, settings, recording.step_name))
+    return grade, list(_lines(record.instructions, steps, origin, settings, recording.step_name))
 
 
 def _lines(

@@ -22,7 +22,7 @@ class ReplaySettings(Settings):
     market: str | None = None
     """File or generator to use instead of the recorded one, of tasks on bars; it must be the same market."""
     report: Path | None = None
-    """HTML file for a report of the episode."""
+    """HTML file for a report of the episode, of several the first."""
     device: str = "cpu"
     """Device of tasks of tensors; another device than the recording's may round rewards differently."""
 

@@ -29,8 +29,6 @@ def replay(settings: ReplaySettings) -> dict[str, Any]:
         if settings.episode not in records:
             raise ValueError(f"{settings.file}: no episode {settings.episode}; it has 1 to {len(records)}")
         records = {settings.episode: records[settings.episode]}
-    if settings.report is not None and len(records) > 1:
-        raise ValueError(f"a report shows one episode, but there are {len(records)}: choose one with --episode")
     if settings.report is not None and not settings.report.absolute().parent.is_dir():
         raise ValueError(f"{settings.report}: there is no folder {settings.report.parent}")
 
@@ -60,12 +58,13 @@ def replay(settings: ReplaySettings) -> dict[str, Any]:
             f"{settings.file}: {len(differences)} of {len(records)} episodes are not reproduced; {differences[0]}"
         )
     if settings.report is not None:
-        ((line, record),) = records.items()
+        line, record = next(iter(records.items()))
         if isinstance(record, ConversationRecord):
             write_conversation_report(settings.report, record)
         else:
             _write_report(settings, replace(record, grade_parts=replayed[line].grade_parts), device)
-        console.print(f"Report written to {settings.report}", soft_wrap=True)
+        other = f", the first of {len(records)} (--episode chooses another)" if len(records) > 1 else ""
+        console.print(f"Report of episode {line}{other} written to {settings.report}", soft_wrap=True)
     return {"file": str(settings.file), "episodes": [{"line": line, **_summary(records[line])} for line in records]}
 
 

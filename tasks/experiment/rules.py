@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from vecenv.registry import Split, Task
+from vecenv.registry import Task
+from vecenv.text.records import FIRST
 
-VALIDATION, TEST = 2**30, 2**31
-"""First numbers of sub-environments of validations and tests without a market; those of a training begin at 0."""
-
-FIRST: dict[Split, int] = {"train": 0, "validation": VALIDATION, "test": TEST}
+VALIDATION = FIRST["validation"]
 
 PartAsked = Literal["test", "all"] | None
 """What of a market of data is asked for: the test, all, or by default what no policy knows."""

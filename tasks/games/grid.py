@@ -329,7 +329,7 @@ class GridRecording(Recording[GridStep, GridEpisode]):
         }
 
     def title(self, record: GridEpisode) -> str:
-        return f"{record.task}, seed {record.seed}, row {record.env_id}, {many(len(record.turns), 'step')}"
+        return f"{record.task}, seed {record.seed}, {record.row}, {many(len(record.turns), 'step')}"
 
     def result(self, record: GridEpisode) -> dict[str, Any]:
         return {"steps": len(record.turns), "outcomes": record.outcomes}

@@ -224,7 +224,7 @@ RECORD_FAULTS = [
     ),
     (
         recording_with(read=lambda self, values: (summed(values), RatingRecording.read(self, values))[1]),
-        "types: days.0.*: TypeError: ",
+        "types: days.0.*: (Type|Attribute)Error: ",
     ),
     (
         recording_with(report_page=lambda *given: RatingRecording.report_page(*given) + SCRIPT),

@@ -14,7 +14,7 @@ from vecenv.registry import NoConfig
 from vecenv.tasks.commands import cli, replay
 from vecenv.text.answer_lines import AnswerFault
 from vecenv.text.dialogue import TextRules
-from vecenv.text.records import write_jsonl
+from vecenv.text.records import place_in_split, write_jsonl
 from vecenv.text.transcripts import RecordedDialogue, replayed_conversation
 
 CALL = '{"name": "is_odd", "arguments": {}}'
@@ -130,3 +130,8 @@ def test_a_value_that_is_no_number_is_named_and_not_written(tmp_path):
     with pytest.raises(ValueError, match="turns 2: reward must be"):
         write_jsonl(tmp_path / "said.jsonl", dialogue.records)
     assert not (tmp_path / "said.jsonl").exists()
+
+
+def test_rows_and_episodes_are_counted_in_their_split():
+    told = [place_in_split("row", number) for number in (0, 2**30 - 1, 2**30, 2**31 + 7)]
+    assert told == ["row 0", "row 1073741823", "validation row 0", "test row 7"]

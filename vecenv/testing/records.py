@@ -307,7 +307,8 @@ class _Recorded:
         page = recording.report_page(record, reference, "hold_still", scenario)
         outside = search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|url\((?!#)|<link|<iframe|<script""", page)
         require(outside is None, f"a report needs more than itself: {outside}")
-        require(page.count("<details>") == len(record.steps) + 1, "a report must show every step and the metadata")
+        require(page.count("<details>") == len(record.steps) + 2, "a report must show instructions, steps and metadata")
+        require(escape(record.instructions) in page, "a report lacks the instructions")
         require("hold still" in page, "a report does not name what the episode is compared with")
         for step in record.steps:
             for message in step.messages:

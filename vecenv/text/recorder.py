@@ -11,6 +11,7 @@ from torch import Tensor
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.text.answer_lines import ANSWERS_VERSION
+from vecenv.text.door import TextDoor
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Recorder(Generic[Step, Episode]):
             raise ValueError("a record starts with the episode, but a row has moved already")
         self.ids: list[int] = self._ids.tolist()
         self._params = {name: env.scenario.params[name][self._ids] for name in sorted(env.scenario.varied)}
+        spoken = env.scenario.text is not None
+        self._instructions = TextDoor(env).instructions(self._ids) if spoken else [""] * len(self._ids)
         self.steps: list[list[Step]] = [[] for _ in range(len(self._ids))]
 
     def episodes(self) -> list[Episode]:
@@ -94,6 +97,7 @@ class Recorder(Generic[Step, Episode]):
             "env_id": env.start_ids[self._ids].tolist(),
             "episode": self._start.episode.tolist(),
             "finished": rows.done.tolist(),
+            "instructions": self._instructions,
             recording.episode.steps_field: self.steps,
             **recording.episode_columns(recorded, self._start.state, self.steps),
         }

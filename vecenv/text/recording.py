@@ -221,7 +221,9 @@ class Recording(ABC, Generic[Step, Episode]):
             for heading, told in drawn.items()
         }
         steps = enumerate(cast("Sequence[Step]", record.steps), 1)
-        sections[f"{step_name.capitalize()}s"] = "".join(self._conversation(*step, record) for step in steps)
+        system = [{"role": "system", "content": record.instructions}]
+        told = conversation("Instructions", [], system, "before the first step") if record.instructions else ""
+        sections[f"{step_name.capitalize()}s"] = told + "".join(self._conversation(*step, record) for step in steps)
         known = "rules, market and seed" if "market" in self.metadata else "rules and seed"
         sections["Metadata"] = values(f"Versions, {known}", {name: getattr(record, name) for name in self.metadata})
         length = f"{many(len(record.steps), step_name)}{'' if record.finished else ', left before the end'}"

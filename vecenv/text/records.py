@@ -18,6 +18,16 @@ _CONSEQUENCES = ("valid", "reward", "messages")
 """Fields of a step that are compared after those that explain them."""
 
 
+FIRST = {"train": 0, "validation": 2**30, "test": 2**31}
+"""First numbers of the rows or episodes of each split without a market."""
+
+
+def place_in_split(what: str, number: int) -> str:
+    """Return the number of a row or an episode in words, such as ``row 3`` or ``test row 0``, counted in its split."""
+    split = max((name for name in FIRST if FIRST[name] <= number), key=FIRST.__getitem__)
+    return f"{what} {number}" if split == "train" else f"{split} {what} {number - FIRST[split]}"
+
+
 def many(count: int, what: str) -> str:
     """Return a number of things in words, such as ``1 step`` or ``2 steps``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
@@ -99,6 +109,7 @@ class EpisodeRecord(Record):
         finished: whether the episode has ended.
         total_return: value at the end over the one at the start, less 1.
         grades: by grader.
+        instructions: what agents are told before the first step; empty in records that are older than the field.
         grade_parts: what the grade is made of, by name, for reports alone.
     """
 
@@ -113,7 +124,12 @@ class EpisodeRecord(Record):
     finished: bool
     total_return: float
     grades: dict[str, float]
+    instructions: str = ""
     grade_parts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def row(self) -> str:
+        return place_in_split("row", self.env_id)
 
     @property
     def shared(self) -> list[Any]:
@@ -155,6 +171,8 @@ def first_difference(recorded: Record, replayed: Record, step_name: str, uncheck
 
 def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
     if place in unchecked:
+        return None
+    if place == "instructions" and not recorded:
         return None
     # Settings that are younger than a record are as they were before them, see `recorded_config`.
     if isinstance(replayed, dict) and isinstance(recorded, dict) and place in ("config", "curriculum"):

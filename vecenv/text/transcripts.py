@@ -18,7 +18,7 @@ from vecenv.text.answer_lines import ANSWERS_VERSION, AnswerFault
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
 from vecenv.text.recording import recorded_config
-from vecenv.text.records import Record, first_difference, many
+from vecenv.text.records import Record, first_difference, many, place_in_split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,10 @@ class ConversationRecord(Record):
 
     @property
     def title(self) -> str:
-        left = "" if self.finished else ", left before the end"
-        return f"{self.task}, seed {self.seed}, episode {self.index}, {many(len(self.turns) - 1, 'turn')}{left}"
+        episode, length = place_in_split("episode", self.index), many(len(self.turns) - 1, "turn")
+        return f"{self.task}, seed {self.seed}, {episode}, {length}" + (
+            "" if self.finished else ", left before the end"
+        )
 
 
 class RecordedDialogue(Dialogue):

@@ -106,7 +106,7 @@ class ShopRecording(Recording[ShopStep, ShopEpisode]):
         }
 
     def title(self, record: ShopEpisode) -> str:
-        return f"{record.task}, seed {record.seed}, row {record.env_id}: {record.instruction}"
+        return f"{record.task}, seed {record.seed}, {record.row}: {record.instruction}"
 
     def heading(self, record: ShopEpisode) -> str:
         return record.instruction

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+from dataclasses import replace
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -196,6 +198,14 @@ def test_the_command_replays_a_file(records, tmp_path, capsys):
     told = json.loads(target.read_text())["episodes"]
     assert [entry["grades"] for entry in told] == [record.grades for record in records]
     assert cli.main(["replay", str(path), "--episode", "2", "--report", str(page)]) == 0
+    assert "Report of episode 2 written to" in capsys.readouterr().out
+    first = tmp_path / "first.html"
+    assert cli.main(["replay", str(path), "--report", str(first)]) == 0
+    assert "Report of episode 1, the first of 2 (--episode chooses another) written" in capsys.readouterr().out
+    assert escape(records[0].instructions) in first.read_text(encoding="utf-8") and "BUY" in records[0].instructions
+    # Records of former versions have no instructions.
+    write_jsonl(tmp_path / "former.jsonl", [replace(records[0], instructions="")])
+    assert cli.main(["replay", str(tmp_path / "former.jsonl")]) == 0
     parts, told = records[1].grade_parts, page.read_text(encoding="utf-8")
     assert math.prod(parts.values()) == pytest.approx(records[1].grades["calibrated"], abs=1e-6)
     assert f"{records[1].grades['calibrated']:.3f}" in told
@@ -211,7 +221,6 @@ def test_the_command_replays_a_file(records, tmp_path, capsys):
         ([str(tmp_path / "dates.jsonl")], "1 of 1 episodes are not reproduced; episode 1: dates: recorded [],"),
         ([str(tmp_path / "text.jsonl")], "line 1: unknown task 'nothing'"),
         ([str(path), "--episode", "3"], "no episode 3; it has 1 to 2"),
-        ([str(path), "--report", "a.html"], "choose one with --episode"),
         ([str(path), "--episode", "1", "--report", "nowhere/a.html"], "no folder nowhere"),
         ([str(path), "--market", str(tmp_path / "none.csv")], "none.csv"),
         ([str(path), "--market", "synthetic"], "line 1: synthetic is another market"),
