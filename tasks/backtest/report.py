@@ -13,6 +13,7 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from vecenv.learn.verdict import verdict_text
 from vecenv.system.figures import GREY, at_widths, dated, legend_below, looks, page_figure
 from vecenv.system.report_page import page, values, word_table
 from vecenv.tasks.backtest.result import Backtest
@@ -27,6 +28,13 @@ LOG_RATIO = 3.0
 """Ratio of highest to lowest value above which the axis of money is logarithmic."""
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+COMPARED = (
+    "One account, whose first purchase counts once. Tables of vecenv train and evaluate are means over short episodes, "
+    "each with a first purchase: their Sharpe ratios and turnovers differ from these. Points of the verdict: 100 times "
+    "the log-return above the benchmark's over all days that are judged."
+)
+"""What figures of one account are beside those of episodes."""
 
 LAST_TRADES = 40
 """Trades on the page; the files have all."""
@@ -71,18 +79,28 @@ def summary_table(found: Backtest) -> Table:
     """Return the figures beside the benchmarks, and those of the days after the training, for a terminal."""
     first, last = (found.daily.index[place].date() for place in (0, -1))
     days = int(found.summary.loc["days"].iloc[0])
-    table = Table(title=f"{first} to {last}, {days:,} days", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    title = f"{first} to {last}, {days:,} days"
+    table = Table(title=title, caption=COMPARED, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = [name.replace("_", " ") for name in found.summary.columns]
     for place, heading in enumerate(("", *names)):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     for row in summary_rows(found.summary, _sign(found)):
         table.add_row(*row)
-    if found.unseen is not None:
+    if found.apart is not None:
         table.add_section()
-        table.add_row(f"After {found.trained_until}")
-        for row in summary_rows(found.unseen, _sign(found)):
+        table.add_row(f"After {found.apart[0]}")
+        if (told := _seen(found)) is not None:
+            table.add_row(f"({told})")
+        for row in summary_rows(found.apart[1], _sign(found)):
             table.add_row(*row)
     return table
+
+
+def _seen(found: Backtest) -> str | None:
+    """Return what the validation, which chose the policy, has to do with the days after the training."""
+    if found.chosen_until is None:
+        return None
+    return "validation included" if found.test is None else "the validation's end"
 
 
 def _sign(found: Backtest) -> str:
@@ -90,23 +108,24 @@ def _sign(found: Backtest) -> str:
 
 
 def report_page(found: Backtest, title: str | None = None, more: Mapping[str, str] | None = None) -> str:
-    """Return the page: figures, equity, drawdown, exposure, months, worst days, orders that were cut, last trades.
+    """Return the page: verdict, figures, equity, drawdown, exposure, months, worst days, cut orders, last trades.
 
     ``more`` are sections by their headings, which stand above the drawdown.
     """
     sign, market = _sign(found), found.told["market"]
     first, last = (found.daily.index[place].date() for place in (0, -1))
-    own = found.summary[found.agent]
+    whole, (day, figures) = found.summary[found.agent], found.apart or (None, found.summary)
+    own, after = figures[found.agent], "" if day is None else f" after {day}"
     notes = "".join(f'<p class="wrong">{escape(note)}</p>' for note in found.notes)
     names = ["", *(name.replace("_", " ") for name in found.summary.columns)]
     sections = {"_notes": notes} if notes else {}
-    sections["Figures"] = word_table(names, summary_rows(found.summary, sign))
-    if found.unseen is not None:
-        after = f"After {found.trained_until}, the last day of the training"
-        sections[after] = word_table(names, summary_rows(found.unseen, sign))
     if found.verdicts:
-        clauses = "; ".join(verdict.clause().replace("_", " ") for verdict in found.verdicts)
-        sections["Verdict"] = f"<p>{escape(f'{found.verdicts[0].part.capitalize()}: {found.agent} {clauses}.')}</p>"
+        told = verdict_text(found.verdicts).plain.removeprefix("Verdict").strip().replace("_", " ")
+        sections["Verdict"] = f"<p>{escape(f'{told[0].upper()}{told[1:]}.')}</p><p>{escape(COMPARED)}</p>"
+    if day is not None:
+        seen = "the training's end" if _seen(found) is None else _seen(found)
+        sections[f"After {day}, {seen}"] = word_table(names, summary_rows(figures, sign))
+    sections["Figures" if day is None else "All days"] = word_table(names, summary_rows(found.summary, sign))
     sections["Value of the account"] = at_widths(lambda width: equity_figure(found, width))
     sections |= more or {}
     sections["Drawdown"] = at_widths(lambda width: drawdown_figure(found, width))
@@ -122,15 +141,15 @@ def report_page(found: Backtest, title: str | None = None, more: Mapping[str, st
     rules = found.told["config"]
     costs = " · ".join(f"{name} {rules[name]:g}" for name in ("commission", "slippage") if np.isscalar(rules[name]))
     line = f"{first} to {last} · {shown} · {source} · {currency} · {costs} · one account, no restart"
-    returns = found.summary.loc["cumulative_return", found.benchmarks]
+    returns = figures.loc["cumulative_return", found.benchmarks]
     beside = [f"{name.replace('_', ' ')} {_percent(value)}" for name, value in returns.items()]
     cards = [
-        (_percent(own["cumulative_return"]), f"return; {', '.join(beside)}" if beside else "return"),
-        (money(sign, own["final_value"]), f"at the end, from {money(sign, found.daily['value'].iloc[0])}"),
-        (_ratio(own["sharpe"]), "Sharpe ratio"),
-        (_percent(own["max_drawdown"]), "largest drawdown"),
-        (money(sign, own["costs"]), f"costs of {len(found.trades):,} trades"),
-        (_ratio(own["turnover"]), "turnovers a year"),
+        (_percent(own["cumulative_return"]), "; ".join(filter(None, (f"return{after}", ", ".join(beside))))),
+        (_ratio(own["sharpe"]), f"Sharpe ratio{after}"),
+        (_percent(own["max_drawdown"]), f"largest drawdown{after}"),
+        (_ratio(own["turnover"]), f"turnovers a year{after}"),
+        (money(sign, whole["final_value"]), f"at the end, from {money(sign, found.daily['value'].iloc[0])} on {first}"),
+        (money(sign, whole["costs"]), f"costs of {len(found.trades):,} trades since {first}"),
     ]
     return page(title or f"Backtest of {found.agent.replace('_', ' ')}", line, cards, sections)
 

@@ -77,11 +77,13 @@ class Backtest:
         monthly: returns by ``year``, with columns 1 to 12, and in ``total``.
         summary: figures by agent, see `summarised`.
         unseen: the same of the days after the last one that the policy was trained on; None where it saw none.
+        test: the same of the days after the last one of the validation that chose the policy; None without them.
         worst: the ten days with the lowest return, the worst first: returns by agent, and the symbols that lost most.
         told: task, rules, market, capital and seed, JSON-able.
-        verdicts: on the agent beside each benchmark, by the days after the training where there are such, else by all.
+        verdicts: on the agent beside each benchmark, by the days of ``test``, else of ``unseen``, else by all.
         notes: what is to be known of this backtest, in sentences.
         trained_until: last day that the policy was trained on, None where it saw none.
+        chosen_until: last day of the validation that chose the policy, None where that has none of these days.
         handovers: days at whose close another policy took the account over.
     """
 
@@ -93,11 +95,13 @@ class Backtest:
     monthly: pd.DataFrame
     summary: pd.DataFrame
     unseen: pd.DataFrame | None
+    test: pd.DataFrame | None
     worst: pd.DataFrame
     told: Mapping[str, Any] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     trained_until: str | None = None
+    chosen_until: str | None = None
     handovers: tuple[str, ...] = ()
 
     @property
@@ -109,6 +113,14 @@ class Backtest:
     def benchmarks(self) -> list[str]:
         """Names of the benchmarks' columns."""
         return [name for name in self.summary.columns if name != self.agent]
+
+    @property
+    def apart(self) -> tuple[str, pd.DataFrame] | None:
+        """What the policy has not seen: the day before it, and figures, of the test where that is known."""
+        if self.test is not None:
+            assert self.chosen_until is not None
+            return self.chosen_until, self.test
+        return None if self.unseen is None or self.trained_until is None else (self.trained_until, self.unseen)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables that are written, by the names of their files."""
@@ -124,6 +136,7 @@ def backtested(
     trained_until: str | None = None,
     notes: tuple[str, ...] = (),
     told: Mapping[str, Any] | None = None,
+    chosen_until: str | None = None,
 ) -> Backtest:
     """Play the account of an environment's only row with each agent, and tell of the first one beside the others.
 
@@ -135,7 +148,7 @@ def backtested(
         raise ValueError(f"a backtest has one account, got {env.num_envs} rows")
     env.expect(length * len(agents))
     accounts = {name: played(env, agent, seed) for name, agent in agents.items()}
-    return found_of(env, accounts, seed, trained_until, notes, told)
+    return found_of(env, accounts, seed, trained_until, notes, told, chosen_until)
 
 
 @torch.no_grad()
@@ -146,6 +159,7 @@ def found_of(
     trained_until: str | None = None,
     notes: tuple[str, ...] = (),
     told: Mapping[str, Any] | None = None,
+    chosen_until: str | None = None,
 ) -> Backtest:
     """Tell of the first of accounts that were played on the days of an environment beside the others."""
     scenario, tape = scenario_of(env), scenario_of(env).tape
@@ -161,11 +175,17 @@ def found_of(
     kind = np.int64 if scenario.config.whole_shares else np.float64
     holdings = pd.DataFrame(shares.astype(kind), dates, list(tape.symbols))
     trades = _trades(own, made, dates, list(tape.symbols), tape.tick_size, scenario.config)
-    later = None if trained_until is None else dates[1:] > pd.Timestamp(trained_until)
+    later, test = (None if day is None else dates[1:] > pd.Timestamp(day) for day in (trained_until, chosen_until))
     prices = tape.ohlcv[own.states.path, own.states.day, :, CLOSE].double().numpy()
     paid = np.diff(shares, axis=0) * made.prices.fill.double().numpy() * tape.tick_size
     gain = np.diff(shares * prices, axis=0) - paid
-    after = _parts(later)
+    parts = {"test": (test, chosen_until), "unseen": (later, trained_until)}
+    parts = {name: (counted, day) for name, (counted, day) in parts.items() if _parts(counted)}
+    judged_on, after = next(iter(parts.values()), (None, None))
+    figures = {
+        part: summarised(list(accounts), curves, accounts, tape.tick_size, counted)
+        for part, (counted, _) in parts.items()
+    }
     return Backtest(
         agent=name,
         daily=daily,
@@ -174,14 +194,14 @@ def found_of(
         orders=order_table(env, own.states[:-1], own.actions, made).reset_index(drop=True),
         monthly=_monthly(daily["return"].iloc[1:]),
         summary=summarised(list(accounts), curves, accounts, tape.tick_size),
-        unseen=summarised(list(accounts), curves, accounts, tape.tick_size, later) if after else None,
+        unseen=figures.get("unseen"),
+        test=figures.get("test"),
         worst=_worst(daily, curves, list(accounts), gain, list(tape.symbols)),
         told={**scenario.metadata(), "seed": seed, **(told or {})},
-        verdicts=judged(list(accounts), curves, later, f"after {trained_until}")
-        if after
-        else judged(list(accounts), curves, None, "all days"),
+        verdicts=judged(list(accounts), curves, judged_on, f"after {after}" if after else "all days"),
         notes=notes,
         trained_until=trained_until if later is not None and not later.all() else None,
+        chosen_until=chosen_until if test is not None and not test.all() else None,
     )
 
 

@@ -82,22 +82,31 @@ def _played(settings: BacktestSettings, console: Console) -> Backtest:
     if settings.checkpoint not in record.agents and name in BENCHMARKS:
         raise ValueError(f"{settings.checkpoint}: a benchmark of the backtest has this name; rename it")
     agents |= benchmark_agents(env)
-    until, notes = None, [*history.notes]
+    until, chosen, notes = None, None, [*history.notes]
+    first = str(tape.dates[tape.first_day])
     for path in history.checkpoints.values():
         told = trained_on(path, settings.source, CPU)
-        last = read_checkpoint(path)["scenario"]["market"]["last_day"]
+        state = read_checkpoint(path)
+        last = state["scenario"]["market"]["last_day"]
         if f"until {last}" not in told:
             notes.append(told)
-        # A training that ended before the account begins has seen none of its days.
-        elif last >= str(tape.dates[tape.first_day]) and (until is None or last > until):
-            until = last
-    if until is not None:
-        notes.append(f"The policy was trained on {tape.source} until {until}: what it earned until then is no test.")
+            continue
+        validated = state.get("validation", {}).get("scenario", {}).get("market", {}).get("last_day")
+        # What ended before the account begins has seen none of its days.
+        until, chosen = (
+            max((day for day in days if day is not None and day >= first), default=None)
+            for days in ((until, last), (chosen, validated))
+        )
+    seen = [] if until is None else [f"trained on {tape.source} until {until}"]
+    seen += [] if chosen is None else [f"chosen by its validation until {chosen}"]
+    if seen:
+        notes.append(f"The policy was {' and '.join(seen)}: what it earned until then is no test.")
     tell_known_before(console, settings.source.market, tape, history.checkpoints.values())
     origin = {"checkpoint": settings.checkpoint, "capital": config.initial_cash, "vecenv_version": vecenv.__version__}
     length = tape.num_days - tape.first_day - 1
     with working(console, f"Playing {length:,} days of {tape.num_symbols} symbols …"):
-        return backtested(env, agents, settings.seed, until, tuple(dict.fromkeys(filter(None, notes))), origin)
+        notes = [*dict.fromkeys(filter(None, notes))]
+        return backtested(env, agents, settings.seed, until, tuple(notes), origin, chosen)
 
 
 def benchmark_agents(env: VecEnv) -> dict[str, Agent]:
@@ -132,7 +141,9 @@ def write_json(told: Mapping[str, Any], path: Path) -> None:
 def told_of(found: Backtest) -> dict[str, Any]:
     """Return the figures of a backtest, JSON-able."""
     days = [str(found.daily.index[place].date()) for place in (0, -1)]
-    unseen: Mapping[str, Any] | None = None if found.unseen is None else found.unseen.to_dict()
-    kept = {"agent": found.agent, "days": days, "summary": found.summary.to_dict(), "unseen": unseen}
+    kept: dict[str, Any] = {"agent": found.agent, "days": days, "summary": found.summary.to_dict()}
+    for name, part in (("unseen", found.unseen), ("test", found.test)):
+        kept[name] = None if part is None else part.to_dict()
     kept["verdicts"] = [verdict.to_json() for verdict in found.verdicts]
-    return {**kept, "trained_until": found.trained_until, "notes": list(found.notes), **found.told}
+    kept |= {"trained_until": found.trained_until, "chosen_until": found.chosen_until}
+    return {**kept, "notes": list(found.notes), **found.told}

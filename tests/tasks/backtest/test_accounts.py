@@ -182,6 +182,11 @@ def test_figures_are_those_of_the_days():
         other = backtested(env, agents, trained_until=day)
         assert other.unseen is None and other.trained_until == told
         np.testing.assert_allclose(other.verdicts[0].difference.mean, apart.sum())
+    # What chose the policy is no test either: then the days after it are judged alone.
+    chosen = backtested(env, agents, trained_until=str(tape.dates[200]), chosen_until=str(tape.dates[300]))
+    pd.testing.assert_frame_equal(chosen.unseen, found.unseen)
+    assert chosen.apart[0] == str(tape.dates[300]) and chosen.test.loc["days", "random"] == 99
+    np.testing.assert_allclose(chosen.verdicts[0].difference.mean, apart[apart.index > str(tape.dates[300])].sum())
     with pytest.raises(ValueError, match="a backtest has one account, got 2 rows"):
         backtested(VecEnv(env.scenario, 2, compiled=False), agents)
     tier = vecenv.make("single_stock", market="synthetic", compile=False)

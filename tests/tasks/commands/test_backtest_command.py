@@ -87,7 +87,7 @@ def test_rules_programs_and_several_seeds_trade(place, market, tmp_path):
     assert news.told["task"] == "signals" and (news.daily["exposure"].iloc[1:] > 0.9).all()
 
 
-def test_days_that_a_policy_was_trained_on_are_told_apart(place):
+def test_days_that_a_policy_was_trained_on_are_told_apart(place, tmp_path):
     found = backtest(place / "tilts")
     assert found.trained_until is not None and len(found.notes) == 1
     assert found.notes[0].endswith(f"until {found.trained_until}: what it earned until then is no test.")
@@ -95,6 +95,17 @@ def test_days_that_a_policy_was_trained_on_are_told_apart(place):
     assert found.unseen.loc["days", "tilts"] == len(later) < len(found.returns)
     after = backtest(place / "tilts", start=str(later.index[5].date()))
     assert after.unseen is None and after.trained_until is None and after.notes == ()
+    # The days of the validation chose the policy: those after it come first, and alone are judged.
+    end = str(later.index[9].date())
+    made_run(tmp_path / "run", settings_on(place), validation={"scenario": {"market": {"last_day": end}}})
+    chosen = backtest(tmp_path / "run", out=tmp_path / "out")
+    assert chosen.notes[0].endswith(f" and chosen by its validation until {end}: what it earned until then is no test.")
+    assert chosen.test.loc["days", "run"] == len(later) - 10
+    told, page = json.loads((tmp_path / "out/summary.json").read_text()), (tmp_path / "out/report.html").read_text()
+    assert told["chosen_until"] == end and told["test"] == chosen.test.to_dict()
+    headings = (f"return after {end}", "<h2>Verdict", f"<h2>After {end}", "<h2>All days")
+    places = [page.index(text) for text in headings]
+    assert places == sorted(places)
 
 
 def test_what_cannot_be_played_is_refused_in_a_sentence(place, market, tmp_path, capsys):
