@@ -178,6 +178,8 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
 def _show_help(name: str, description: str, settings: object) -> None:
     """Print a line for each setting that there is under the options given, and for each preset."""
     print(f"usage: vecenv {name} [OPTIONS]; {HELP_ALL} tells more of each\n\n{description}")
+    if hasattr(settings, "env") and not getattr(settings, "checkpoint", True):
+        print("Where a run is given, its task, rules and market are the defaults: --help beside it shows them.")
     # Loaded with them.
     from vecenv.tasks.experiment.settings import TrainSettings
 

@@ -106,7 +106,8 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
         table.add_row("Paths", f"{summary['paths']:,}; moves and ragged symbols are of the first")
     table.add_row("Symbols", f"{summary['symbols']:,}")
     table.add_row("Bars", f"{summary['rows']:,}")
-    table.add_row("Prices", f"{low:,.4g} to {high:,.4g}")
+    scaled = "; all four are scaled by Adj Close / Close" if summary["adjusted"] else ""
+    table.add_row("Prices", f"{low:,.4g} to {high:,.4g}{scaled}")
     table.add_row("Further columns", ", ".join(summary["columns"]) or "none")
     table.add_row("Market series", ", ".join(summary["context"]) or "none")
     moves = [f"{move['symbol']} {move['move']:+.1%} on {move['date']}" for move in summary["largest_moves"]]
@@ -127,7 +128,8 @@ def _calendar(found: dict[str, Any] | None) -> list[str]:
     told = "every day" if len(names) == 7 else ", ".join(names)
     told = "Monday to Friday" if names == list(day_name[:5]) else told
     runs = [f"{run['first']} to {run['last']}, {run['days']} days" for run in found["runs"] if run["days"] > 1]
-    return [f"{told}; no symbol has a bar on {found['missing']:,} of these {found['days']:,} days", *runs]
+    count = f"{told}; no symbol has a bar on {found['missing']:,} of these {found['days']:,} days"
+    return [f"{count}. The longest gaps, of two such days or more:", *runs] if runs else [count]
 
 
 def _ragged(summary: dict[str, Any]) -> list[str]:

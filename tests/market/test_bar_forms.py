@@ -283,7 +283,12 @@ def test_inspect_tells_of_days_without_a_bar_frozen_prices_and_splits_of_a_colum
     assert summary["frozen"] == [{"symbol": "A", "first": "2024-03-11", "last": "2024-04-19", "bars": 30}]
     assert cli.main(["data", "inspect", str(_csv(frame, tmp_path / "a.csv", index=False))]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Monday to Friday; no symbol has a bar on 43 of these 262 days 2024-06-03 to 2024-07-31, 43 days" in shown
+    told = "Monday to Friday; no symbol has a bar on 43 of these 262 days. The longest gaps, of two such days or more:"
+    assert f"{told} 2024-06-03 to 2024-07-31, 43 days" in shown and "scaled" not in shown
+    adjusted = frame.assign(**{"Adj Close": frame["close"] / 2})
+    assert cli.main(["data", "inspect", str(_csv(adjusted, tmp_path / "a.csv", index=False))]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Prices 33.33 to 50.3; all four are scaled by Adj Close / Close" in shown
     assert "A: 30 bars, 2024-03-11 to 2024-04-19" in shown
     coins = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=60), "volume": 1.0})
     coins[["open", "high", "low", "close"]] = np.repeat(np.arange(1.0, 61), 4).reshape(60, 4)

@@ -28,7 +28,8 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
         JSON-able dict: ``source``; ``span`` (first and last date); ``paths``, ``days``, ``symbols`` and ``rows``,
         the numbers of paths, dates, symbols and bars; ``periods_per_year``, dates of a year;
         ``columns`` and ``context``, names; ``price_range``, the
-        lowest low and the highest high; of the first path ``largest_moves``, the five largest relative moves between
+        lowest low and the highest high; ``adjusted``, whether prices were scaled to a column of adjusted closes; of the
+        first path ``largest_moves``, the five largest relative moves between
         successive closes of a symbol, largest first; ``listings``, per symbol the first and last date,
         the number of bars and of dates without one between first and last; ``calendar``, see `_calendar`; ``frozen``,
         the five longest runs of ten or more bars of a symbol that are equal to the one before.
@@ -52,6 +53,7 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
         "columns": list(bars.columns),
         "context": list(bars.context),
         "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],
+        "adjusted": getattr(bars, "adjusted", False),
         "largest_moves": _largest_moves(bars.symbols, bars.dates, ohlcv[0, ..., CLOSE]),
         "listings": {symbol: _listing(bars.dates, listed[0, :, k]) for k, symbol in enumerate(bars.symbols)},
         "calendar": _calendar(bars.dates),

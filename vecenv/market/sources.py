@@ -44,6 +44,8 @@ class BarArrays:
     context: dict[str, np.ndarray]
     source: str
     currency: str | None
+    adjusted: bool = False
+    """Whether prices were scaled to a column of adjusted closes."""
 
     def bars(self) -> Bars:
         from torch import from_numpy
@@ -122,7 +124,8 @@ def read_bars(
 def read_arrays(source: MarketSource, form: BarForm | None = None) -> BarArrays:
     """Read daily bars of all symbols and days as `read_bars` does, without PyTorch."""
     name, loaded = source_name(source), load_table(source, form=form)
-    return _align(checked_prices(loaded, name), name, loaded.attrs[CURRENCY])
+    arrays = _align(checked_prices(loaded, name), name, loaded.attrs[CURRENCY])
+    return replace(arrays, adjusted="adj_close" in loaded)
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str], form: BarForm | None = None) -> Bars:
