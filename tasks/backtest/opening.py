@@ -140,11 +140,12 @@ def check_policy(path: Path, tape: MarketTape, config: Any) -> str:  # noqa: ANN
     other = [symbol for symbol in tape.symbols if symbol not in trained]
     if state["config"].get("policy", "flat") == "flat":
         raise ValueError(
-            f"{path}: the policy was trained on {_named(trained)}, in this order, but {tape.source} has "
-            f"{_named(tape.symbols)}: choose its own by --symbols"
+            f"{path}: the policy was trained on {named(trained)}, in this order, but {tape.source} has "
+            f"{named(tape.symbols)}: choose its own by --symbols"
         )
-    return f"The policy was not trained on {_named(other)} of the {tape.num_symbols} symbols." if other else ""
+    return f"The policy was not trained on {named(other)} of the {tape.num_symbols} symbols." if other else ""
 
 
-def _named(symbols: Sequence[str], most: int = 6) -> str:
+def named(symbols: Sequence[str], most: int = 6) -> str:
+    """Return the first symbols, and how many others there are."""
     return ", ".join(symbols[:most]) + (f" and {len(symbols) - most} others" if len(symbols) > most else "")

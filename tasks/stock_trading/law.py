@@ -102,6 +102,7 @@ class Decision(NamedTuple):
     """What an action comes to on its day, before anything is known of the next close.
 
     Attributes:
+        weights: target weights of the symbols; cash has the rest. Shape: (K,), (0,) of an action in shares.
         wanted: orders of the action in shares, positive to buy. Shape: (K,).
         forced: where a rule sells all instead, by the names of the rules; the last one prevails. Shape of each: (K,).
         tradable: symbols that can trade where the orders fill. Shape: (K,), bool.
@@ -111,6 +112,7 @@ class Decision(NamedTuple):
         finite: entries of the action that are numbers. Shape: that of the action, bool.
     """
 
+    weights: Tensor
     wanted: Tensor
     forced: dict[str, Tensor]
     tradable: Tensor

@@ -214,6 +214,7 @@ class StockTrading(
         action = self._adjusted(torch.where(finite, action, 0.0).clamp(-1.0, 1.0), row, params, shared)
         can_trade = shared["tradable"][row + 1 if late else row]
         if config.action == "shares":
+            weights = action[:0]
             wanted = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
             weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
@@ -231,7 +232,7 @@ class StockTrading(
         if not self._always_tradable:
             order = torch.where(can_trade, order, 0.0)
         fills = executed(rules, state, order, prices, params)
-        return Decision(wanted, forced, can_trade, order, prices, fills, finite)
+        return Decision(weights, wanted, forced, can_trade, order, prices, fills, finite)
 
     @property
     def _rules(self) -> Rules:

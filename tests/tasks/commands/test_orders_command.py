@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from tests.tasks.commands.small_runs import DAYS, SHARES, bars, made_run, settings_on
 from vecenv.tasks.backtest import orders
+from vecenv.tasks.backtest.todays_orders import verdict_words
 from vecenv.tasks.commands import cli
 
 LAST = str(bars(1, DAYS)["date"].max().date())
@@ -42,7 +44,50 @@ def test_orders_are_told_written_and_returned_alike(place, account, tmp_path, ca
     assert 20_000 - paid.sum() == pytest.approx(after["value"].iloc[-1])
     assert row["commission"].sum() == pytest.approx(0.001 * (row["value"] + row["slippage"]).sum(), abs=1e-3)
     assert row["slippage"].tolist() == pytest.approx((0.001 * row["value"]).tolist(), abs=0.05)
-    assert row["target_weight"].tolist() == pytest.approx((after["weight"].iloc[:3]).tolist(), abs=0.01)
+    # Targets are those of the rules: tilts of equal weights and cash, and what these come to in ticks.
+    assert "reason" not in shown and "begun with" not in shown and "left out" not in shown
+    parts = np.array([0.995 / 3] * 3 + [0.005]) * np.exp(after["action"])
+    np.testing.assert_allclose(after["target_weight"], parts / parts.sum(), atol=1e-4)
+    tick, asked = told["market"]["tick_size"], after.iloc[:-1]
+    price = np.ceil(np.rint(asked["price"] / tick) * 1.002)
+    shares = np.floor(np.floor(asked["target_weight"] * np.rint(found.value / tick)) / price)
+    assert shares.tolist() == asked["target_shares"].tolist() == row["target_shares"].tolist()
+    assert (row["target_shares"] == row["held"] + row["wanted"]).all()
+    cash = after.iloc[-1]
+    assert (row["cash_target_weight"] == cash["target_weight"]).all() and (row["cash_action"] == cash["action"]).all()
+
+
+def test_below_the_table_is_what_the_dead_zone_left_out(place, tmp_path, capsys):
+    found = orders(place / "tilts", holdings=pd.DataFrame({"symbol": ["CASH"], "shares": [20_000]}), today=LAST)
+    near = found.after[["symbol", "shares"]].assign(shares=found.after["shares"] - [2, 0, 30, -1840])
+    near.round(2).to_csv(tmp_path / "near.csv", index=False)
+    words = (
+        f"orders --checkpoint {place / 'tilts'} --holdings {tmp_path / 'near.csv'} --today {LAST} --env.dead-zone 0.01"
+    )
+    assert cli.main(words.split()) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    asked = orders(place / "tilts", holdings=tmp_path / "near.csv", today=LAST, env={"dead_zone": 0.01})
+    worth = (asked.after["target_shares"] - near["shares"]).abs() * asked.after["price"]
+    left = asked.after["symbol"][(worth > 0) & (worth <= 0.01 * asked.value)]
+    assert 0 < len(left) < 3 and {*asked.orders["symbol"]}.isdisjoint(left)
+    assert f"dead zone, 1% of the value, {0.01 * asked.value:,.2f}, they are left out: {', '.join(left)}." in shown
+    assert "commission 0.1% and slippage 0%" in shown and "tilts has no verdict" in shown
+    told = orders(place / "shares", holdings=tmp_path / "near.csv", today=LAST, out=tmp_path / "out")
+    assert told.after["target_weight"].isna().all() and (told.orders["target_shares"] >= 0).all()
+    assert json.loads((tmp_path / "out" / "orders.json").read_text())["after"][0]["target_weight"] is None
+
+
+def test_the_verdict_is_that_of_what_plays(tmp_path):
+    def verdict(*parts: tuple[str, str]) -> str:
+        told = [{"agent": agent, "part": part, "episodes": 9, "told": f"is {agent}"} for agent, part in parts]
+        (tmp_path / "metrics.json").write_text(json.dumps({"verdicts": told}))
+        return verdict_words(str(tmp_path))
+
+    assert verdict(("one", "validation"), ("two", "test")) == "Verdict   test, 9 episodes: two is two."
+    assert verdict(("one", "test"), ("ensemble", "test")).endswith("ensemble is ensemble.")
+    assert verdict(("one", "validation")).startswith("Verdict   validation")
+    assert "has no verdict" in verdict()
+    assert "has no verdict" in verdict_words(str(tmp_path / "earlier.pt"))
 
 
 def test_rules_programs_and_several_seeds_decide(place, account, tmp_path):
