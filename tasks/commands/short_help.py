@@ -13,6 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import tyro
+
 from vecenv.learn import algorithm_named, algorithm_names
 from vecenv.system.preset_files import as_values, is_flat, read_values, shipped_presets
 from vecenv.system.settings import hints_of
@@ -93,6 +95,8 @@ def _cut(text: str) -> str:
 
 
 def _value(value: object) -> str:
+    if value is tyro.MISSING:
+        return "(needed)"
     if value is None or isinstance(value, bool):
         return "-" if value is None else ("no", "yes")[value]
     if isinstance(value, list | tuple):

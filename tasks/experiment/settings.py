@@ -74,6 +74,9 @@ TALKING: dict[str, Any] = {"num_groups": 8, "group_size": 8}
 TINY_LEARNER: dict[str, Any] = {"learning_rate": 1e-3, "total_frames": 16_384}
 """Defaults of a learner that starts from a tiny model made on the spot."""
 
+HELP = frozenset(("-h", "--help", "--help-all"))
+"""Words of the command line that ask for help."""
+
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder", "processes", "stall_seconds", "generators")
 """Settings that only the command line may set."""
 
@@ -193,7 +196,12 @@ class TrainSettings(TaskSettings):
     @classmethod
     def defaults(cls, args: Sequence[str]) -> Self:
         """Return the defaults of the command line: those of the run to resume, or of the presets."""
-        settings, given = cls.by_default(chosen_options(TrainOptions, args)), given_options(args)
+        chosen, given = chosen_options(TrainOptions, args), given_options(args)
+        if not HELP.isdisjoint(args) and "model" not in chosen and chosen.get("preset") is not None:
+            # A preset of a language model is shown with its learner, which there is only with a model.
+            of_language = "language" in read_values(preset_path("train", chosen["preset"]))
+            chosen |= {"model": "FOLDER"} if of_language else {}
+        settings = cls.by_default(chosen)
         for name in given:
             learner, dot, option = name.partition(".")
             if dot and learner in (*algorithm_names(), "language"):

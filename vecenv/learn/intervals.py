@@ -33,6 +33,13 @@ def jackknife_interval(values: Tensor, groups: Tensor) -> Interval:
     return jackknife(float(values.mean()), (sums.sum() - sums) / (len(values) - counts))
 
 
+def grade_interval(values: Tensor, groups: Tensor) -> Interval:
+    """Return the `jackknife_interval` of grades, whose bounds are in [0, 1] as these are."""
+    mean, low, high = jackknife_interval(values, groups)
+    # In this order, by which a bound that is not a number stays that.
+    return Interval(mean, max(low, 0.0), min(high, 1.0))
+
+
 def jackknife(mean: float, without: Tensor) -> Interval:
     """Return the 95% interval of a mean, given the means without each of G groups. Shape: (G,), float64.
 

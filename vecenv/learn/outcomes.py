@@ -86,15 +86,17 @@ def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
 def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
     """Return the means and bounds of the outcomes of episodes, given their `_columns`; NaN of none."""
     # Here, as a learner that is only imported needs no statistics.
-    from vecenv.learn.intervals import jackknife_interval
+    from vecenv.learn.intervals import grade_interval, jackknife_interval
 
     _, first, second, *values = columns
     found: dict[str, float] = {}
     blocks = domain_of(env).blocks_of(first.long(), second.long()) if len(first) else first
     for name, value in zip(_outcome_names(env), values, strict=True):
-        # A mean of grades is one of float32, as they are.
-        value = value.float() if name == "grade" else value
-        interval = jackknife_interval(value, blocks) if len(blocks) else (math.nan,) * 3
+        interval: tuple[float, ...] = (math.nan,) * 3
+        if len(blocks):
+            # A mean of grades is one of float32, as they are.
+            graded = name == "grade"
+            interval = grade_interval(value.float(), blocks) if graded else jackknife_interval(value, blocks)
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
     return found
 

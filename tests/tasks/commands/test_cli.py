@@ -156,6 +156,15 @@ def test_values_on_the_command_line_win_over_those_of_a_preset_which_the_help_sh
     assert "--learner.clip FLOAT" in text and "--learner.variant" not in text and "--num-groups" not in text
 
 
+def test_help_shows_the_learner_of_a_preset_of_language_models_and_what_must_be_given(capsys):
+    assert cli.main(["train", "--preset", "planted_language", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--model TEXT FOLDER" in text and "--learner.lora-rank INT 0" in text
+    assert "--learner.total-frames INT 15360" in text and "--learner.hidden" not in text
+    assert cli.main(["sft", "--help"]) == 0
+    assert "--data PATH … (needed)" in " ".join(capsys.readouterr().out.split())
+
+
 METRICS = {"frames": 50, "samples_per_second": 1234.5} | dict.fromkeys(("return_percent", "grade"), float("nan"))
 
 
