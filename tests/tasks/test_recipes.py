@@ -16,6 +16,8 @@ RECIPES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in (
 MOST_LINES = 40
 LONG = {"compare_runs", "export_policy", "language_trl", "own_world_model", "walk_forward"}
 """They start several commands, or load much."""
+OF_MODELS = {"language_grpo", "language_trl", "own_grpo_loop"}
+"""Their argument is a language model."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in RECIPES])
 def test_a_recipe_runs(name, tmp_path, request, monkeypatch, capsys):
-    given = [str(request.getfixturevalue("model"))] if name.startswith("language_") else []
+    given = [str(request.getfixturevalue("model"))] if name in OF_MODELS else []
     if name == "todays_orders":
         # A file of one's own, in another dress than the sample's.
         names = {"date": "Date", "symbol": "Ticker"}
