@@ -236,6 +236,8 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch, tmp_p
     # Settings of several processes are read by this one, which starts none.
     monkeypatch.setattr(cli, "launched", lambda count, words: None)
     monkeypatch.chdir(tmp_path)
+    # An account is read with the settings.
+    write_account(tmp_path / "account.csv")
     points, seen = {point.name: point for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}, set()
 
     def read(settings):
