@@ -87,8 +87,9 @@ def compared(
     """
     agents = {**agents, **baseline_agents(env, chosen_agents(_task_of(env).name, names))}
     if isinstance(env, Interaction):
-        found: Evaluation = compared_conversations(env, agents, seed)
-        write_conversations(folder, found.conversations)
+        talks = compared_conversations(env, agents, seed)
+        write_conversations(folder, talks.conversations)
+        found: Evaluation = talks
     else:
         found = evaluate(env, agents, seed)
         talking = {name: agent for name, agent in agents.items() if hasattr(agent, "talk")}

@@ -125,7 +125,7 @@ class Experiment:
         if self._note:
             self.console.print(self._note)
         self.console.print(f"Run       {self.folder}", soft_wrap=True)
-        if self._env.compiled:
+        if isinstance(self._env, VecEnv) and self._env.compiled:
             self.console.print(f"Compiling {FIRST_SIGN}", soft_wrap=True, highlight=False)
 
     def fit(self, watch: Watcher | None = None) -> None:
