@@ -138,6 +138,7 @@ def report_page(found: Backtest, title: str | None = None, more: Mapping[str, st
     source, symbols = Path(market["source"]).name, market["symbols"]
     shown = ", ".join(symbols) if len(symbols) <= 10 else f"{len(symbols)} symbols"
     currency = market["currency"] or "currency unknown"
+    currency += " · adjusted prices" if found.told["adjusted"] else ""
     rules = found.told["config"]
     costs = " · ".join(f"{name} {rules[name]:g}" for name in ("commission", "slippage") if np.isscalar(rules[name]))
     line = f"{first} to {last} · {shown} · {source} · {currency} · {costs} · one account, no restart"

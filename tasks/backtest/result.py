@@ -197,7 +197,7 @@ def found_of(
         unseen=figures.get("unseen"),
         test=figures.get("test"),
         worst=_worst(daily, curves, list(accounts), gain, list(tape.symbols)),
-        told={**scenario.metadata(), "seed": seed, **(told or {})},
+        told={**scenario.metadata(), "adjusted": tape.adjusted, "seed": seed, **(told or {})},
         verdicts=judged(list(accounts), curves, judged_on, f"after {after}" if after else "all days"),
         notes=notes,
         trained_until=trained_until if later is not None and not later.all() else None,

@@ -75,7 +75,7 @@ def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.Da
     factor = np.linspace(0.5, 1.0, len(long_frame))
     for name in ("Adj Close", "adj_close", "adjcp"):
         bars = read_bars(long_frame.assign(**{name: long_frame["close"] * factor}))
-        assert bars.columns == {}
+        assert bars.columns == {} and bars.adjusted and not read_bars(long_frame).adjusted
         for field, column in ((OPEN, "open"), (HIGH, "high"), (LOW, "low"), (CLOSE, "close")):
             expected = _pivot(long_frame.assign(**{column: long_frame[column] * factor}), column)
             np.testing.assert_allclose(bars.ohlcv[0, :, :, field], expected, rtol=1e-12)

@@ -57,6 +57,7 @@ class Bars:
         texts: of documents, at whose positions the column ``text`` points.
         law: parameters of the generator's law, for agents that know it; None for data.
         generated: whether a generator made the bars, so that the dates are of no calendar.
+        adjusted: whether prices were scaled to a column of adjusted closes.
     """
 
     symbols: tuple[str, ...]
@@ -71,6 +72,7 @@ class Bars:
     texts: tuple[str, ...] = ()
     law: object | None = None
     generated: bool = False
+    adjusted: bool = False
 
     @property
     def listed(self) -> Tensor:

@@ -53,7 +53,7 @@ def inspect(source: MarketSource, form: BarForm | None = None) -> dict[str, Any]
         "columns": list(bars.columns),
         "context": list(bars.context),
         "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],
-        "adjusted": getattr(bars, "adjusted", False),
+        "adjusted": bars.adjusted,
         "largest_moves": _largest_moves(bars.symbols, bars.dates, ohlcv[0, ..., CLOSE]),
         "listings": {symbol: _listing(bars.dates, listed[0, :, k]) for k, symbol in enumerate(bars.symbols)},
         "calendar": _calendar(bars.dates),

@@ -44,8 +44,7 @@ class BarArrays:
     context: dict[str, np.ndarray]
     source: str
     currency: str | None
-    adjusted: bool = False
-    """Whether prices were scaled to a column of adjusted closes."""
+    adjusted: bool
 
     def bars(self) -> Bars:
         from torch import from_numpy
@@ -54,7 +53,8 @@ class BarArrays:
             {name: from_numpy(values) for name, values in table.items()} for table in (self.columns, self.context)
         )
         ohlcv = from_numpy(self.ohlcv)
-        return Bars(self.symbols, self.dates, ohlcv, columns, context, self.source, currency=self.currency)
+        bars = Bars(self.symbols, self.dates, ohlcv, columns, context, self.source, currency=self.currency)
+        return replace(bars, adjusted=self.adjusted)
 
 
 def read_bars(
@@ -118,14 +118,13 @@ def read_bars(
             f"{name}: no bar from {first or 'the start'} to {last or 'the end'}; "
             f"the data runs from {days.min()} to {days.max()}"
         )
-    return _align(table[inside], name, loaded.attrs[CURRENCY]).bars()
+    return _align(table[inside], name, loaded.attrs[CURRENCY], "adj_close" in loaded).bars()
 
 
 def read_arrays(source: MarketSource, form: BarForm | None = None) -> BarArrays:
     """Read daily bars of all symbols and days as `read_bars` does, without PyTorch."""
     name, loaded = source_name(source), load_table(source, form=form)
-    arrays = _align(checked_prices(loaded, name), name, loaded.attrs[CURRENCY])
-    return replace(arrays, adjusted="adj_close" in loaded)
+    return _align(checked_prices(loaded, name), name, loaded.attrs[CURRENCY], "adj_close" in loaded)
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str], form: BarForm | None = None) -> Bars:
@@ -187,7 +186,7 @@ def _adjusted(table: pd.DataFrame, source: str) -> pd.DataFrame:
     return table.assign(**{column: table[column] * factor for column in ("open", "high", "low")})
 
 
-def _align(table: pd.DataFrame, source: str, currency: str | None) -> BarArrays:
+def _align(table: pd.DataFrame, source: str, currency: str | None, adjusted: bool) -> BarArrays:
     symbols = table["symbol"].cat.categories.tolist()
     days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     symbol = table["symbol"].cat.codes.to_numpy()
@@ -214,6 +213,7 @@ def _align(table: pd.DataFrame, source: str, currency: str | None) -> BarArrays:
         context=context,
         source=source,
         currency=currency,
+        adjusted=adjusted,
     )
 
 

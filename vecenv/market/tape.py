@@ -46,7 +46,7 @@ class MarketTape:
         currency: currency code of all prices, such as USD; None if unknown.
         best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
         panels: scores and texts of documents, of tasks that read them; else None.
-        law, generated: as of `Bars`.
+        law, generated, adjusted: as of `Bars`.
         left_out: columns and series of the bars that are neither features nor context, scores or texts of the tape.
         periods_per_year: bars of a year, by which rates and ratios of a year are scaled; 0 takes those of the dates.
     """
@@ -71,6 +71,7 @@ class MarketTape:
     generated: bool = False
     left_out: tuple[str, ...] = ()
     periods_per_year: float = 0
+    adjusted: bool = False
 
     def __post_init__(self) -> None:
         if not self.periods_per_year:
@@ -145,6 +146,7 @@ class MarketTape:
             panels=panels,
             law=bars.law,
             generated=bars.generated,
+            adjusted=bars.adjusted,
             left_out=tuple(
                 name
                 for name in (*bars.columns, *bars.context)

@@ -103,6 +103,7 @@ def test_days_that_a_policy_was_trained_on_are_told_apart(place, tmp_path):
     assert chosen.test.loc["days", "run"] == len(later) - 10
     told, page = json.loads((tmp_path / "out/summary.json").read_text()), (tmp_path / "out/report.html").read_text()
     assert told["chosen_until"] == end and told["test"] == chosen.test.to_dict()
+    assert "adjusted prices" not in page
     headings = (f"return after {end}", "<h2>Verdict", f"<h2>After {end}", "<h2>All days")
     places = [page.index(text) for text in headings]
     assert places == sorted(places)

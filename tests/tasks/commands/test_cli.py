@@ -243,6 +243,9 @@ from vecenv.tasks.commands.cli import main
 for words in {words!r}:
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         code = main(words)
+    # Whose defaults are those of a run.
+    by_run = words[0] in ("orders", "backtest", "evaluate", "compare")
+    assert ("Where a run is given" in shown.getvalue()) == by_run, words
     assert code == 0 and "usage: vecenv" in shown.getvalue(), words
     loaded = {{"torch", "torchrl", "tensordict", "transformers", "pandas"}} & set(sys.modules)
     assert not loaded, (words, loaded)
