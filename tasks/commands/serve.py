@@ -14,6 +14,7 @@ from vecenv.system.settings import Count, Items, OpenShare, Seed, Settings, When
 from vecenv.tasks.experiment.kinds import OF_TENSORS, Engine, TaskSettings
 from vecenv.tasks.experiment.markets import MARKETS, SPLITS, NoMarket, market_for
 from vecenv.tasks.experiment.options import TaskOptions, chosen_options, given_options, refuse_elsewhere, with_preset
+from vecenv.tasks.experiment.progress import loading_torch
 from vecenv.tasks.experiment.rules import VALIDATION, compared_rules
 from vecenv.text.dialogue import Dialogue, TextRules
 from vecenv.text.interaction import Interaction
@@ -128,7 +129,7 @@ class ServeSettings(HostSettings):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    # It needs PyTorch, which settings do not.
-    from vecenv.tasks.commands.serving import served_to_openenv
+    with loading_torch(f"serve {settings.task}"):
+        from vecenv.tasks.commands.serving import served_to_openenv
 
     return served_to_openenv(settings)
