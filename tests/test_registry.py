@@ -70,7 +70,11 @@ def test_importing_alone_does_not_even_load_torch():
 
 def test_it_is_imported_from_the_folder_that_holds_the_checkout(tmp_path):
     (tmp_path / "vecenv").symlink_to(Path(__file__).parents[1])
-    command = "import vecenv, vecenv.tasks; print(vecenv.make.__module__, *vecenv.__path__)"
+    # Beside entries that Python passes over, and a hook that finds the folder again.
+    hook = "type('Hook', (), {'find_spec': staticmethod(lambda *names: PathFinder.find_spec(*names))})"
+    command = "import sys; from importlib.machinery import PathFinder; "
+    command += f"sys.path += [None]; sys.meta_path[:0] = [{hook}]; import vecenv, vecenv.tasks; "
+    command += "print(vecenv.make.__module__, *vecenv.__path__)"
     told = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert told.stdout.split() == [vecenv.make.__module__, *vecenv.__path__], told.stderr
 

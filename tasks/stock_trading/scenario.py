@@ -114,6 +114,8 @@ class StockTrading(
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
         self._gaps = bool(tape.gaps.any())
+        # What is held at the start may be of symbols that could trade only before the tape.
+        self._stuck = self._gaps or (bool(np.any(config.initial_holdings)) and not self._always_tradable)
         self.shared = market_tensors(tape, config, self.money.dtype)
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
@@ -219,7 +221,7 @@ class StockTrading(
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
             weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
             value = state.portfolio_value
-            if self._gaps:
+            if self._stuck:
                 value = value - money.total(torch.where(can_trade, 0.0, state.holdings), close, self.max_holdings)
             wanted = wanted_by_weights(rules, weights, value, state.holdings, prices, params)
         else:

@@ -52,7 +52,8 @@ class WalkedAccount:
         part = played(env, history.agent(env, combination)[1], history.settings.seed, start)
         offset = int(np.searchsorted(self.tape.dates, history.tape.dates[0]))
         self._parts.append((offset, part))
-        self._over = int(part.states.day[-1]) < history.tape.num_days - 1
+        # By its rules, perhaps on the very day on which the next policy would take it over.
+        self._over = bool(env.rows.terminated.all())
 
     def _continued(self, config: Any, last: StockState) -> tuple[Any, dict[str, Tensor]]:  # noqa: ANN401
         """Return the rules with the account that there is, which bounds what is held, and its exact state."""

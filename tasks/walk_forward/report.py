@@ -59,7 +59,10 @@ class WalkForward:
             if len(days) < 2:
                 continue
             earned = days[["value", *found.benchmarks]].iloc[[0, -1]].pct_change().iloc[-1]
-            traded, held = days["traded"].iloc[:-1].sum(), days["value"].iloc[:-1].mean()
+            # Of the orders of the span's policy: what fills at the open is told on the day after.
+            late = found.told["config"]["fill"] == "next_open"
+            paid = days[["traded", "costs"]].iloc[1:] if late else days[["traded", "costs"]].iloc[:-1]
+            traded, held = paid["traded"].sum(), days["value"].iloc[:-1].mean()
             year, count = found.told["market"]["periods_per_year"], len(days) - 1
             rows.append(
                 {
@@ -68,7 +71,7 @@ class WalkForward:
                     **earned.rename({"value": found.agent}).to_dict(),
                     "difference": earned["value"] - earned[found.benchmarks[0]],
                     "turnover": traded / held * year / count if held > 0 else np.nan,
-                    "costs": days["costs"].iloc[:-1].sum(),
+                    "costs": paid["costs"].sum(),
                 }
             )
         return pd.DataFrame(rows).set_index("first")

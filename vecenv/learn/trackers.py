@@ -92,7 +92,7 @@ class TensorBoard:
             events.add_scalar(name, value, update)
 
     def conclude(self, figures: Mapping[str, float], verdicts: Sequence[str]) -> None:
-        events = self._writer(0)
+        events = self._writer(None)
         for name, value in figures.items():
             events.add_scalar(f"test/{name}", value)
         events.add_text("verdicts", "  \n".join(verdicts))
@@ -101,7 +101,8 @@ class TensorBoard:
         if self._events is not None:
             self._events.close()
 
-    def _writer(self, update: int) -> Any:  # noqa: ANN401
+    def _writer(self, update: int | None) -> Any:  # noqa: ANN401
+        # A run that makes no update hides none.
         if self._events is None:
             from torch.utils.tensorboard import SummaryWriter
 

@@ -24,7 +24,7 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.experiment import experiment, plan
 from vecenv.tasks.experiment.checkpoints import read_checkpoint
 from vecenv.tasks.experiment.markets import BySpans
-from vecenv.tasks.walk_forward import run, walk_forward
+from vecenv.tasks.walk_forward import WalkForward, run, walk_forward
 from vecenv.tasks.walk_forward.account import WalkedAccount
 from vecenv.tasks.walk_forward.spans import Span, spans_of
 
@@ -80,25 +80,35 @@ class Strength:
 
     def act(self, env: VecEnv) -> torch.Tensor:
         shown = env.scenario.shared["features"][env.state.day]
-        return torch.where(shown > 0.5, shown, 0.1) / 3
+        action = torch.where(shown > 0.5, shown, 0.1) / 3
+        # A tilt has cash too.
+        return torch.nn.functional.pad(action, (0, env.action_spec.shape[-1] - action.shape[-1]))
 
 
-def test_one_account_trades_all_spans(market, monkeypatch):
+def test_one_account_trades_all_spans(market, tmp_path, monkeypatch):
     """What is asked span by span has the account of one backtest: cash, shares, trades, and prices of purchases."""
     monkeypatch.setattr(History, "agent", lambda history, env, combination: ("strength", Strength()))
-    days = [str(day.date()) for day in pd.DatetimeIndex(sorted(pd.read_parquet(market)["date"].unique()))[120:]]
-    reasons = set()
-    for rules in ({"stop_loss": 0.03, "slippage": 0.001}, {"fill": "next_open", "whole_shares": False}):
+    table = pd.read_parquet(market)
+    days = [str(day.date()) for day in pd.DatetimeIndex(sorted(table["date"].unique()))[120:]]
+    # A symbol is delisted within a span, and held from then on.
+    table[(table["symbol"] != "S2") | (table["date"] < days[50])].to_parquet(tmp_path / "market.parquet")
+    reasons, file = set(), str(tmp_path / "market.parquet")
+    late = {"fill": "next_open", "whole_shares": False}
+    for rules in ({"stop_loss": 0.03, "slippage": 0.001}, late, {"action": "tilt", **late}):
 
         def between(first: int, last: int, own=rules) -> History:
-            given = {"market": market, "env": {"features": ("rsi_30",), **own}, "start": days[first], "end": days[last]}
+            given = {"market": file, "env": {"features": ("rsi_30",), **own}, "start": days[first], "end": days[last]}
             return read_history(BacktestSettings.given("hold", given), Console(quiet=True))
 
         whole = between(0, len(days) - 1)
         account, env = WalkedAccount(whole.tape), whole.env(whole.config)
-        for first, last in ((0, 30), (30, 31), (31, 80), (80, len(days) - 1)):
+        spans = [(0, 30), (30, 31), (31, 80), (80, len(days) - 1)]
+        for first, last in spans:
             account.play(between(first, last))
-        joined, alone = (found_of(env, {"own": one}) for one in (account.joined(), played(env, Strength())))
+        own, other = account.joined(), played(env, Strength())
+        joined, alone = (found_of(env, {"own": one, "other": other}) for one in (own, other))
+        parts = [Span(*map(date.fromisoformat, (days[0], days[0], days[first], days[last]))) for first, last in spans]
+        assert WalkForward(joined, parts).spans["costs"].sum() == pytest.approx(joined.summary["own"]["costs"])
         for name in ("daily", "holdings", "trades", "orders"):
             pd.testing.assert_frame_equal(getattr(joined, name), getattr(alone, name), check_exact=True)
         assert len(joined.trades) > 50
@@ -106,11 +116,13 @@ def test_one_account_trades_all_spans(market, monkeypatch):
     assert "stop_loss" in reasons
 
 
-def test_an_account_that_the_rules_have_ended_stays_so(market):
+@pytest.mark.parametrize("handover", ["2020-09-01", "2020-08-04"])
+def test_an_account_that_the_rules_have_ended_stays_so(market, handover):
+    """Also one that they have ended on the day of the handover."""
     given = {"market": market, "env": {"features": ("rsi_30",), "ruin_fraction": 0.999, "commission": 0.01}}
     parts = [
         read_history(BacktestSettings.given("equal_weight", {"start": start, "end": end, **given}), Console(quiet=True))
-        for start, end in (("2020-08-03", "2020-09-01"), ("2020-09-01", "2020-10-01"), ("2020-08-03", "2020-10-01"))
+        for start, end in (("2020-08-03", handover), (handover, "2020-10-01"), ("2020-08-03", "2020-10-01"))
     ]
     account = WalkedAccount(parts[-1].tape)
     for part in parts[:2]:
