@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -82,6 +83,8 @@ def _walked(settings: WalkForwardSettings, console: Console) -> WalkForward:
             whole = replace(settings.source, start=None, end=None).tape(rules, CPU)
         tape = account_days(whole, _traded(settings, folder, settings.source.start, settings.source.end))
         spans = spans_of(tape, settings.source.split)
+        if settings.resume is not None:
+            _check_begun(folder, tape, spans)
         _check_initial(settings)
         show_market(console, tape, {"Test": tape.between(str(spans[0].first), None)})
         told = f"{len(spans)} spans from {spans[0].first}, windows of training {settings.source.split.train_window}"
@@ -91,6 +94,17 @@ def _walked(settings: WalkForwardSettings, console: Console) -> WalkForward:
         found = _joined(settings, folder, tape, whole, spans, console)
         found.write(folder)
         return found
+
+
+def _check_begun(folder: Path, tape: MarketTape, spans: list[Span]) -> None:
+    """Reject a file whose spans do not go on from those of the folder, such as one of more days with another middle."""
+    begun = [span["first"] for span in json.loads((folder / WALK).read_text(encoding="utf-8"))["spans"]]
+    found = [str(span.first) for span in spans]
+    if begun != found[: len(begun)]:
+        raise ValueError(
+            f"{folder}: its spans begin on {', '.join(begun)}, but by the days that {tape.source} has now they begin "
+            f"on {', '.join(found)}: choose another --folder"
+        )
 
 
 def _check_initial(settings: WalkForwardSettings) -> None:

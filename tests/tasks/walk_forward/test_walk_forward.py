@@ -210,6 +210,11 @@ def test_a_walk_that_was_interrupted_goes_on_and_is_listed(market, tmp_path, mon
     assert "1 run in" in capsys.readouterr().out
     assert cli.main(["walk-forward", "--resume", str(folder), "--test-months", "3"]) == cli.BAD_INPUT
     assert "is a run with other test_months (2, not 3)" in capsys.readouterr().err
+    # A file whose days have other spans would begin another walk in this folder.
+    table, fewer = pd.read_parquet(market), str(tmp_path / "fewer.parquet")
+    table[table["date"] < "2020-10-20"].to_parquet(fewer)
+    assert cli.main(["walk-forward", "--resume", str(folder), "--market", fewer]) == cli.BAD_INPUT
+    assert "its spans begin on 2020-09-01, 2020-11-02, but by the days that" in capsys.readouterr().err
 
 
 @pytest.mark.assembly
