@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from vecenv.system.settings import Seed, Within, check_fields, refuse_unknown
 
@@ -18,7 +18,7 @@ _CONSEQUENCES = ("valid", "reward", "messages")
 """Fields of a step that are compared after those that explain them."""
 
 
-FIRST = {"train": 0, "validation": 2**30, "test": 2**31}
+FIRST: dict[Literal["train", "validation", "test"], int] = {"train": 0, "validation": 2**30, "test": 2**31}
 """First numbers of the rows or episodes of each split without a market."""
 
 
