@@ -249,6 +249,10 @@ def test_values_of_whole_episodes_have_parts_of_days():
     assert values_interval(torch.tensor(values), [daily, 0 * daily], lived, *where).mean == pytest.approx(mean)
     few = values_interval(torch.tensor(values[:3]), [daily[:, :3]], lived[:, :3], *(one[:, :3] for one in where))
     assert math.isnan(few.low) and few.mean == pytest.approx(sum(values[:3]) / 3)
+    # The same days six times: what differs is not by days, and tells nothing of other ones.
+    whole, days = torch.ones(3, 6, dtype=torch.bool), torch.arange(3)[:, None].expand(3, 6)
+    same = values_interval(torch.tensor(values), [daily[:, :1].expand(3, 6)], whole, days, days)
+    assert math.isnan(same.low) and same.mean == pytest.approx(mean)
 
 
 def test_groups_count_by_their_values_and_days_once():

@@ -1,5 +1,6 @@
 """Trackers: what they are told, in one run of theirs; one that fails or hangs costs the training nothing."""
 
+import importlib.machinery
 import importlib.util
 import json
 import threading
@@ -66,6 +67,9 @@ def test_one_that_fails_or_hangs_is_left_alone_after_a_warning(tmp_path, monkeyp
     def away(run):
         raise ConnectionError("no server")
 
+    def leaving(run):
+        raise SystemExit("no key")
+
     def failing(run):
         return Memory(run, "log")
 
@@ -75,6 +79,7 @@ def test_one_that_fails_or_hangs_is_left_alone_after_a_warning(tmp_path, monkeyp
         (
             (failing, r"^the tracker failing has failed, and the run goes on without it: no network$"),
             (away, "away has failed, and the run goes on without it: no server"),
+            (leaving, "leaving has failed, and the run goes on without it: no key"),
             (Hanging, "Hanging is 0.2 seconds behind: what it has not sent by now is lost"),
         )
     ):
@@ -82,7 +87,7 @@ def test_one_that_fails_or_hangs_is_left_alone_after_a_warning(tmp_path, monkeyp
             vecenv.train(planted_env(), config, tmp_path / str(number), on_update=ended.append, tracker=tracker)
         assert len([one for one in warned if "tracker" in str(one.message)]) == 1
     free.set()
-    assert [row["update"] for row in ended] == [1, 2, 3] * 3
+    assert [row["update"] for row in ended] == [1, 2, 3] * 4
 
 
 def test_what_is_not_there_is_told_before_any_work(tmp_path, monkeypatch):
@@ -90,7 +95,8 @@ def test_what_is_not_there_is_told_before_any_work(tmp_path, monkeypatch):
         vecenv.train(planted_env(), SMALL_PPO, tracker="wandb")
     with pytest.raises(ValueError, match=r"^unknown tracker 'neptune'; there are tensorboard, wandb, mlflow, trackio$"):
         vecenv.train(planted_env(), SMALL_PPO, tmp_path, tracker="neptune")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    folder = importlib.machinery.ModuleSpec("wandb", None, is_package=True)
+    monkeypatch.setattr(importlib.util, "find_spec", {"wandb": folder}.get)
     for name in MADE:
         with pytest.raises(ImportError, match=rf"the tracker {name} is not installed: pip install 'vecenv\[{name}\]'"):
             vecenv.train(planted_env(), SMALL_PPO, tmp_path, tracker=name)

@@ -212,8 +212,8 @@ def values_interval(
     What these tell has a part of each day, and the variance of `sums_interval`. The rest has none: two episodes are
     taken to share as much of it as of their days, which have equal ``places`` where they are the same of one market.
     With a mean share r of the days and a variance s² the variance of its mean is s² r / (1 - r), as episodes differ
-    only by what they do not share. Bounds are NaN with no more episodes than coefficients and one, or fewer than three
-    groups.
+    only by what they do not share. Bounds are NaN with no more episodes than coefficients and one, fewer than three
+    groups, or a rest of episodes that share all days, which tells nothing of others.
     Shapes: (N,), (T, N) of the others.
     """
     values, length = values.double(), lived.sum(0)
@@ -234,7 +234,11 @@ def values_interval(
     days, rank = places[lived].unique(return_inverse=True)
     held = torch.zeros(len(days), dtype=torch.float64, device=values.device).index_add(0, rank, weight)
     shared = float(held.square().sum()) / len(values) ** 2
-    rest = float((values - sums @ found).square().sum()) / left * shared / max(1.0 - shared, 1e-9)
+    rest = float((values - sums @ found).square().sum()) / left * shared
+    if 1.0 - shared < 1e-9:
+        rest = math.nan if rest > 1e-12 else 0.0
+    else:
+        rest /= 1.0 - shared
     margin = math.hypot((high - low) / 2, student_quantile(int(groups[lived].unique().numel()) - 1) * math.sqrt(rest))
     return Interval(mean, mean - margin, mean + margin)
 

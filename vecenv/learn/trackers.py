@@ -209,7 +209,8 @@ def check_tracker(tracker: Asked) -> None:
         return
     if tracker not in MADE:
         raise ValueError(f"unknown tracker {tracker!r}; there are {', '.join(MADE)}")
-    if importlib.util.find_spec(tracker) is None:
+    # A folder of that name, such as the one that wandb makes for its runs, is found too, but has no file.
+    if getattr(importlib.util.find_spec(tracker), "origin", None) is None:
         raise ImportError(f"the tracker {tracker} is not installed: pip install 'vecenv[{tracker}]'")
 
 
@@ -267,7 +268,7 @@ class Tracking:
             while (call := self._calls.get()) is not None:
                 call(tracker)
             tracker.close()
-        except Exception as error:
+        except BaseException as error:  # a thread would end on SystemExit without a word
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             self._warn(f"has failed, and the run goes on without it: {reason}")
 
