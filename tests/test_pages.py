@@ -2,7 +2,7 @@
 
 Comments that stand directly above a block of the shell, one a line, say what a test does otherwise than the block::
 
-    <!-- small: OLD => NEW -->            run NEW wherever the block has OLD
+    <!-- small: OLD => NEW -->            run NEW wherever the block has OLD, with the options that `SIZES` names
     <!-- not run: START: REASON -->       leave out the commands of the block that begin with START
 
 The gate runs every page whose commands take seconds that way, all but those of `NIGHTLY`.
@@ -57,6 +57,8 @@ NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md", "vecenv/d
 
 _FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r"<!-- (small|not run): (.+) -->")
+SIZES = {"TINY": "--no-compile --num-envs 16 --episodes 8 --learner.total-frames 1024"}
+SIZES["VALIDATED"] = "--validation-episodes 4 --evaluations 2"
 
 PROGRAMS = {"vecenv": [], "openenv": [sys.executable, "-m", "openenv.cli"], "python": [sys.executable]}
 """How the programs of the pages begin in a process of their own; vecenv runs in this one."""
@@ -98,6 +100,8 @@ def commands_run(text: str, marks: list[str]) -> list[str]:
         else:
             old, arrow, new = found[2].partition(" => ")
             assert arrow and old in text, f"{mark}: what is replaced must stand in the block"
+            for name, options in SIZES.items():
+                new = new.replace(name, options)
             text = text.replace(old, new)
     return [command for command in commands_of(text) if command not in left_out]
 
