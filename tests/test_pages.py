@@ -50,7 +50,7 @@ NIGHTLY += ["vecenv/curriculum", "worldmodel/validation", "tasks/walk_forward"]
 NIGHTLY += ["tasks/agent_market", "tasks/crypto_lob", "tasks/signals", "tasks/stock_trading", "tasks/tiers"]
 NIGHTLY += [f"tasks/games/{name}" for name in ("countdown", "frozen_lake", "race", "sokoban", "tool_chain")]
 NIGHTLY = [*(f"{folder}/README.md" for folder in NIGHTLY), "benchmarks/results/order-books.md"]
-NIGHTLY += [f"benchmarks/results/{name}.md" for name in ("games", "planted-markets")]
+NIGHTLY += ["benchmarks/results/planted-markets.md"]
 NIGHTLY += [f"vecenv/learn/{name}.md" for name in ("ensembles", "evaluation", "grpo")]
 NIGHTLY += ["vecenv/learn/off_policy.md", "vecenv/learn/on_policy.md", "vecenv/distributed/eight_gpus.md"]
 """Pages whose commands take minutes even when they are small."""
