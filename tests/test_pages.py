@@ -310,8 +310,6 @@ def test_python_block(block, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_what_a_page_points_at_exists_no_shell_block_is_lost_and_every_mark_is_read(page):
     text, blocks = page.read_text(), shell_blocks(page)
-    # Specifications are read in a sitting.
-    assert page.parent.name not in ("core", "learn") or len(text.split()) <= 1500
     for module in re.findall(r"python -m (vecenv(?:\.[a-z_]+)+)(?![\w.]*[A-Z])", text):
         assert page.name == "CHANGELOG.md" or find_spec(module) is not None, module
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -329,6 +327,14 @@ def test_what_a_page_points_at_exists_no_shell_block_is_lost_and_every_mark_is_r
     assert text.count("```python\n") == len(re.findall(r"^\s*```py", text, re.MULTILINE))
     comments = re.findall(r"^<!--", text, re.MULTILINE)
     assert len(comments) == sum(len(marks) for _, marks in blocks), "a comment stands above no block"
+
+
+def test_pages_of_rooms_are_read_in_a_sitting_and_the_first_one_at_a_glance():
+    words = {page_name(page): len(page.read_text().split()) for page in PAGES if page.name != "CHANGELOG.md"}
+    words = {name: count for name, count in words.items() if not name.startswith("benchmarks/results/")}
+    assert {name: count for name, count in words.items() if count > 1500} == {}
+    assert sum(words.values()) <= 45_000
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_index_of_results_lists_every_page():
