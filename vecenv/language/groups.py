@@ -15,7 +15,7 @@ from vecenv.language.config import AnswerConfig
 from vecenv.learn.conversations import world_failed
 from vecenv.learn.evaluation import Agent
 from vecenv.learn.group_episodes import EpisodeAccounts, EpisodeReward, played_accounts
-from vecenv.learn.intervals import grade_interval
+from vecenv.learn.intervals import jackknife_interval, of_grades
 from vecenv.learn.outcomes import outcomes
 from vecenv.learn.shards import Shards
 from vecenv.text.interaction import Episode, Interaction, Turn, json_outcomes
@@ -149,5 +149,5 @@ class ConversationGroups:
 
     def outcomes(self, shards: Shards) -> Metrics:
         """Return the mean grade of the last episodes that did not fail, with an interval, and the world's measures."""
-        interval = grade_interval(shards.joined([self._grades]), shards.joined([self._starts]))
+        interval = of_grades(jackknife_interval(shards.joined([self._grades]), shards.joined([self._starts])))
         return dict(zip(("grade", "grade_low", "grade_high"), interval, strict=True)) | self.scenario.measures()

@@ -20,6 +20,7 @@ from vecenv.learn.intervals import (
     interval_json,
     interval_text,
     jackknife_interval,
+    of_grades,
     or_none,
     scaled_text,
     short_text,
@@ -107,7 +108,7 @@ class Evaluation:
     def grades(self) -> dict[str, dict[str, Interval]]:
         """Mean grades with intervals, by agent and grader."""
         return {
-            name: {grader: self.interval(grade, name) for grader, grade in record.grades.items()}
+            name: {grader: of_grades(self.interval(grade, name)) for grader, grade in record.grades.items()}
             for name, record in self.records.items()
         }
 

@@ -33,9 +33,9 @@ def jackknife_interval(values: Tensor, groups: Tensor) -> Interval:
     return jackknife(float(values.mean()), (sums.sum() - sums) / (len(values) - counts))
 
 
-def grade_interval(values: Tensor, groups: Tensor) -> Interval:
-    """Return the `jackknife_interval` of grades, whose bounds are in [0, 1] as these are."""
-    mean, low, high = jackknife_interval(values, groups)
+def of_grades(interval: Interval) -> Interval:
+    """Return the interval of a mean grade with bounds in [0, 1], as grades are."""
+    mean, low, high = interval
     # In this order, by which a bound that is not a number stays that.
     return Interval(mean, max(low, 0.0), min(high, 1.0))
 

@@ -86,7 +86,7 @@ def _columns(env: VecEnv, ended: Rows, ids: Tensor) -> Tensor:
 def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
     """Return the means and bounds of the outcomes of episodes, given their `_columns`; NaN of none."""
     # Here, as a learner that is only imported needs no statistics.
-    from vecenv.learn.intervals import grade_interval, jackknife_interval
+    from vecenv.learn.intervals import jackknife_interval, of_grades
 
     _, first, second, *values = columns
     found: dict[str, float] = {}
@@ -96,7 +96,8 @@ def _told(env: VecEnv, columns: Tensor) -> dict[str, float]:
         if len(blocks):
             # A mean of grades is one of float32, as they are.
             graded = name == "grade"
-            interval = grade_interval(value.float(), blocks) if graded else jackknife_interval(value, blocks)
+            interval = jackknife_interval(value.float() if graded else value, blocks)
+            interval = of_grades(interval) if graded else interval
         found |= dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
     return found
 
