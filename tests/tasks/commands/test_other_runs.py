@@ -216,15 +216,15 @@ def test_an_interruption_says_how_to_go_on_if_there_is_a_checkpoint(place, tmp_p
     settings, console = settings_on(place, seed=4, seeds=2, preset="a"), Console(file=out, width=300)
     first, second = runs_of_seeds(settings, folder)
     first.folder.mkdir(parents=True)
-    seeds.keep_interrupted(console, first, settings, folder)
+    seeds.keep_interrupted(console, first, settings, folder, "vecenv go on")
     assert out.getvalue() == "" and not list(first.folder.iterdir())
     checkpoint_in(first.folder)
-    seeds.keep_interrupted(console, first, settings, folder)
-    assert out.getvalue() == f"Interrupted. Resume with: vecenv train --resume '{folder}'\n"
+    seeds.keep_interrupted(console, first, settings, folder, "vecenv go on")
+    assert out.getvalue() == "Interrupted. Resume with: vecenv go on\n"
     written = [yaml.safe_load((path / "settings.yaml").read_text()) for path in (folder, first.folder)]
     assert [(one["seed"], one["seeds"]) for one in written] == [(4, 2), (4, 1)] and "preset" not in written[0]
     # A later seed without a checkpoint leaves the run to be resumed too.
-    seeds.keep_interrupted(console, second, settings, folder)
+    seeds.keep_interrupted(console, second, settings, folder, "vecenv go on")
     assert out.getvalue().count("Interrupted") == 2 and not second.folder.exists()
     seeds.write_seed_settings(SeedRun(changed(settings, seeds=1), folder, "trained"), settings, folder)
     assert yaml.safe_load((folder / "settings.yaml").read_text())["seeds"] == 2

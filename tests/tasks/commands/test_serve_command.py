@@ -76,7 +76,8 @@ def test_signals_end_all_sessions_and_the_server(sent: signal.Signals):
                     time.sleep(0.05)
         assert process.wait(timeout=100) == (0 if sent == signal.SIGTERM else 130)
         log.seek(0)
-        assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
+        first = "Loading PyTorch, to serve single_stock_costs …\n"
+        assert log.read() == f"{first}Making the market planted …\nPreparing the step of train …\n"
 
 
 def test_splits_share_no_path_no_day_or_no_random_numbers():
