@@ -32,7 +32,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in RECIPES])
-def test_a_recipe_runs(name, tmp_path, request, monkeypatch, capsys):
+def test_a_recipe_runs(name, tmp_path, request, monkeypatch, capfd):
     given = [str(request.getfixturevalue("model"))] if name in OF_MODELS else []
     if name == "todays_orders":
         # A file of one's own, in another dress than the sample's.
@@ -45,7 +45,7 @@ def test_a_recipe_runs(name, tmp_path, request, monkeypatch, capsys):
     monkeypatch.setattr(learn, "_registered", {})
     # Not in processes of their own, whose imports take longer than most of them.
     runpy.run_module(f"vecenv.tasks.recipes.{name}", run_name="__main__")
-    assert capsys.readouterr().out.strip(), "it says what came of it"
+    assert capfd.readouterr().out.strip(), "it says what came of it"
 
 
 def test_the_page_lists_every_recipe_and_none_is_long():
