@@ -165,7 +165,7 @@ class StockRecording(TapeRecording[RecordedTrades, RecordedAccount]):
 
     def subtitle(self, record: RecordedAccount, length: str) -> Sequence[str]:
         names = record.market["symbols"]
-        return ", ".join(names) if len(names) <= 10 else f"{len(names)} symbols", length, record.market["source"]
+        return ", ".join(names) if len(names) <= 10 else f"{len(names)} symbols", length, str(record.market["source"])
 
     def headline(self, step: RecordedTrades) -> str:
         return "; ".join(text for text, _ in _fills(step)) or "no trade"

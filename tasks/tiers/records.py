@@ -229,7 +229,7 @@ class TierRecording(TapeRecording[RecordedDay, RecordedEpisode]):
 
     def subtitle(self, record: RecordedEpisode, length: str) -> Sequence[str]:
         names = ", ".join(record.symbols) if len(record.symbols) <= 10 else f"{len(record.symbols)} symbols"
-        return names, length, record.market["source"]
+        return names, length, str(record.market["source"])
 
     def cards(self, record: RecordedEpisode, reference: RecordedEpisode, other: str) -> list[tuple[str, str]]:
         marks = [(f"{name} grade", grade, reference.grades[name]) for name, grade in record.grades.items()]

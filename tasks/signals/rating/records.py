@@ -150,7 +150,7 @@ class RatingRecording(TapeRecording[RatedDay, RatedEpisode]):
         }
 
     def subtitle(self, record: RatedEpisode, length: str) -> Sequence[str]:
-        return length, record.market["source"]
+        return length, str(record.market["source"])
 
     def summary(self, step: RatedDay, record: RatedEpisode) -> Sequence[str]:
         moved = ", ".join(f"{name} {signal:+d} moved {step.moves[name]:+.2%}" for name, signal in step.signals.items())
