@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vecenv.learn.domain import AgentRecord
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.intervals import expected_maximum, student_quantile
+from vecenv.learn.intervals import Interval, expected_maximum, student_quantile
 from vecenv.learn.report import show_evaluation
 from vecenv.learn.verdict import ABOVE, Verdict, validation_verdict, verdict_text, verdicts
 
@@ -143,3 +143,10 @@ def test_the_best_of_many_validations_is_less_than_it_looks():
     assert verdict_text([one]).plain.startswith("Verdict   validation: trained (the best of 2 validations) is better")
     for seeds in ([([], 1)], [(log, 2)], [([{"update": 1, "validation_reward": 1.0}], 1)], [(log, 1), ([], 1)]):
         assert validation_verdict("trained", "held", "grade", seeds) is None
+
+
+def test_bounds_of_a_mean_grade_are_in_its_range(monkeypatch):
+    for found, low, high in ((Interval(0.5, -1.0, 2.0), 0.0, 1.0), (Interval(0.5, NAN, NAN), NAN, NAN)):
+        monkeypatch.setattr(Evaluation, "interval", lambda *_, found=found: found)
+        told = evaluation_of({"held": [0.5, 0.5]}).grades["held"]["grade"]
+        assert told == pytest.approx((0.5, low, high), nan_ok=True)
