@@ -12,6 +12,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.commands.generate import _long_table
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.correlation import matrices_after
+from vecenv.worldmodel.data.correlation_level import with_level
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork
@@ -56,9 +57,10 @@ def history_of(symbols: int, days: int = DAYS, regime: str | None = None) -> Bar
 
 
 def matrices_of(market: NeuralMarket, history: Bars) -> Tensor:
-    """Correlations of all quantities after a history of one path. Shape: (4, K, K), float32."""
+    """Correlations of all quantities after a history of one path, at their levels. Shape: (4, K, K), float32."""
     observed = observe_history(encode_bars(history.ohlcv))
-    return matrices_after(observed, *market.network.estimator_of(market.market))[0].float()
+    slow = matrices_after(observed, *market.network.estimator_of(market.market))[0].float()
+    return with_level(slow, observed.last.common.level()[0], market.network.level_shares_of(market.market))
 
 
 def started_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMarket:

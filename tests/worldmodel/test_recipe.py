@@ -25,6 +25,13 @@ CONSTANTS = {
         "SHRINKAGES": (0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
         **{"CHOICES": 2, "FEWEST": 5, "TOLERANCE": 5e-4},
     },
+    "training.correlation_levels": {
+        **{"SHARES": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "HORIZON": 40, "EVERY": 20},
+    },
+    "data.correlation_level": {
+        **{"LEVEL_DECAY": 0.5 ** (1 / 30), "LEVEL_SHARES": (0.5, 0.3, 0.3, 0.3), "LEVEL_STRIDE": 5},
+        **{"LEVEL_LIMITS": (0.0, 0.95), "PRIOR_CORRELATION": 0.3, "VALUE_LIMIT": 4.0},
+    },
     "training.bar_stage": {
         **{"CHOICES": 8, "CHOICE_STEPS": 100, "READ_BEFORE": 60, "LEAST_DAYS": 16},
         **{"WEIGHT_DECAY": 0.02, "AVERAGE_DECAY": 0.995},

@@ -22,6 +22,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, split_by_date
+from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
@@ -144,7 +145,8 @@ def calibrate(
     for trained in markets:
         correlations, coupling, drift, stationary = calibration_parts(trained.name)
         with part(correlations) as advance:
-            calibrate_correlations(network, trained, advance=advance)
+            calibrate_correlations(network, trained, advance=lambda share: advance(share / 2))
+            calibrate_levels(network, trained.estimated_by(network), advance=lambda share: advance(share / 2))
         market = trained.estimated_by(network)
         with part(coupling) as advance:
             calibrate_coupling(network, market, advance=advance)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vecenv.system.memory import check_memory
+from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, PRIOR_CORRELATION, VALUE_LIMIT, with_level
 from vecenv.worldmodel.data.features import NUM_QUANTITIES, ObservedHistory
 
 DECAY = 0.995
@@ -31,12 +32,7 @@ The noise of an estimate spreads its eigenvalues by the root of symbols over day
 PRIOR_DAYS = 60.0
 """Weight of the prior in days: all correlations equal to `PRIOR_CORRELATION`."""
 
-PRIOR_CORRELATION = 0.3
-
 LOWEST_EIGENVALUE = 0.02
-
-RETURN_LIMIT = 4.0
-"""Clipping bound of scaled returns, so that one day does not dominate the matrix."""
 
 
 class CorrelationState(NamedTuple):
@@ -53,7 +49,7 @@ class CorrelationState(NamedTuple):
     def after(self, scaled: Tensor, valid: Tensor, decay: Tensor | float = DECAY) -> CorrelationState:
         """Return the state after some days' scaled returns. Shapes: (T, K), (T, K), ()."""
         here = valid.double()
-        limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * here
+        limited = scaled.double().clamp(-VALUE_LIMIT, VALUE_LIMIT) * here
         age = torch.arange(len(here), 0, -1, dtype=torch.float64, device=here.device) - 1.0
         aged = (decay**age).unsqueeze(-1)
         days = ((aged * limited).T @ limited, (aged * limited.square()).T @ here, (aged * here).T @ here)
@@ -96,7 +92,7 @@ def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
 
 
 CORRELATION_STRIDE = 10
-"""Days between updates of the correlation matrix of a history."""
+"""Days between updates of the correlation matrix of a history, but for its level."""
 
 BAR_SHRINKAGE = 0.05
 """Shrinkage of gaps, wicks and volumes, whose copulas learn a further one."""
@@ -148,6 +144,16 @@ def matrices_after(
             for path, here in zip(quantities, valid, strict=True)
         ]
     )
+
+
+def matrices_before(matrices: Tensor, levels: Tensor, days: Tensor, shares: Tensor) -> Tensor:
+    """Return those of `matrices_over` before some days, with the newest fast levels of every `LEVEL_STRIDE`-th day.
+
+    Shapes: (M, Q, K, K), levels before each day (T, 4), days (D,), shares (Q,) -> (D, Q, K, K), of the first Q of the
+    quantities.
+    """
+    fast = levels[days // LEVEL_STRIDE * LEVEL_STRIDE, : matrices.shape[1]]
+    return with_level(matrices[days // CORRELATION_STRIDE], fast, shares)
 
 
 def _estimators(decay: Tensor | float, shrinkage: Tensor | float) -> list[tuple[Tensor | float, Tensor | float]]:

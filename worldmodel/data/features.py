@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vecenv.worldmodel.data.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, log_return, next_state
+from vecenv.worldmodel.data.correlation_level import PRIOR_CORRELATION, CommonMoves
 
 SLOW_DECAY = 0.99
 """Decay of the slow exponential mean of squared returns, about a hundred days."""
@@ -78,12 +79,17 @@ def stacked(days: Sequence[State]) -> State:
 
 
 class FeatureState(NamedTuple):
-    """State for scaling the next day. Shape: (..., K); of `market_variance`, the equal-weight market's: (..., 1)."""
+    """State for scaling the next day. Shape: (..., K).
+
+    That of `market_variance`, the equal-weight market's, is (..., 1), and of `common`, of return, gap, wicks and
+    volume, (..., 4).
+    """
 
     moves: MoveState
     slow_variance: Tensor
     market_variance: Tensor
     scales: BarScales
+    common: CommonMoves
 
     @property
     def volatility(self) -> Tensor:
@@ -106,7 +112,9 @@ class ObservedHistory(NamedTuple):
         volatility: divisor of each day's moves. Shape: (P, T, K), float64.
         valid: whether there is a move. Shape: (P, T, K), bool.
         scales: `BarScales.features` before each day. Shape: (P, T, K, 4), float32.
-        standardised: `BarScales.standardised` of each day. Shape: (P, T, K, 3), float64.
+        quantities: scaled returns, gaps, wicks and volumes, whose correlations are estimated. Shape: (P, T, K, 4),
+            float64.
+        levels: fast levels of their correlations before each day. Shape: (P, T, 4), float64.
         after: state after each day. Batch: (P, T, K).
     """
 
@@ -115,18 +123,14 @@ class ObservedHistory(NamedTuple):
     volatility: Tensor
     valid: Tensor
     scales: Tensor
-    standardised: Tensor
+    quantities: Tensor
+    levels: Tensor
     after: FeatureState
 
     @property
     def last(self) -> FeatureState:
         """State after the last day. Batch: (P, K)."""
         return self.after.taken(lambda part: part[:, -1])
-
-    @property
-    def quantities(self) -> Tensor:
-        """Scaled returns, gaps, wicks and volumes, whose correlations are estimated. Shape: (P, T, K, 4), float64."""
-        return torch.cat([log_return(self.scaled).unsqueeze(-1), self.standardised], dim=-1)
 
     def until(self, day: int) -> ObservedHistory:
         return changed(lambda part: part[:, : day + 1], self)
@@ -139,7 +143,8 @@ def initial_state(moves: MoveState) -> FeatureState:
     """Return the state before the first move."""
     variance = torch.full_like(moves.log_close, INITIAL_VOLATILITY**2)
     typical = BarScales.typical(variance)
-    return FeatureState(moves._replace(variance=variance), variance, variance[..., :1] / 2.0, typical)
+    common = CommonMoves.at(variance.new_full((*variance.shape[:-1], 1 + NUM_QUANTITIES), PRIOR_CORRELATION))
+    return FeatureState(moves._replace(variance=variance), variance, variance[..., :1] / 2.0, typical, common)
 
 
 def scaled_moves(move: Tensor, volatility: Tensor) -> Tensor:
@@ -151,7 +156,8 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
     """Return a day's features (..., K, F), and the state after it, unchanged for symbols without a valid move."""
     scaled = scaled_moves(move, state.volatility) * valid.unsqueeze(-1)
     means = _Means(state.slow_variance, state.market_variance, state.scales)
-    after = _state_after(state.moves, move, valid, means.after(_Means.of_day(move, scaled, valid), valid))
+    common = state.common.after(CommonMoves.of_day(_quantities(scaled, state.scales), valid), valid)
+    after = _state_after(state.moves, move, valid, means.after(_Means.of_day(move, scaled, valid), valid), common)
     return _features(scaled, after, valid), after
 
 
@@ -169,9 +175,14 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
     for day in range(moves.shape[1]):
         means.append(means[-1].after(changed(itemgetter((slice(None), day)), told), valid[:, day]))
     scales = stacked(means[:-1]).scales
-    after = _state_after(before, moves, valid, stacked(means[1:]))
-    features = _features(scaled, after, valid).float()
-    return ObservedHistory(features, scaled, volatility, valid, scales.features(), scales.standardised(scaled), after)
+    # They read the scales before each day.
+    quantities = _quantities(scaled, scales)
+    daily, common = CommonMoves.of_day(quantities, valid), [first.common]
+    for day in range(moves.shape[1]):
+        common.append(common[-1].after(changed(itemgetter((slice(None), day)), daily), valid[:, day]))
+    after = _state_after(before, moves, valid, stacked(means[1:]), stacked(common[1:]))
+    features, levels = _features(scaled, after, valid).float(), stacked(common[:-1]).level()
+    return ObservedHistory(features, scaled, volatility, valid, scales.features(), quantities, levels, after)
 
 
 class _Means(NamedTuple):
@@ -208,11 +219,16 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
     return (values * weight).sum(-1, keepdim=True) / weight.sum(-1, keepdim=True).clamp(min=1.0)
 
 
-def _state_after(before: MoveState, move: Tensor, valid: Tensor, means: _Means) -> FeatureState:
+def _quantities(scaled: Tensor, before: BarScales) -> Tensor:
+    """Return what correlations are estimated of, from scaled moves and the scales before them. Shape: (..., K, 4)."""
+    return torch.cat([log_return(scaled).unsqueeze(-1), before.standardised(scaled)], dim=-1)
+
+
+def _state_after(before: MoveState, move: Tensor, valid: Tensor, means: _Means, common: CommonMoves) -> FeatureState:
     """Return the state after days, from that of the bars before them and the means after them."""
     following = next_state(before, move)
     moves = MoveState(*(torch.where(valid, new, old) for new, old in zip(following, before, strict=True)))
-    return FeatureState(moves, *means)
+    return FeatureState(moves, *means, common)
 
 
 def _features(scaled: Tensor, after: FeatureState, valid: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vecenv.worldmodel.data.correlation import RETURN_LIMIT
+from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT
 from vecenv.worldmodel.data.features import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import masked_factor
@@ -71,7 +71,7 @@ class _Inputs(NamedTuple):
 def day_summary(returns: Tensor, valid: Tensor) -> DaySummary:
     """Summarise the scaled returns of a day. Shapes: (..., K), (..., K)."""
     weight = valid.to(returns.dtype)
-    limited = returns.clamp(-RETURN_LIMIT, RETURN_LIMIT) * weight
+    limited = returns.clamp(-VALUE_LIMIT, VALUE_LIMIT) * weight
     total = weight.sum(-1, keepdim=True)
     count = total.clamp(min=1.0)
     return DaySummary(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
+from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
 
@@ -74,11 +75,15 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: retrain it")
     settings, record = _settings(path, _json(path, metadata, "settings"), len(tensors)), _json(path, metadata, "record")
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
+    # Weights from before there were levels follow none.
+    weights.setdefault("level_shares", torch.zeros(len(settings.markets), len(LEVEL_SHARES), device=device))
     network = network_of(path, lambda: MarketNetwork(settings), weights)
     if not bool(((network.decays > 0) & (network.decays < 1)).all()):
         raise ValueError(f"{path}: decays of correlations must lie between 0 and 1, got {network.decays.tolist()}")
     if not bool(((network.shrinkages >= 0) & (network.shrinkages <= 1)).all()):
         raise ValueError(f"{path}: shrinkages of correlations must be 0 to 1, got {network.shrinkages.tolist()}")
+    if not bool(((network.level_shares >= 0) & (network.level_shares <= 1)).all()):
+        raise ValueError(f"{path}: shares of correlations' levels must be 0 to 1, got {network.level_shares.tolist()}")
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     saved = Checkpoint(network.to(device).eval(), record, extra)
     try:

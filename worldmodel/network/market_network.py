@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
+from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.network.cnn_gru import CnnGru
@@ -58,6 +59,8 @@ class MarketNetwork(nn.Module):
         decays: of each market's estimate of correlations; see `vecenv.worldmodel.training.correlations`. Shape:
             (number of markets,).
         shrinkages: of the estimate, for 25 symbols. Shape: (number of markets,).
+        level_shares: of the fast level of correlations of returns, gaps, wicks and volumes; see
+            `vecenv.worldmodel.data.correlation_level`. Shape: (number of markets, 4).
 
     Raises:
         ValueError: by methods, the network does not know the market.
@@ -68,6 +71,7 @@ class MarketNetwork(nn.Module):
     couplings: Tensor
     decays: Tensor
     shrinkages: Tensor
+    level_shares: Tensor
     flags: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -86,6 +90,7 @@ class MarketNetwork(nn.Module):
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
         self.register_buffer("decays", torch.full((len(settings.markets),), DECAY, dtype=torch.float64))
         self.register_buffer("shrinkages", torch.full((len(settings.markets),), SHRINKAGE, dtype=torch.float64))
+        self.register_buffer("level_shares", torch.tensor(LEVEL_SHARES).repeat(len(settings.markets), 1))
 
     def with_bfloat16_trunk(self) -> MarketNetwork:
         """Return a network of the same heads whose trunk multiplies in bfloat16, for evaluation alone."""
@@ -127,6 +132,10 @@ class MarketNetwork(nn.Module):
         """Return decay and shrinkage of a market's correlations as views. Shapes: (), ()."""
         index = self._index(market)
         return self.decays[index], self.shrinkages[index]
+
+    def level_shares_of(self, market: str) -> Tensor:
+        """Return the shares of the fast levels of a market's correlations, as a view. Shape: (4,)."""
+        return self.level_shares[self._index(market)]
 
     def draws(self, factor: Tensor, market: str) -> ReturnDraws:
         """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vecenv.worldmodel.data.correlation import RETURN_LIMIT
+from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT
 from vecenv.worldmodel.network.mixture import Array, SignedMixture, Stretched, StudentTMixture, functions_of
 from vecenv.worldmodel.network.settings import Joint
 
@@ -70,7 +70,7 @@ def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
 def chain_statistics(returns: Tensor, valid: Tensor, factor: Tensor) -> ChainStatistics:
     """Compute the statistics of all symbols of a day at once, with a `masked_factor`. Shapes: (..., K), (..., K, K)."""
     weight = valid.to(returns.dtype)
-    limited = returns.clamp(-RETURN_LIMIT, RETURN_LIMIT) * weight
+    limited = returns.clamp(-VALUE_LIMIT, VALUE_LIMIT) * weight
     white = torch.linalg.solve_triangular(factor, limited.unsqueeze(-1), upper=False).squeeze(-1)
     own = factor.diagonal(dim1=-2, dim2=-1)
     before = weight.cumsum(-1) - weight
@@ -122,28 +122,38 @@ class ReturnDraws:
     """
 
     def __init__(self, head: ReturnHead, factor: Tensor, coupling: Tensor) -> None:
-        symbols = factor.shape[1]
+        paths, symbols = factor.shape[:2]
         self.head = head
         # Symbols first, so that a step reads contiguous memory.
-        self.deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
-        log_scale = self.deviation.log()
+        self.factor = factor.new_empty(symbols, symbols, paths)
+        self.deviation, self.log_scale = (factor.new_empty(symbols, paths) for _ in range(2))
         before = torch.arange(symbols, device=factor.device, dtype=factor.dtype).unsqueeze(-1)
         share = 1.0 / (before + SHRINK_COUNT)
-        implied, implied_scale, running, surprise, position = head.said.weight.T
+        implied, self.implied_scale, running, surprise, position = head.said.weight.T
         if head.joint != "correlations":
             # As in `ChainStatistics.heard`.
-            log_scale = torch.zeros_like(log_scale)
             running, implied, surprise = running + implied, torch.zeros_like(implied), torch.zeros_like(surprise)
         if head.joint == "none":
             running = position = torch.zeros_like(running)
         self.steps = torch.stack([implied.expand(symbols, -1), share * running, surprise.expand(symbols, -1)], 1)
         """Contributions of the implied mean, the sum of previous returns and the log of their squares. (K, 3, h)."""
-        same = before.log1p() * position + share.log() * surprise
-        self.constant = torch.addcmul(same.unsqueeze(1), log_scale.unsqueeze(-1), implied_scale)
+        self.same = (before.log1p() * position + share.log() * surprise).unsqueeze(1)
+        self.constant = self.same.new_empty(symbols, paths, self.same.shape[-1])
         """Contribution of the other statistics. Shape: (K, P, h)."""
         self.begin = torch.empty_like(self.constant)
-        parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share, coupling)
-        self.light_parts = tuple(map(_light, parts))
+        self.light_parts = tuple(map(_light, (self.factor, self.deviation, self.log_scale, share, coupling)))
+        self.renew(factor)
+
+    @torch.no_grad()
+    def renew(self, factor: Tensor) -> None:
+        """Go on with other factors, (P, K, K), in the same memory, as a captured graph reads it."""
+        self.factor.copy_(factor.permute(2, 1, 0))
+        self.deviation.copy_(factor.diagonal(dim1=-2, dim2=-1).T)
+        if self.head.joint == "correlations":
+            torch.log(self.deviation, out=self.log_scale)
+        else:
+            self.log_scale.zero_()
+        torch.addcmul(self.same, self.log_scale.unsqueeze(-1), self.implied_scale, out=self.constant)
 
     @torch.no_grad()
     def draw(self, known: Tensor, noise: Tensor, temperature: float) -> Tensor:
@@ -174,7 +184,7 @@ class ReturnDraws:
                 centre = total * share[k] if head.joint == "running mean" else 0.0
             value = coupling * centre * (1.0 + mean_gain) + module.exp(log_scale[k] * (1.0 + scale_gain)) * drawn
             returns[k] = value
-            limited = value.clip(-RETURN_LIMIT, RETURN_LIMIT)
+            limited = value.clip(-VALUE_LIMIT, VALUE_LIMIT)
             white = (limited - implied[k]) / deviation[k]
             implied[k + 1 :] += factor[k, k + 1 :] * white
             total += limited

@@ -16,6 +16,7 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
+from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, with_level
 from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.bar_heads import MATRICES, BarHeads, BarNoise
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks
@@ -64,15 +65,14 @@ class DayDraws(NamedTuple):
 class Starts(NamedTuple):
     """Start states of paths: the ends of S histories of the same symbols.
 
-    Shapes: known (S, K, width), state (S, K), cache S K; Cholesky factors of returns (S, K, K), and of gaps, upper
-    wicks, lower wicks and volumes (S, 4, K, K).
+    Shapes: known (S, K, width), state (S, K), cache S K; correlations of returns, gaps, wicks and volumes before the
+    level of the state is mixed into them (S, 4, K, K).
     """
 
     known: Tensor
     cache: TrunkCache
     state: FeatureState
-    factor: Tensor
-    bar_factors: Tensor
+    matrices: Tensor
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -106,15 +106,28 @@ class BlockPaths:
         self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
         self.known = starts.known[own].flatten(0, 1)
         shocks = network.bars.shocks(network.settings.markets.index(market))
-        of_returns = network.draws(starts.factor[own], market)
-        self._draws = DayDraws(of_returns, network.bars, starts.bar_factors[own], shocks, antithetic)
-        self._drift = network.drift_of(market, symbols)
         self._state = starts.state.taken(lambda part: part[own])
+        self._starts, self._own, self._shares = starts, own, network.level_shares_of(market)
+        factor, bar_factors = self._factors()
+        self._draws = DayDraws(network.draws(factor, market), network.bars, bar_factors, shocks, antithetic)
+        self._drift = network.drift_of(market, symbols)
         self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
 
     @property
     def shape(self) -> torch.Size:
         return self._valid.shape
+
+    def _factors(self) -> tuple[Tensor, Tensor]:
+        """Return the paths' factors as `MarketNetwork.factors`, at the levels of their days so far."""
+        matrices = with_level(self._starts.matrices[self._own], self._state.common.level(), self._shares)
+        return self._network.factors(matrices, self._market)
+
+    def renew(self, day: int) -> None:
+        """Follow the levels of correlations before every `LEVEL_STRIDE`-th day; a captured day has no part of it."""
+        if day and day % LEVEL_STRIDE == 0:
+            factor, bar_factors = self._factors()
+            self._draws.returns.renew(factor)
+            self._draws.bar_factors.copy_(bar_factors)
 
     def draw(self, day: int | Tensor) -> tuple[Tensor, Tensor]:
         """Draw a day's moves and decode them to bars; the day is a tensor in a captured graph. Shape: (paths, K, 5)."""

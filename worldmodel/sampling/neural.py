@@ -13,7 +13,7 @@ from vecenv.core.checks import warn_of_slow_bfloat16
 from vecenv.learn.shards import ranks
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
-from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_after, matrices_over
+from vecenv.worldmodel.data.correlation import matrices_after, matrices_before, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
@@ -81,6 +81,7 @@ class NeuralMarket(MarketModel):
     def _densities(self, bars: Bars) -> DayLogProb:
         observed = observe_history(encode_history(bars.to(self.device)))
         matrices = matrices_over(observed, *self.network.estimator_of(self.market))
+        shares = self.network.level_shares_of(self.market)
         days = observed.valid.shape[1]
         nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
         parts = [DayLogProb(nothing, nothing, nothing)]
@@ -89,10 +90,12 @@ class NeuralMarket(MarketModel):
             begin = max(0, first - self.reach)
             inputs = self.network.inputs(observed.features[0, begin : last - 1], self.market)
             known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
-            day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
+            before = matrices_before(
+                matrices, observed.levels[0], torch.arange(first, last, device=known.device), shares
+            )
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
             volatility = observed.volatility[0, first:last]
-            given = (matrices[day].float(), observed.scales[0, first:last], volatility.float(), self.market)
+            given = (before.float(), observed.scales[0, first:last], volatility.float(), self.market)
             read = self.network.log_prob(known, scaled, valid, *given)
             log_scale = volatility.log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
@@ -146,7 +149,7 @@ class NeuralMarket(MarketModel):
         else:
             last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
         known, cache = self.read(observed.features)
-        return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
+        return Starts(known, cache, observed.last, last.float())
 
     def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
         """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache."""

@@ -31,17 +31,17 @@ class RepeatedDay:
     """Draws one day per call by the same operations on the same memory. Shape of bars: (paths, num_days, K, 5)."""
 
     def __init__(self, paths: BlockPaths, trunk: Trunk[Any], cache: Any, num_days: int) -> None:  # noqa: ANN401
-        self._paths, self._trunk, self._cache = paths, trunk, cache
+        self.paths, self._trunk, self._cache = paths, trunk, cache
         self._day = torch.zeros((), dtype=torch.int64, device=paths.known.device)
         shape = paths.shape
         self.bars = torch.empty(shape[0], num_days, shape[1], 5, dtype=torch.float64, device=paths.known.device)
 
     @torch.no_grad()
     def __call__(self) -> None:
-        move, bars = self._paths.draw(self._day)
+        move, bars = self.paths.draw(self._day)
         self.bars.index_copy_(1, self._day.unsqueeze(0), bars.unsqueeze(1))
-        known, after = self._trunk.step(self._paths.observe(move), self._cache)
-        self._paths.known.copy_(known)
+        known, after = self._trunk.step(self.paths.observe(move), self._cache)
+        self.paths.known.copy_(known)
         for old, new in zip(self._cache, after, strict=True):
             if new is not old:
                 old.copy_(new)
@@ -60,7 +60,8 @@ def captured(day: RepeatedDay, num_days: int) -> Tensor:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             day()
-        for _ in range(num_days - 1):
+        for number in range(1, num_days):
+            day.paths.renew(number)
             graph.replay()
     return day.bars
 
@@ -169,6 +170,7 @@ def _drawn(
     for day in range(num_days):
         # A step of a rank, whose time begins anew.
         ranks().watch()
+        paths.renew(day)
         move, bar = paths.draw(day)
         bars.append(bar[wanted])
         if day + 1 < num_days:

@@ -17,6 +17,7 @@ from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_over
+from vecenv.worldmodel.data.correlation_level import CommonMoves, mean_correlation
 from vecenv.worldmodel.data.features import BarScales, FeatureState, observe_day
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -121,11 +122,11 @@ class StationaryStart:
         moves = MoveState(*(part.double().to(model.device)[None] for part in self._state()))
         market = (self.correlation[0] * self.variance.sqrt() * self.variance.sqrt()[:, None]).mean()
         market = market.double().to(model.device).reshape(1, 1)
-        before = FeatureState(moves, moves.variance, market, BarScales.typical(moves.variance))
+        common = CommonMoves.at(mean_correlation(self.correlation).double().to(model.device)[None])
+        before = FeatureState(moves, moves.variance, market, BarScales.typical(moves.variance), common)
         nothing = torch.zeros(*moves.log_close.shape, 5, dtype=torch.float64, device=model.device)
         # Training histories also begin with a day without moves.
         features, state = observe_day(before, nothing, torch.zeros_like(nothing[..., 0], dtype=torch.bool))
         inputs = model.network.inputs(features[0].float(), model.market)
         known, cache = model.network.trunk.prefill(inputs[:, None])
-        factors = model.network.factors(self.correlation.to(model.device)[None], model.market)
-        return Starts(known[None], cache, state, *factors)
+        return Starts(known[None], cache, state, self.correlation.to(model.device)[None])

@@ -83,7 +83,7 @@ def stress_paths(
 class MarketPaths:
     """A neural market after histories as a process, whose scores are drawdowns of the equal-weight market.
 
-    Correlations along a path stay those of its beginning.
+    Correlations along a path stay those of its beginning, but for their level.
     """
 
     def __init__(self, market: NeuralMarket, past: Bars, num_days: int, matrices: Tensor | None = None) -> None:
@@ -138,7 +138,7 @@ class MarketPaths:
         window = min(self._market.reach, int(ends.min()) + 1)
         days = ends[:, None] + torch.arange(1 - window, 1, device=device)
         known, cache = self._market.read(seen[paths[:, None], days])
-        return Starts(known, cache, after, self._starts.factor[origins], self._starts.bar_factors[origins])
+        return Starts(known, cache, after, self._starts.matrices[origins])
 
 
 def _chosen(seed: int, num_paths: int, count: int, device: torch.device) -> Tensor:

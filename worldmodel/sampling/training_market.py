@@ -14,7 +14,8 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
-from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, DECAY, SHRINKAGE, matrices_over
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_before, matrices_over
+from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 
@@ -60,7 +61,7 @@ class TrainingMarket:
 
     Network inputs are on its device; moves stay on the CPU, where a sequential pass over days is faster than many small
     GPU operations. `matrices` are the quantities' correlations before every tenth day, of shape (M, 4, K, K), float32,
-    estimated with `decay` and `shrinkage`.
+    estimated with `decay` and `shrinkage`; `level_shares` are those of their fast levels.
     """
 
     name: str
@@ -70,6 +71,7 @@ class TrainingMarket:
     split: Split
     decay: float = DECAY
     shrinkage: float = SHRINKAGE
+    level_shares: tuple[float, ...] = LEVEL_SHARES
 
     @classmethod
     def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
@@ -81,7 +83,13 @@ class TrainingMarket:
     def estimated_by(self, network: MarketNetwork) -> TrainingMarket:
         decay, shrinkage = map(float, network.estimator_of(self.name))
         matrices = matrices_over(self.observed, decay, shrinkage).to(self.matrices)
-        return replace(self, matrices=matrices, decay=decay, shrinkage=shrinkage)
+        shares = tuple(network.level_shares_of(self.name).tolist())
+        return replace(self, matrices=matrices, decay=decay, shrinkage=shrinkage, level_shares=shares)
+
+    def matrices_before(self, days: Tensor) -> Tensor:
+        """Return the quantities' correlations before some days, at their levels. Shape: (D,) -> (D, 4, K, K)."""
+        shares = torch.tensor(self.level_shares, device=self.device)
+        return matrices_before(self.matrices, self.observed.levels[0], days, shares)
 
     @property
     def device(self) -> torch.device:
@@ -132,7 +140,7 @@ class TrainingMarket:
         """
         known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
         day = torch.arange(first, stop, device=self.device)
-        matrices = self.matrices[day // CORRELATION_STRIDE][:, :, order][..., order]
+        matrices = self.matrices_before(day)[:, :, order][..., order]
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].float()
@@ -144,7 +152,7 @@ class TrainingMarket:
         """Return the sum of the log-densities of days' bars given their returns, and the number of stock-days in it."""
         valid = self.observed.valid[0, days]
         scaled, scales = self.observed.scaled[0, days].float(), self.observed.scales[0, days]
-        matrices = self.matrices[days // CORRELATION_STRIDE]
+        matrices = self.matrices_before(days)
         return network.bar_log_prob(known, scaled, valid, matrices, scales, self.name).sum(), valid.sum()
 
 

@@ -10,7 +10,9 @@ known to the matrices of its late ones, which favours short memories in the pool
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +20,6 @@ from torch import Tensor
 
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import (
-    CORRELATION_STRIDE,
     DECAY,
     SHRINKAGE,
     SHRINKAGE_SYMBOLS,
@@ -66,12 +67,25 @@ def calibrate_correlations(
     shrinkage.fill_(SHRINKAGE)
     if network.settings.joint != "correlations" or len(market.often()) < FEWEST or not recent_years(market):
         return
-    best = best_estimator(estimator_scores(network, market, advance))
+    best = closest(estimator_scores(network, market, advance))
     decay.fill_(0.5 ** (1.0 / best.half_life))
     shrinkage.fill_(best.shrinkage)
 
 
-def best_estimator(scores: list[EstimatorScore]) -> EstimatorScore:
+class Score(Protocol):
+    """Errors of an estimate: negative log-density, and RMSE of pooled correlations."""
+
+    @property
+    def nll(self) -> float: ...
+
+    @property
+    def rmse(self) -> float: ...
+
+
+AnyScore = TypeVar("AnyScore", bound=Score)
+
+
+def closest(scores: Sequence[AnyScore]) -> AnyScore:
     """Return the score of least error of correlations among those within `TOLERANCE` of the best density."""
     best = min(score.nll for score in scores)
     return min((score for score in scores if score.nll <= best + TOLERANCE), key=lambda score: score.rmse)
@@ -90,8 +104,9 @@ def estimator_scores(
         returns, valid = log_return(subset.observed.scaled[0]), subset.observed.valid[0]
         for row, half_life in zip(totals, HALF_LIVES, strict=True):
             for cell, shrinkage in zip(row, SHRINKAGES, strict=True):
-                matrices = correlations(returns, valid, 0.5 ** (1.0 / half_life), shrinkage)
-                cell += np.mean([trial.errors(network, matrices) for trial in trials], axis=0)
+                returns_alone = correlations(returns, valid, 0.5 ** (1.0 / half_life), shrinkage).unsqueeze(1)
+                estimated = replace(subset, matrices=returns_alone, level_shares=subset.level_shares[:1])
+                cell += np.mean([trial.errors(network, estimated) for trial in trials], axis=0)
             advance(1 / (CHOICES * len(HALF_LIVES)))
     totals /= CHOICES
     return [
@@ -104,14 +119,14 @@ def estimator_scores(
 class _Year(NamedTuple):
     """A year's outcomes, and what the network knew before them.
 
-    `block` is the position of each day's matrix in the history; `realised` are the correlations of the year's returns,
-    of the `pairs` that share a day.
+    `days` are the positions of the days in the history; `realised` are the correlations of the year's returns, of the
+    `pairs` that share a day.
     """
 
     known: Tensor
     returns: Tensor
     valid: Tensor
-    block: Tensor
+    days: Tensor
     realised: Tensor
     pairs: Tensor
 
@@ -121,18 +136,26 @@ class _Year(NamedTuple):
         known = market.known(network, days.start, days.stop, network.settings.trunk.reach)
         returns = log_return(market.observed.scaled[0, days.start : days.stop])
         valid = market.observed.valid[0, days.start : days.stop]
-        # Without decay these are the year's plain correlations.
-        state = CorrelationState.empty(returns.shape[1], returns.device).after(returns, valid, 1.0)
-        block = torch.arange(days.start, days.stop, device=returns.device) // CORRELATION_STRIDE
-        pairs = (state.days > 0).triu(1)
-        return cls(network.returns.known(known), returns.float(), valid, block, state.raw(), pairs)
+        realised, pairs = realised_correlations(returns, valid)
+        place = torch.arange(days.start, days.stop, device=returns.device)
+        return cls(network.returns.known(known), returns.float(), valid, place, realised, pairs)
 
     @torch.no_grad()
-    def errors(self, network: MarketNetwork, matrices: Tensor) -> tuple[float, float]:
-        """Return the joint density and the error of the pooled correlations. Shape of the matrices: (M, K, K)."""
-        daily = matrices[self.block]
+    def errors(self, network: MarketNetwork, market: TrainingMarket) -> tuple[float, float]:
+        """Return the joint density and the error of the pooled correlations."""
+        daily = market.matrices_before(self.days)[:, 0]
         statistics = chain_statistics(self.returns, self.valid, masked_factor(daily.float(), self.valid))
         density = network.returns(self.known, statistics).log_prob(self.returns)
         nll = -density.where(self.valid, 0.0).sum() / self.valid.sum().clamp(min=1)
-        error = (daily.mean(0) - self.realised)[self.pairs]
-        return float(nll), float(error.square().mean().sqrt())
+        return float(nll), pooled_error(daily, self.realised, self.pairs)
+
+
+def realised_correlations(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the plain correlations of days, and the pairs that share one, each once. Shapes: (T, K) -> (K, K)."""
+    state = CorrelationState.empty(values.shape[1], values.device).after(values, valid, 1.0)
+    return state.raw(), (state.days > 0).triu(1)
+
+
+def pooled_error(daily: Tensor, realised: Tensor, pairs: Tensor) -> float:
+    """Return the RMSE over pairs of the mean matrix of days. Shapes: (D, K, K), (K, K), (K, K)."""
+    return float((daily.mean(0) - realised)[pairs].square().mean().sqrt())

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from vecenv.learn.intervals import student_quantile
 from vecenv.worldmodel.data.bar_moves import log_return
-from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, recent_years
@@ -111,7 +110,7 @@ def _drawn_moves(network: MarketNetwork, market: TrainingMarket, days: range, se
         if not len(whole):
             continue
         known = market.known(network, first, stop, reach)[whole - first].repeat_interleave(PATHS, 0)
-        factor = masked_factor(market.matrices[whole // CORRELATION_STRIDE, 0], everyone).repeat_interleave(PATHS, 0)
+        factor = masked_factor(market.matrices_before(whole)[:, 0], everyone).repeat_interleave(PATHS, 0)
         noise = torch.rand(3, *known.shape[:2], generator=generator, device=device)
         noise = noise.clamp(min=torch.finfo(noise.dtype).tiny)
         moves.append(network.draws(factor, market.name).draw(known, noise, 1.0))

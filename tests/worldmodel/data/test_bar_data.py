@@ -163,7 +163,7 @@ def test_features_by_plain_numbers_and_of_a_history_day_by_day():
         assert torch.allclose(state.volatility, observed.volatility[:, day], rtol=1e-12)
         assert torch.allclose(state.scales.features(), observed.scales[:, day], atol=1e-6)
         standardised = state.scales.standardised(observed.scaled[:, day])
-        assert torch.allclose(standardised, observed.standardised[:, day], rtol=1e-12)
+        assert torch.allclose(standardised, observed.quantities[:, day, :, 1:], rtol=1e-12)
         features, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
         assert torch.allclose(features.float(), observed.features[:, day], atol=1e-6)
         torch.testing.assert_close(state, observed.until(day).last, rtol=1e-12, atol=1e-8)

@@ -168,9 +168,8 @@ def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(past, given):
     drawn, last = paths.begin(6, 2), torch.tensor([0, 3, 11, 3, 7, 1])
     starts = paths._stopped_starts(drawn, last)
     assert set(drawn.origins.tolist()) == {0, 1}
-    assert torch.equal(starts.factor, own.factor[drawn.origins])
-    assert torch.equal(starts.bar_factors, own.bar_factors[drawn.origins])
-    assert torch.allclose(own.factor[0], own.factor[1]) == given
+    assert torch.equal(starts.matrices, own.matrices[drawn.origins])
+    assert torch.allclose(own.matrices[0], own.matrices[1]) == given
     for path, day in enumerate(last.tolist()):
         whole = torch.cat([past.ohlcv[drawn.origins[path]], drawn.days[path, : day + 1]])[None]
         alone = MARKET.starts(replace(past, ohlcv=whole, dates=past.dates[:1].repeat(whole.shape[1])), matrices)

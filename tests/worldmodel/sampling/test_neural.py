@@ -230,21 +230,22 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
     monkeypatch.setattr(return_chain, "_light", lambda tensor: tensor)
     day = repeated(market, market.starts(history))
     record = make_fx(lambda: (day(), day.bars)[1])()
-    for _ in range(DAYS - 1):
+    for number in range(1, DAYS):
+        day.paths.renew(number)
         record()
     torch.testing.assert_close(day.bars, drawn, rtol=1e-5, atol=0)
 
 
 def test_a_day_asks_the_device_for_no_number():
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
-    known, cache, state, factor, bar_factors = market.starts(history_of(3))
+    known, cache, state, matrices = market.starts(history_of(3))
     cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
     state = state.taken(lambda part: part.to(elsewhere))
     window = market.network.settings.trunk.window
     for days in (window - 1, window):
         # Days differ until the window is full.
         assert (market.starts(history_of(2).days(0, days)).cache.repeatable() is None) == (days < window)
-    starts = Starts(known.to(elsewhere), cache, state, factor.to(elsewhere), bar_factors.to(elsewhere))
+    starts = Starts(known.to(elsewhere), cache, state, matrices.to(elsewhere))
     day = repeated(NeuralMarket(market.network.to(elsewhere), "india"), starts)
     day()
     day()

@@ -2,6 +2,7 @@
 
 import math
 from collections import namedtuple
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,13 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import daily_returns
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
+from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
-from vecenv.worldmodel.training import correlations, coupling, drift
+from vecenv.worldmodel.training import correlation_levels, correlations, coupling, drift
+from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
@@ -28,9 +31,10 @@ Calibration = namedtuple("Calibration", "run buffers default nothing calls")
 
 ESTIMATES = ("decays", "shrinkages")
 CALIBRATIONS = {
-    "correlations": Calibration(calibrate_correlations, ESTIMATES, (DECAY, SHRINKAGE), ((4, STOP), (6, 60)), 2),
-    "coupling": Calibration(calibrate_coupling, ("couplings",), (1.0,), ((4, STOP), (6, 210)), 4),
-    "drift": Calibration(calibrate_drift, ("drifts",), (0.0,), ((6, 200),), 4),
+    "correlations": Calibration(calibrate_correlations, ESTIMATES, ([DECAY], [SHRINKAGE]), ((4, STOP), (6, 60)), 2),
+    "levels": Calibration(calibrate_levels, ("level_shares",), (list(LEVEL_SHARES),), ((4, STOP), (6, 60)), 2),
+    "coupling": Calibration(calibrate_coupling, ("couplings",), ([1.0],), ((4, STOP), (6, 210)), 4),
+    "drift": Calibration(calibrate_drift, ("drifts",), ([0.0] * 4,), ((6, 200),), 4),
 }
 
 of_each = pytest.mark.parametrize("calibration", CALIBRATIONS.values(), ids=CALIBRATIONS)
@@ -41,6 +45,7 @@ def _little_effort(monkeypatch):
     """And no shrinking of couplings: short years differ too much for any."""
     for module, few in (
         (correlations, {"HALF_LIVES": (100.0, 400.0), "SHRINKAGES": (0.0, 0.3), "CHOICES": 1}),
+        (correlation_levels, {"SHARES": (0.0, 0.6), "CHOICES": 1, "HORIZON": 20}),
         (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
         (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
         (training_market, {"YEAR": 80, "YEARS": 2}),
@@ -66,6 +71,10 @@ def calibrated(calibration: Calibration, market: TrainingMarket, network: Market
     return [row[1].tolist() for row in rows]
 
 
+def flat(rows: Iterable[list[float]]) -> list[float]:
+    return [number for row in rows for number in row]
+
+
 @of_each
 def test_days_after_validation_do_not_count(calibration):
     bars, done = bars_of(6), []
@@ -74,17 +83,17 @@ def test_days_after_validation_do_not_count(calibration):
     bars.ohlcv[:, STOP::2, 1::2, :VOLUME] *= 1.2
     assert calibrated(calibration, market_of(bars), tiny_network()) == one
     assert len(done) == calibration.calls and sum(done) == pytest.approx(1.0)
-    assert [row[0] for row in one] != pytest.approx(list(calibration.default))
+    assert flat(one) != pytest.approx(flat(calibration.default))
 
 
 @of_each
 def test_where_there_is_nothing_to_calibrate_the_defaults_stay(calibration):
     for symbols, stop in calibration.nothing:
         found = calibrated(calibration, market_of(bars_of(symbols), stop), tiny_network())
-        assert [row[0] for row in found] == [row[-1] for row in found] == pytest.approx(list(calibration.default))
+        assert flat(found) == pytest.approx(flat(calibration.default))
     found = calibrated(calibration, market_of(bars_of(6)), tiny_network(replace(TINY, joint="none")))
-    is_default = [row[0] for row in found] == pytest.approx(list(calibration.default))
-    assert is_default == (calibration.run is not calibrate_drift) and all(len(set(row)) == 1 for row in found)
+    is_default = flat(found) == pytest.approx(flat(calibration.default))
+    assert is_default == (calibration.run is not calibrate_drift)
 
 
 SYMBOLS = 12
@@ -104,7 +113,7 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
     monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
     monkeypatch.setattr(training_market, "YEARS", 1)
-    market, year = matrix_market(400), slice(320, 400)
+    market, year = replace(matrix_market(400), level_shares=(0.0,) * 4), slice(320, 400)
     # The head adds nothing to the implied mean and scale: three equal components of standard normals.
     network = tiny_network(replace(TINY, density="gaussian"))
     network.returns.output.weight.zero_()
@@ -123,7 +132,7 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     assert score.rmse == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6) and score[:2] == (100.0, 0.2)
     told = [(0.3, 1.0, 0.09), (0.1, 1.0005, 0.07), (0.0, 1.0006, 0.0)]
     scores = [correlations.EstimatorScore(50.0, *numbers) for numbers in told]
-    assert correlations.best_estimator(scores) is scores[1], "the closest among those within the tolerance"
+    assert correlations.closest(scores) is scores[1], "the closest among those within the tolerance"
     monkeypatch.setattr(correlations, "estimator_scores", lambda *_: scores)
     calibrate_correlations(network, market)
     assert [float(number) for number in network.estimator_of("us")] == pytest.approx([0.5**0.02, 0.1])
