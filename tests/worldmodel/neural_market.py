@@ -11,6 +11,7 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.commands.generate import _long_table
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.correlation import matrices_after
 from vecenv.worldmodel.data.correlation_level import with_level
 from vecenv.worldmodel.data.features import observe_history
@@ -44,6 +45,7 @@ def small_network() -> MarketNetwork:
     network.couplings.copy_(torch.tensor([1.15, 0.9]))
     network.decays.copy_(torch.tensor([0.98, 0.99]))
     network.shrinkages.copy_(torch.tensor([0.2, 0.0]))
+    network.bars.calendar.copy_(torch.linspace(-1.5, 1.5, 2 * len(CALENDAR)).view(2, -1))
     return network
 
 
@@ -80,7 +82,8 @@ def write_market(path: Path, bars: Bars) -> Path:
 
 
 def extended(history: Bars, ohlcv: Tensor) -> Bars:
-    dates = np.concatenate([history.dates, history.dates[-1] + np.arange(1, ohlcv.shape[1] + 1)])
+    later = np.busday_offset(history.dates[-1] + 1, np.arange(ohlcv.shape[1]), roll="forward")
+    dates = np.concatenate([history.dates, later])
     return replace(history, dates=dates, ohlcv=torch.cat([history.ohlcv, ohlcv], dim=1))
 
 

@@ -27,6 +27,7 @@ from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.training.fit import Validation
+from vecenv.worldmodel.training.shocks import calibrate_shocks
 
 
 def check_out(out: Path) -> None:
@@ -124,9 +125,10 @@ class PartsBar(Progress):
         self.update(row, state=state, completed=completed)
 
 
-def calibration_parts(market: str) -> tuple[str, str, str, str]:
+def calibration_parts(market: str) -> tuple[str, ...]:
     """Return the names of the parts of a market's calibration, in their order."""
-    return f"{market}: correlations", f"{market}: coupling", f"{market}: drift", f"{market}: starts"
+    parts = "correlations", "coupling", "shocks", "drift", "starts"
+    return tuple(f"{market}: {part}" for part in parts)
 
 
 def calibrate(
@@ -135,7 +137,7 @@ def calibrate(
     symbols: Mapping[str, Sequence[str]],
     part: Callable[[str], AbstractContextManager[Advance]],
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Tensor]]:
-    """Calibrate each market's estimate of correlations, coupling and drift, and compute its stationary start.
+    """Calibrate each market's correlations, coupling, shocks and drift, and compute its stationary start.
 
     Return the symbols with a start of each market that has one, and the tensors of the starts.
     """
@@ -143,13 +145,15 @@ def calibrate(
     starts: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, Tensor] = {}
     for trained in markets:
-        correlations, coupling, drift, stationary = calibration_parts(trained.name)
+        correlations, coupling, shocks, drift, stationary = calibration_parts(trained.name)
         with part(correlations) as advance:
             calibrate_correlations(network, trained, advance=lambda share: advance(share / 2))
             calibrate_levels(network, trained.estimated_by(network), advance=lambda share: advance(share / 2))
         market = trained.estimated_by(network)
         with part(coupling) as advance:
             calibrate_coupling(network, market, advance=advance)
+        with part(shocks) as advance:
+            calibrate_shocks(network, market, advance=advance)
         with part(drift) as advance:
             calibrate_drift(network, market, advance=advance)
         with part(stationary):

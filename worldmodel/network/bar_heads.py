@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vecenv.worldmodel.data.calendar import CALENDAR, weekday_features
 from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT
 from vecenv.worldmodel.data.features import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
-from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums, ShockSizes, mixed_correlation
 from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.network.settings import Joint
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
@@ -83,9 +84,14 @@ class BarHeads(nn.Module):
     """Distribution of the bars of a day; each market has its own sizes of correlations and its own shocks.
 
     With "none" for `joint` there is no input from the day's other symbols either.
+
+    Attributes:
+        calendar: common move of volume's normal numbers on each kind of day; see `vecenv.worldmodel.training.shocks`.
+            Shape: (number of markets, len(CALENDAR)).
     """
 
     mixtures: Tensor
+    calendar: Tensor
 
     def __init__(self, width: int, hidden: int, joint: Joint = "correlations", markets: int = 1) -> None:
         super().__init__()
@@ -101,6 +107,7 @@ class BarHeads(nn.Module):
         self.sensitivity = nn.Parameter(torch.ones(NUM_SCALES))
         self.mixing = nn.Parameter(torch.zeros(markets, len(MATRICES), 3))
         self.shocks = ShockSizes(markets, SHOCKED)
+        self.register_buffer("calendar", torch.zeros(markets, len(CALENDAR)))
         self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
 
     def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
@@ -111,14 +118,12 @@ class BarHeads(nn.Module):
         own = torch.stack([matrices[..., place, :, :] for place in MATRICES], dim=-3)
         return masked_factor(mixed_correlation(own, weights), present)
 
-    def log_prob(
-        self, known: Tensor, scaled: Tensor, valid: Tensor, matrices: Tensor, scales: Tensor, market: int
-    ) -> Tensor:
-        """Return the log-density of the bars given the returns; the copula's is divided equally among the symbols.
+    def weekday_moves(self, market: int) -> Tensor:
+        """Return the common moves of volume on weekdays, by their number modulo their count. Shape: (WEEKDAYS,)."""
+        return weekday_features().to(self.calendar) @ self.calendar[market]
 
-        0 where there is no bar. Shape: (..., K); of `known`: (..., K, width); of `scaled`: (..., K, 5); of `matrices`:
-        (..., 3, K, K); of `scales`, `BarScales.features` before the day: (..., K, 4).
-        """
+    def scored(self, known: Tensor, scaled: Tensor, valid: Tensor, scales: Tensor) -> Scored:
+        """Return densities and numbers of gap, wicks and volume, as of independent symbols. Shape: (..., 4, K)."""
         gap, body, upper, lower, volume = scaled.unbind(-1)
         inputs = self._begin(known, gap + body, day_summary(gap + body, valid), scales)
         quantities = (
@@ -128,10 +133,30 @@ class BarHeads(nn.Module):
             Scored.of(self._volume(inputs, gap, body, upper, lower), volume),
         )
         density, normal, present = (torch.stack(parts, dim=-2) for parts in zip(*quantities, strict=True))
-        total, present = density.sum(-2), present & valid.unsqueeze(-2)
+        return Scored(density, normal, present & valid.unsqueeze(-2))
+
+    def log_prob(
+        self,
+        known: Tensor,
+        scaled: Tensor,
+        valid: Tensor,
+        matrices: Tensor,
+        scales: Tensor,
+        calendar: Tensor,
+        market: int,
+    ) -> Tensor:
+        """Return the log-density of the bars given the returns; the copula's is divided equally among the symbols.
+
+        0 where there is no bar. Shape: (..., K); of `known`: (..., K, width); of `scaled`: (..., K, 5); of `matrices`:
+        (..., 3, K, K); of `scales`, `BarScales.features` before the day: (..., K, 4); of `calendar`, the day's
+        `calendar_features`: (..., len(CALENDAR)).
+        """
+        density, normal, present = self.scored(known, scaled, valid, scales)
+        total = density.sum(-2)
         if self.joint != "none":
-            factors = self.factors(matrices, present, market)
-            tied = copula_log_density(factors, normal, present, self.shocks(market)).sum(-1)
+            sums = CopulaSums.of(self.factors(matrices, present, market), normal, present)
+            move = _of_volume((calendar * self.calendar[market]).sum(-1))
+            tied = sums.log_density(self.shocks(market), move).sum(-1)
             total = total + (tied / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
         return total.where(valid, 0.0)
 
@@ -144,14 +169,16 @@ class BarHeads(nn.Module):
         noise: BarNoise,
         temperature: float,
         shocks: CommonShocks,
+        weekday_move: Tensor,
     ) -> Tensor:
         """Draw a day's scaled moves given its returns. Shapes: known (P, K, width), scales (P, K, 4) -> (P, K, 5).
 
-        The temperature is a factor on gaps, about their median, and on wicks.
+        The temperature is a factor on gaps, about their median, and on wicks; `weekday_move` is that of the day's
+        `weekday_moves`, (P,).
         """
         normal = noise.normal
         if self.joint != "none":
-            shift = shocks.drawn(noise.shock.T, noise.shock_size.T)
+            shift = shocks.drawn(noise.shock.T, noise.shock_size.T) + _of_volume(weekday_move)
             normal = (factors @ normal.movedim(0, 1).unsqueeze(-1) + shift[..., None, None]).squeeze(-1).movedim(1, 0)
         inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
         law = self._gap(inputs, returns)
@@ -199,6 +226,11 @@ class BarHeads(nn.Module):
         numbers = [gap, body, upper, lower, gap.abs(), upper + lower + body.abs()]
         raw = self.volume(_with(inputs.joined, numbers))
         return SinhArcsinh.of_raw(raw, log_scale=inputs.scales[..., VOLUME_SCALE])
+
+
+def _of_volume(move: Tensor) -> Tensor:
+    """Return common moves of all quantities, of volume's alone. Shape: (...) -> (..., 4)."""
+    return functional.pad(move.unsqueeze(-1), (len(MATRICES) - 1, 0))
 
 
 def _stage(hidden: int, numbers: int, size: int) -> nn.Sequential:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
+from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
@@ -75,8 +76,9 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: retrain it")
     settings, record = _settings(path, _json(path, metadata, "settings"), len(tensors)), _json(path, metadata, "record")
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-    # Weights from before there were levels follow none.
+    # Weights from before there were levels follow none, and from before there was a calendar have days of no kind.
     weights.setdefault("level_shares", torch.zeros(len(settings.markets), len(LEVEL_SHARES), device=device))
+    weights.setdefault("bars.calendar", torch.zeros(len(settings.markets), len(CALENDAR), device=device))
     network = network_of(path, lambda: MarketNetwork(settings), weights)
     if not bool(((network.decays > 0) & (network.decays < 1)).all()):
         raise ValueError(f"{path}: decays of correlations must lie between 0 and 1, got {network.decays.tolist()}")

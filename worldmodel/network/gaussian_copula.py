@@ -7,7 +7,7 @@ That copula has one correlation for every day, but a few days a year make most o
 the hour of Diwali, month ends, and days before holidays; others crash at the open. So the normal numbers n of a
 quantity are a mixture: without a shock n ~ N(0, R); with shock k, of probability pₖ, n ~ N(μₖ 1, R + τₖ² 11ᵀ). The
 mixture is one draw for all symbols of a day. Its density is closed by the rank-one update of R (Sherman and Morrison
-1950).
+1950). Known days of the calendar move n as a whole, by c 1, before any shock.
 """
 
 from __future__ import annotations
@@ -62,13 +62,10 @@ class CommonShocks(NamedTuple):
         here = (uniform >= below) & (uniform < above)
         return torch.where(here, self.mean + self.variance.sqrt() * normal.unsqueeze(-1), 0.0).sum(-1)
 
-    def joint_log_density(self, white: Tensor, ones: Tensor) -> Tensor:
-        """Return the log-density of a day's numbers over that without shocks. Shapes: (..., K), (..., K) -> (...).
-
-        `white` is L⁻¹n and `ones` L⁻¹1, with L the Cholesky factor of R, and 0 for absent symbols in 1.
-        """
+    def joint_log_density(self, size: Tensor, along: Tensor) -> Tensor:
+        """Return the log-density of a day's numbers over that without shocks, from 1ᵀR⁻¹1 and 1ᵀR⁻¹n. Shape: (...)."""
         # One more dimension for the shocks.
-        size, along = ones.square().sum(-1, keepdim=True), (ones * white).sum(-1, keepdim=True)
+        size, along = size.unsqueeze(-1), along.unsqueeze(-1)
         gain = 1.0 + self.variance * size
         centred = along - self.mean * size
         quadratic = self.mean.square() * size - 2.0 * self.mean * along - self.variance * centred.square() / gain
@@ -98,14 +95,27 @@ def mixed_correlation(correlation: Tensor, weights: Tensor) -> Tensor:
     return torch.where(identity > 0, 1.0, estimated * correlation + common + own * identity)
 
 
-def copula_log_density(factor: Tensor, normal: Tensor, present: Tensor, shocks: CommonShocks | None = None) -> Tensor:
-    """Return the log-density of correlated normals over that of independent ones. Shape: (..., K) -> (...).
+class CopulaSums(NamedTuple):
+    """What densities read of the numbers n of a day's present symbols. Shape of each: (...).
 
-    `factor` is the lower Cholesky factor of their correlation, with absent ones decorrelated.
+    The log-density without shocks over that of independent numbers, 1ᵀR⁻¹1 and 1ᵀR⁻¹n.
     """
-    normal = normal.where(present, 0.0)
-    both = torch.stack([normal, present.to(normal.dtype)], dim=-1)
-    white, ones = torch.linalg.solve_triangular(factor, both, upper=False).unbind(-1)
-    spread = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    density = 0.5 * (normal.square() - white.square()).sum(-1) - spread
-    return density if shocks is None else density + shocks.joint_log_density(white, ones)
+
+    plain: Tensor
+    size: Tensor
+    along: Tensor
+
+    @classmethod
+    def of(cls, factor: Tensor, normal: Tensor, present: Tensor) -> CopulaSums:
+        """Sum up numbers (..., K) with R of a lower Cholesky factor, in which absent ones are decorrelated."""
+        normal = normal.where(present, 0.0)
+        both = torch.stack([normal, present.to(normal.dtype)], dim=-1)
+        white, ones = torch.linalg.solve_triangular(factor, both, upper=False).unbind(-1)
+        spread = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        plain = 0.5 * (normal.square() - white.square()).sum(-1) - spread
+        return cls(plain, ones.square().sum(-1), (ones * white).sum(-1))
+
+    def log_density(self, shocks: CommonShocks | None = None, shift: Tensor | float = 0.0) -> Tensor:
+        """Return the log-density, of numbers that are moved by c 1 on known days, over that of independent ones."""
+        plain, along = self.plain + shift * (self.along - 0.5 * shift * self.size), self.along - shift * self.size
+        return plain if shocks is None else plain + shocks.joint_log_density(self.size, along)

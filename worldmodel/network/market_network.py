@@ -160,14 +160,15 @@ class MarketNetwork(nn.Module):
         valid: Tensor,
         matrices: Tensor,
         scales: Tensor,
+        calendar: Tensor,
         volatility: Tensor,
         market: str,
     ) -> DayLogProb:
         """Return the log-densities of days, with the chain in the given order of symbols.
 
         `known`, the trunk's output of the day before, is (..., K, width); `scaled`, the moves over `volatility` (...,
-        K), are (..., K, 5); `matrices` are (..., 4, K, K), `scales` (..., K, 4). The market's drift is added to all
-        log-returns.
+        K), are (..., K, 5); `matrices` are (..., 4, K, K), `scales` (..., K, 4), `calendar` (..., len(CALENDAR)). The
+        market's drift is added to all log-returns.
         """
         daily_return = log_return(scaled)
         still = daily_return - self.drift_of(market, known.shape[-2]) / volatility
@@ -176,17 +177,24 @@ class MarketNetwork(nn.Module):
         for_return = self.returns.known(known)
         alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
         chained = self.returns(for_return, statistics, coupling).log_prob(still)
-        shape = self.bar_log_prob(known, scaled, valid, matrices, scales, market)
+        shape = self.bar_log_prob(known, scaled, valid, matrices, scales, calendar, market)
         return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
 
     def bar_log_prob(
-        self, known: Tensor, scaled: Tensor, valid: Tensor, matrices: Tensor, scales: Tensor, market: str
+        self,
+        known: Tensor,
+        scaled: Tensor,
+        valid: Tensor,
+        matrices: Tensor,
+        scales: Tensor,
+        calendar: Tensor,
+        market: str,
     ) -> Tensor:
         """Return the log-densities of gap, wicks and volume given the returns, as `DayLogProb.shape`. Shape: (..., K).
 
         The arguments are those of `log_prob`.
         """
-        return self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, self._index(market))
+        return self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, calendar, self._index(market))
 
 
 def _trunk(num_features: int, settings: TransformerSettings | CnnGruSettings) -> Trunk[Any]:

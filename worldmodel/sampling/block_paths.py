@@ -16,6 +16,7 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
+from vecenv.worldmodel.data.calendar import WEEKDAYS
 from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, with_level
 from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.bar_heads import MATRICES, BarHeads, BarNoise
@@ -41,7 +42,14 @@ class DayDraws(NamedTuple):
     antithetic: bool = False
 
     def draw(
-        self, known: Tensor, scales: Tensor, key: EpisodeKey, day: int | Tensor, drift: Tensor, temperature: float
+        self,
+        known: Tensor,
+        scales: Tensor,
+        key: EpisodeKey,
+        day: int | Tensor,
+        drift: Tensor,
+        weekday_move: Tensor,
+        temperature: float,
     ) -> Tensor:
         """Draw the scaled moves of one day. Shape: (P, K, 5), float64.
 
@@ -59,20 +67,22 @@ class DayDraws(NamedTuple):
         normal, other = box_muller(uniform[1:, 0], uniform[1:, 1])
         # A day's shocks are drawn with its first symbol, from numbers that its bar has no use for.
         noise = BarNoise(normal, uniform[1:, 2], uniform[1:, 3, ..., 0], other[..., 0])
-        return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature, self.shocks).double()
+        given = (self.bar_factors, noise, temperature, self.shocks, weekday_move)
+        return self.bars.draw(known, returns, scales, *given).double()
 
 
 class Starts(NamedTuple):
     """Start states of paths: the ends of S histories of the same symbols.
 
     Shapes: known (S, K, width), state (S, K), cache S K; correlations of returns, gaps, wicks and volumes before the
-    level of the state is mixed into them (S, 4, K, K).
+    level of the state is mixed into them (S, 4, K, K); number of the first drawn weekday, of `weekday_after`, (S,).
     """
 
     known: Tensor
     cache: TrunkCache
     state: FeatureState
     matrices: Tensor
+    weekday: Tensor
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -105,7 +115,9 @@ class BlockPaths:
         own = chosen_starts(self._key, total)
         self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
         self.known = starts.known[own].flatten(0, 1)
-        shocks = network.bars.shocks(network.settings.markets.index(market))
+        index = network.settings.markets.index(market)
+        shocks = network.bars.shocks(index)
+        self._weekday, self._weekday_moves = starts.weekday[own], network.bars.weekday_moves(index)
         self._state = starts.state.taken(lambda part: part[own])
         self._starts, self._own, self._shares = starts, own, network.level_shares_of(market)
         factor, bar_factors = self._factors()
@@ -134,7 +146,9 @@ class BlockPaths:
         known = self.known.unflatten(0, self.shape)
         volatility = self._state.volatility
         drift = (self._drift / volatility).to(known.dtype)
-        scaled = self._draws.draw(known, self._state.scales.features(), self._key, day, drift, self._temperature)
+        weekday_move = self._weekday_moves[(self._weekday + day) % WEEKDAYS]
+        given = (self._state.scales.features(), self._key, day, drift, weekday_move, self._temperature)
+        scaled = self._draws.draw(known, *given)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility.unsqueeze(-1), scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(self._state.moves, move)
         return move, decode_bar(self._state.moves, move)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from vecenv.core.checks import warn_of_slow_bfloat16
 from vecenv.learn.shards import ranks
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
+from vecenv.worldmodel.data.calendar import calendar_features, weekday_after
 from vecenv.worldmodel.data.correlation import matrices_after, matrices_before, matrices_over
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
@@ -83,6 +85,7 @@ class NeuralMarket(MarketModel):
         matrices = matrices_over(observed, *self.network.estimator_of(self.market))
         shares = self.network.level_shares_of(self.market)
         days = observed.valid.shape[1]
+        calendar = calendar_features(bars.dates).to(self.device)
         nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
         parts = [DayLogProb(nothing, nothing, nothing)]
         for first in range(1, days, DAYS_PER_READ):
@@ -95,8 +98,8 @@ class NeuralMarket(MarketModel):
             )
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
             volatility = observed.volatility[0, first:last]
-            given = (before.float(), observed.scales[0, first:last], volatility.float(), self.market)
-            read = self.network.log_prob(known, scaled, valid, *given)
+            given = (before.float(), observed.scales[0, first:last], calendar[first:last], volatility.float())
+            read = self.network.log_prob(known, scaled, valid, *given, self.market)
             log_scale = volatility.log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
@@ -113,7 +116,7 @@ class NeuralMarket(MarketModel):
             _refuse_unfit(bars, day)
         observed = observe_history(encode_history(bars.to(self.device)))
         for day, seed in zip(days, seeds, strict=True):
-            yield self.draw_after(self._starts(observed.until(day)), num_paths, num_days, seed)
+            yield self.draw_after(self._starts(observed.until(day), bars.dates[day]), num_paths, num_days, seed)
 
     def draw_after(
         self, starts: Starts, num_paths: int, num_days: int, seed: int = 0, antithetic: bool = False, first: int = 0
@@ -140,16 +143,18 @@ class NeuralMarket(MarketModel):
             ValueError: a symbol has no bar on the last day, or there are too many.
         """
         _refuse_unfit(history, -1)
-        return self._starts(observe_history(encode_bars(history.ohlcv.to(self.device))), matrices)
+        observed = observe_history(encode_bars(history.ohlcv.to(self.device)))
+        return self._starts(observed, history.dates[-1], matrices)
 
     @torch.no_grad()
-    def _starts(self, observed: ObservedHistory, matrices: Tensor | None = None) -> Starts:
+    def _starts(self, observed: ObservedHistory, date: np.datetime64, matrices: Tensor | None = None) -> Starts:
         if matrices is None:
             last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
             last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
         known, cache = self.read(observed.features)
-        return Starts(known, cache, observed.last, last.float())
+        weekday = torch.full((len(known),), weekday_after(date), device=self.device)
+        return Starts(known, cache, observed.last, last.float(), weekday)
 
     def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
         """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache."""

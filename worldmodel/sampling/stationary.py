@@ -16,6 +16,7 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
+from vecenv.worldmodel.data.calendar import weekday_after
 from vecenv.worldmodel.data.correlation import CORRELATION_STRIDE, matrices_over
 from vecenv.worldmodel.data.correlation_level import CommonMoves, mean_correlation
 from vecenv.worldmodel.data.features import BarScales, FeatureState, observe_day
@@ -129,4 +130,6 @@ class StationaryStart:
         features, state = observe_day(before, nothing, torch.zeros_like(nothing[..., 0], dtype=torch.bool))
         inputs = model.network.inputs(features[0].float(), model.market)
         known, cache = model.network.trunk.prefill(inputs[:, None])
-        return Starts(known[None], cache, state, self.correlation.to(model.device)[None])
+        # The stored days, after the burn-in, have the dates of `bars`.
+        weekday = torch.tensor([weekday_after(business_days(1)[0] - 1) - BURN_IN], device=model.device)
+        return Starts(known[None], cache, state, self.correlation.to(model.device)[None], weekday)

@@ -138,7 +138,8 @@ class MarketPaths:
         window = min(self._market.reach, int(ends.min()) + 1)
         days = ends[:, None] + torch.arange(1 - window, 1, device=device)
         known, cache = self._market.read(seen[paths[:, None], days])
-        return Starts(known, cache, after, self._starts.matrices[origins])
+        weekday = self._starts.weekday[origins] + last + 1
+        return Starts(known, cache, after, self._starts.matrices[origins], weekday)
 
 
 def _chosen(seed: int, num_paths: int, count: int, device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.dates import day_of
 from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
+from vecenv.worldmodel.data.calendar import calendar_features
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_before, matrices_over
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
@@ -61,13 +62,15 @@ class TrainingMarket:
 
     Network inputs are on its device; moves stay on the CPU, where a sequential pass over days is faster than many small
     GPU operations. `matrices` are the quantities' correlations before every tenth day, of shape (M, 4, K, K), float32,
-    estimated with `decay` and `shrinkage`; `level_shares` are those of their fast levels.
+    estimated with `decay` and `shrinkage`; `level_shares` are those of their fast levels; `calendar` are the kinds of
+    the days, (T, len(CALENDAR)).
     """
 
     name: str
     encoded: EncodedBars
     observed: ObservedHistory
     matrices: Tensor
+    calendar: Tensor
     split: Split
     decay: float = DECAY
     shrinkage: float = SHRINKAGE
@@ -78,7 +81,8 @@ class TrainingMarket:
         """Compute the training data on a device from one path of history, with the correlations of any market."""
         encoded = encode_history(bars.to("cpu"))
         observed = observe_history(encoded)
-        return cls(name, encoded, observed.to(device), matrices_over(observed).float().to(device), split)
+        matrices, calendar = matrices_over(observed).float(), calendar_features(bars.dates)
+        return cls(name, encoded, observed.to(device), matrices.to(device), calendar.to(device), split)
 
     def estimated_by(self, network: MarketNetwork) -> TrainingMarket:
         decay, shrinkage = map(float, network.estimator_of(self.name))
@@ -144,7 +148,7 @@ class TrainingMarket:
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].float()
-        given = (matrices, self.observed.scales[0, first:stop, order], volatility, self.name)
+        given = (matrices, self.observed.scales[0, first:stop, order], self.calendar[first:stop], volatility, self.name)
         read = network.log_prob(known[:, order], scaled, valid, *given)
         return read, valid, volatility.log()
 
@@ -152,8 +156,8 @@ class TrainingMarket:
         """Return the sum of the log-densities of days' bars given their returns, and the number of stock-days in it."""
         valid = self.observed.valid[0, days]
         scaled, scales = self.observed.scaled[0, days].float(), self.observed.scales[0, days]
-        matrices = self.matrices_before(days)
-        return network.bar_log_prob(known, scaled, valid, matrices, scales, self.name).sum(), valid.sum()
+        given = (self.matrices_before(days), scales, self.calendar[days], self.name)
+        return network.bar_log_prob(known, scaled, valid, *given).sum(), valid.sum()
 
 
 YEAR = 252

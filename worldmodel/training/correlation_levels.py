@@ -122,7 +122,8 @@ class _AfterOrigins(NamedTuple):
             matrices = self.matrices.flatten(0, 1).clone()
             matrices[:, quantity] = followed
             scales = market.observed.scales[0, self.days]
-            density = network.bar_log_prob(self.known, scaled, valid, matrices, scales, market.name)
+            calendar = market.calendar[self.days]
+            density = network.bar_log_prob(self.known, scaled, valid, matrices, scales, calendar, market.name)
         else:
             returns = log_return(scaled)
             statistics = chain_statistics(returns, valid, masked_factor(followed, valid))

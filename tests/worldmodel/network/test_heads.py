@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal, Normal, StudentT
 
+from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.features import BarScales
 from vecenv.worldmodel.network.bar_heads import BarHeads, BarNoise, day_summary
-from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums, ShockSizes, mixed_correlation
 from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
 from vecenv.worldmodel.network.return_chain import (
     ChainStatistics,
@@ -152,10 +153,14 @@ def parts(shocks):
     return list(zip(shocks.log_weight.exp().tolist(), shocks.mean.tolist(), shocks.variance.tolist(), strict=True))
 
 
-def mixture_log_density(matrix, numbers, shocks):
+def copula_log_density(factor, numbers, present, shocks=None, shift=0.0):
+    return CopulaSums.of(factor, numbers, present).log_density(shocks, shift)
+
+
+def mixture_log_density(matrix, numbers, shocks, shift=0.0):
     density = 0.0
     for weight, mean, variance in parts(shocks) if shocks else [(1.0, 0.0, 0.0)]:
-        law = MultivariateNormal(torch.full((len(matrix),), mean).double(), matrix + variance)
+        law = MultivariateNormal(torch.full((len(matrix),), mean + shift).double(), matrix + variance)
         density = density + weight * law.log_prob(numbers).exp()
     return density.log() - Normal(0.0, 1.0).log_prob(numbers).sum(-1)
 
@@ -169,6 +174,8 @@ def test_the_density_is_that_of_the_mixture_of_mixed_matrices(shocks):
         factor = masked_factor(C, present).expand(50, -1, -1)
         found = copula_log_density(factor, numbers, present.expand(50, -1), shocks)
         assert torch.allclose(found, mixture_log_density(C[here][:, here], numbers[:, here], shocks))
+        found = copula_log_density(factor, numbers, present.expand(50, -1), shocks, torch.full((50,), -1.3))
+        assert torch.allclose(found, mixture_log_density(C[here][:, here], numbers[:, here], shocks, -1.3))
     for own, estimated, common in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.3, 0.2)):
         mixed = mixed_correlation(C, torch.tensor([own, estimated, common], dtype=torch.float64))
         assert torch.allclose(mixed, own * torch.eye(3, dtype=C.dtype) + estimated * C + common)
@@ -302,7 +309,9 @@ def drawn(heads: BarHeads, matrices: Tensor, temperature: float = 1.0) -> Tensor
         torch.randn(4, MANY, generator=generator),
     )
     factors, shocks = heads.factors(matrices, EVERYONE, 0), heads.shocks(0)
-    return heads.draw(KNOWN, RETURNS, SCALES.expand(MANY, -1, -1), factors, noise, temperature, shocks)
+    return heads.draw(
+        KNOWN, RETURNS, SCALES.expand(MANY, -1, -1), factors, noise, temperature, shocks, torch.zeros(MANY)
+    )
 
 
 def test_summaries_of_days_and_weights_of_matrices():
@@ -341,5 +350,7 @@ def test_gaps_of_zero_and_temperature():
     bars, valid = drawn(heads, IDENTITY)[:50], torch.tensor([True, False, True]).expand(50, -1)
     other = bars.clone()
     other[:, 1] = 3.0
-    one, changed = (heads.log_prob(KNOWN[:50], each, valid, ALIKE, SCALES, 0) for each in (bars, other))
+    one, changed = (
+        heads.log_prob(KNOWN[:50], each, valid, ALIKE, SCALES, torch.zeros(len(CALENDAR)), 0) for each in (bars, other)
+    )
     assert torch.equal(one, changed) and not bool(one[:, 1].any()) and bool(one[:, [0, 2]].all())

@@ -18,6 +18,7 @@ from vecenv.learn.checkpoints import SEAL, digest_of, save_sealed
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.calendar import calendar_features
 from vecenv.worldmodel.data.features import FEATURES, observe_history
 from vecenv.worldmodel.network.checkpoint import (
     FORMAT,
@@ -139,6 +140,7 @@ def market_of(architecture: Architecture) -> NeuralMarket:
         parameter.mul_(2.0)
     for parameter in (*network.bars.upper[-1].parameters(), *network.bars.lower[-1].parameters()):
         parameter.mul_(0.3)
+    network.bars.calendar[0].fill_(0.7)
     return NeuralMarket(network, "india")
 
 
@@ -153,7 +155,9 @@ class DayDensity(torch.nn.Module):
         start = market.starts(history)
         self.network, self.known = market.network, start.known[0]
         scales, volatility = start.state.scales.features()[0], start.state.volatility[0].float()
-        self.given = (matrices_of(market, history), scales, volatility, market.market)
+        # The next day is a Monday.
+        calendar = calendar_features(history.dates[-1:] + 3)[0]
+        self.given = (matrices_of(market, history), scales, calendar, volatility, market.market)
 
     def read(self, scaled: Tensor) -> DayLogProb:
         return self.network.log_prob(self.known, scaled, torch.ones(scaled.shape[:-1], dtype=torch.bool), *self.given)
@@ -170,7 +174,7 @@ def test_drawn_days_follow_the_joint_density(market):
     density, bars = DayDensity(market, history), market.generate(history, 2048, 1, seed=8)
     paths = torch.cat([history.ohlcv.expand(2048, -1, -1, -1), bars], dim=1)
     drawn = observe_history(encode_bars(paths)).scaled[:, -1].float()
-    parameters = dict(density.named_parameters())
+    parameters = dict(density.named_parameters()) | {"network.bars.calendar": market.network.bars.calendar}
     free = {name: value for name, value in parameters.items() if name.startswith(("network.returns.", "network.bars."))}
     fixed = {name: value for name, value in parameters.items() if name not in free}
 
@@ -322,11 +326,21 @@ def test_a_network_comes_back_with_its_settings_and_record(saved, tmp_path, arch
     assert torch.equal(back.trunk(features), network.trunk(features))
 
 
-def resealed(path, **texts):
-    """Write the file anew with other texts in its metadata, and the hash that belongs to them."""
+def resealed(path, without=None, **texts):
+    """Write the file anew without a tensor or with other texts, and the hash that belongs to them."""
     tensors, metadata = load_file(path), metadata_of(path) | texts
+    tensors.pop(without, None)
     kind = metadata.pop("format")
     save_sealed(path, kind, tensors, {name: text for name, text in metadata.items() if name != SEAL})
+
+
+def test_weights_from_before_the_calendar_are_read_without_one(saved):
+    path, network = saved
+    network.bars.calendar.fill_(0.5)
+    save_network(path, network, {}, {})
+    assert torch.equal(load_network(path).network.bars.calendar, network.bars.calendar)
+    resealed(path, "network.bars.calendar")
+    assert not bool(load_network(path).network.bars.calendar.any())
 
 
 def other(**trunk):

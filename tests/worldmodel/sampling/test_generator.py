@@ -24,6 +24,7 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.calendar import FIRST_WEEKDAY
 from vecenv.worldmodel.data.correlation import matrices_over
 from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
 from vecenv.worldmodel.sampling import generator, kept_paths, rollout, stationary
@@ -176,6 +177,7 @@ def test_a_stopped_path_goes_on_as_its_days_read_as_a_history(past, given):
         assert torch.allclose(starts.known[path], alone.known[0], atol=1e-5)
         mine, theirs = starts.state.taken(lambda part, path=path: part[path]), alone.state.taken(lambda part: part[0])
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
+        assert starts.weekday[path] == own.weekday[drawn.origins[path]] + day + 1
 
 
 def test_paths_after_parts_copy_their_parents_and_then_differ(past, monkeypatch):
@@ -249,12 +251,16 @@ def test_the_warm_up_survives_halves(started_model, monkeypatch):
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
     monkeypatch.setattr(stationary, "BURN_IN", BURN_IN)
     monkeypatch.setattr(NeuralMarket, "draw_after", lambda *given: drawn.append(draw_after(*given)) or drawn[0])
-    again = start.with_warm_up(NeuralMarket(saved.network, "one"))
+    market = NeuralMarket(saved.network, "one")
+    again = start.with_warm_up(market)
     assert torch.equal(again.warm_up, start.warm_up)
     returns = drawn[0][:, BURN_IN - 1 :, :, CLOSE].log().diff(dim=1)
     kept = again.bars(KNOWN).ohlcv[..., CLOSE].log()
     assert torch.allclose(kept.diff(dim=1), returns[:, 1:], atol=1e-3)
     assert bool(encode_bars(again.bars(KNOWN).ohlcv).valid[:, 1:].all())
+    # The days that are kept are drawn with the dates that they are given.
+    first = int(start._empty(market).weekday) + BURN_IN
+    assert np.busday_offset(FIRST_WEEKDAY, first) == again.bars(KNOWN).dates[0]
 
 
 def test_symbols_choose_the_market_and_a_history_the_currency(started_model, file, monkeypatch):

@@ -9,11 +9,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.worldmodel.neural_market import TINY, extended, history_of, matrices_of, small_network, tiny_network
 from vecenv.core.random import box_muller, episode_key, open_uniform, random_bits
-from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.streams import NeuralStream
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.calendar import CALENDAR, calendar_features
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network import return_chain
 from vecenv.worldmodel.network.bar_heads import BarHeads
@@ -104,11 +105,13 @@ def test_densities_of_a_history(ragged):
     history = history_of(3)
     start, longer = MARKET.starts(history), extended(history, MARKET.generate(history, 1, 1))
     volatility = start.state.volatility[0]
-    given = (matrices_of(MARKET, history), start.state.scales.features()[0], volatility.float(), "india")
+    calendar = calendar_features(longer.dates[-1:])[0]
+    given = (matrices_of(MARKET, history), start.state.scales.features()[0], calendar, volatility.float(), "india")
     scaled = observe_history(encode_bars(longer.ohlcv)).scaled[:, -1].float()
     read = MARKET.network.log_prob(start.known[0], scaled, torch.ones(1, 3, dtype=torch.bool), *given)
-    for mine, theirs in zip(MARKET._densities(longer)[:2], read[:2], strict=True):
-        assert torch.allclose(mine[-1], theirs[0].double() - volatility.log(), atol=1e-4)
+    mine, scale = MARKET._densities(longer), volatility.log()
+    for one, other, less in zip(mine, read, (scale, scale, 0.0), strict=True):
+        assert torch.allclose(one[-1], other[0].double() - less, atol=1e-4)
     still = history_of(2, 1)
     assert bool(MARKET.log_density(still).isnan().all()) and MARKET.log_density(still).shape == (1, 2)
     assert bool(MARKET.joint_log_density(still).isnan().all()) and MARKET.generate(still, 2, 3).shape == (2, 3, 2, 5)
@@ -118,6 +121,17 @@ def test_densities_of_a_history(ragged):
         returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
     assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
     assert float(returns[1].mean()) == pytest.approx(float(returns[0].mean()), abs=4 * float(returns[0].std()) / 63)
+
+
+def test_volumes_move_on_their_days_of_the_calendar():
+    """The third day after a Wednesday is a Monday."""
+    history, volumes = history_of(3).days(0, 38), []
+    for move in (0.0, 5.0):
+        market = NeuralMarket(small_network(), "india")
+        market.network.bars.calendar[0] = move * torch.eye(len(CALENDAR))[CALENDAR.index("monday")]
+        volumes.append(market.generate(history, 8, 3, SEED)[..., VOLUME])
+    plain, moved = volumes
+    assert torch.equal(plain[:, :2], moved[:, :2]) and bool((moved[:, 2] > plain[:, 2]).all())
 
 
 @pytest.mark.parametrize("day", [22, 33])
@@ -238,14 +252,14 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
 
 def test_a_day_asks_the_device_for_no_number():
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
-    known, cache, state, matrices = market.starts(history_of(3))
+    known, cache, state, matrices, weekday = market.starts(history_of(3))
     cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
     state = state.taken(lambda part: part.to(elsewhere))
     window = market.network.settings.trunk.window
     for days in (window - 1, window):
         # Days differ until the window is full.
         assert (market.starts(history_of(2).days(0, days)).cache.repeatable() is None) == (days < window)
-    starts = Starts(known.to(elsewhere), cache, state, matrices.to(elsewhere))
+    starts = Starts(known.to(elsewhere), cache, state, matrices.to(elsewhere), weekday.to(elsewhere))
     day = repeated(NeuralMarket(market.network.to(elsewhere), "india"), starts)
     day()
     day()

@@ -4,6 +4,7 @@ import math
 from collections import namedtuple
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -13,17 +14,20 @@ from tests.worldmodel.neural_market import TINY, tiny_network
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import daily_returns
+from vecenv.worldmodel.data.calendar import CALENDAR, calendar_features
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
-from vecenv.worldmodel.training import correlation_levels, correlations, coupling, drift
+from vecenv.worldmodel.training import correlation_levels, correlations, coupling, drift, shocks
 from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
+from vecenv.worldmodel.training.shocks import CommonDays, calibrate_shocks, fitted
 
 DAYS, STOP = 340, 330
 Calibration = namedtuple("Calibration", "run buffers default nothing calls")
@@ -34,6 +38,7 @@ CALIBRATIONS = {
     "correlations": Calibration(calibrate_correlations, ESTIMATES, ([DECAY], [SHRINKAGE]), ((4, STOP), (6, 60)), 2),
     "levels": Calibration(calibrate_levels, ("level_shares",), (list(LEVEL_SHARES),), ((4, STOP), (6, 60)), 2),
     "coupling": Calibration(calibrate_coupling, ("couplings",), ([1.0],), ((4, STOP), (6, 210)), 4),
+    "shocks": Calibration(calibrate_shocks, ("bars.calendar",), ([0.0] * len(CALENDAR),), ((4, STOP), (6, 130)), 1),
     "drift": Calibration(calibrate_drift, ("drifts",), ([0.0] * 4,), ((6, 200),), 4),
 }
 
@@ -42,12 +47,13 @@ of_each = pytest.mark.parametrize("calibration", CALIBRATIONS.values(), ids=CALI
 
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
-    """And no shrinking of couplings: short years differ too much for any."""
+    """And no shrinking of couplings and days of the calendar: short years differ too much for any."""
     for module, few in (
         (correlations, {"HALF_LIVES": (100.0, 400.0), "SHRINKAGES": (0.0, 0.3), "CHOICES": 1}),
         (correlation_levels, {"SHARES": (0.0, 0.6), "CHOICES": 1, "HORIZON": 20}),
         (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
         (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
+        (shocks, {"CHOICES": 1, "YEAR": 80, "NORMAL_QUANTILE": 0.0}),
         (training_market, {"YEAR": 80, "YEARS": 2}),
     ):
         for name, value in few.items():
@@ -64,9 +70,9 @@ def market_of(bars: Bars, stop: int = STOP) -> TrainingMarket:
 
 def calibrated(calibration: Calibration, market: TrainingMarket, network: MarketNetwork, **more) -> list[list[float]]:
     for name in calibration.buffers:
-        getattr(network, name).fill_(0.7)
+        attrgetter(name)(network).fill_(0.7)
     calibration.run(network, market, **more)
-    rows = [getattr(network, name).reshape(2, -1) for name in calibration.buffers]
+    rows = [attrgetter(name)(network).reshape(2, -1) for name in calibration.buffers]
     assert all(bool((row[0] == row.new_tensor(0.7)).all()) for row in rows), "another market's number has changed"
     return [row[1].tolist() for row in rows]
 
@@ -216,6 +222,29 @@ def test_the_drift_is_interpolated_between_two_rollouts(monkeypatch):
     assert {symbols: float(network.drift_of("us", symbols)) for symbols in known} == pytest.approx(known)
     with pytest.raises(ValueError, match="unknown market 'mars'"):
         network.drift_of("mars", 3)
+
+
+def test_planted_shocks_and_days_of_the_calendar_are_found(monkeypatch):
+    """Of ten years of six symbols; what days do not mean is shrunk to nothing, and what they mean hardly."""
+    monkeypatch.undo()
+    generator, days = torch.Generator().manual_seed(0), 2500
+    calendar = calendar_features(business_days(days)).double()
+    planted = torch.tensor([0.6, 1.5, -3.0, 0.0, 0.0, -0.3], dtype=torch.float64)
+    planted_shocks = CommonShocks.of_raw(torch.tensor([[0.5, -1.0, 0.2], [1.0, 1.0, -0.5]]).double())
+    uniform, size = torch.rand(days, generator=generator), torch.randn(days, generator=generator)
+    common = planted_shocks.drawn(uniform.double(), size.double()) + calendar @ planted
+    factor = torch.linalg.cholesky(0.2 + 0.8 * torch.eye(6, dtype=torch.float64))
+    normal = torch.randn(days, 6, generator=generator).double() @ factor.T + common[:, None]
+    sums = CopulaSums.of(factor.expand(days, -1, -1), normal, torch.ones_like(normal, dtype=torch.bool))
+    known = CommonDays(CopulaSums(*(part[None] for part in sums)), calendar)
+    raw, moves = fitted(known)
+    assert torch.allclose(moves, planted, atol=0.25) and not bool(moves[planted == 0].any())
+    for found, true in zip(CommonShocks.of_raw(raw), planted_shocks, strict=True):
+        assert torch.allclose(found, true, atol=0.5)
+    assert torch.allclose(CommonShocks.of_raw(raw).log_weight.exp(), planted_shocks.log_weight.exp(), atol=0.01)
+    # A kind without a day keeps 0.
+    never = known.calendar * (torch.arange(len(CALENDAR)) != 2)
+    assert float(fitted(known._replace(calendar=never))[1][2]) == 0.0
 
 
 def test_stretches_are_days_of_the_history(monkeypatch):
