@@ -42,7 +42,7 @@ from vecenv.worldmodel.validation.forecast import (
     summarise,
 )
 from vecenv.worldmodel.validation.picture import Sketch, bands, draw_validation, sketch
-from vecenv.worldmodel.validation.report import Report, Sweep, print_report, write_report
+from vecenv.worldmodel.validation.report import Report, Sweep, met_of, print_report, write_report
 from vecenv.worldmodel.validation.returns import horizon_distances, market_volatility_ratio, volatility_ratio
 from vecenv.worldmodel.validation.settings import LAST_YEAR, ValidateSettings
 from vecenv.worldmodel.validation.trial import (
@@ -144,12 +144,14 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
     chosen |= {name: list(value) for name, value in chosen.items() if isinstance(value, tuple)}
     name = judged.name if judged else None
-    differences = paired_differences({each: run.scores for each, run in found.items()}, name) if name else {}
+    scores_of = {each: run.scores for each, run in found.items()}
+    differences = {each: paired_differences(scores_of, each) for each in found}
     by_model = {each: run.figures for each, run in found.items()}
     report = Report(trial, chosen, left_out, real, by_model, name, seconds, sweep, differences)
     result = write_report(report, settings.out)
     drawn, shown = {each: run.drawn for each, run in found.items()}, name or FilteredHistoricalSimulation.name
-    draw_validation(trial, sketch(trial.real), bands(trial.real), drawn, shown, settings.out / "validation.png")
+    met = {each: met_of(totals["all"]) for each, totals in report.counts.items()}
+    draw_validation(trial, sketch(trial.real), bands(trial.real), drawn, met, shown, settings.out / "validation.png")
     print_report(report, console)
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return result

@@ -31,12 +31,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A model's figure beside the real days' or else a perfect model's, the baselines', and the paired differences."""
+    """A model's figure beside the real days' or else a perfect model's, other models', and the paired differences."""
 
-    value: float
+    figure: Interval
     real: Interval
     rivals: Mapping[str, float]
     differences: Mapping[str, Interval] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        return self.figure.mean
 
     @property
     def error(self) -> float:
@@ -44,7 +48,7 @@ class Case:
 
     @property
     def below_all(self) -> bool | None:
-        """Whether the figure is below those of all baselines; None without any."""
+        """Whether the figure is below those of all other models; None without any."""
         return self.value < min(self.rivals.values()) if self.rivals else None
 
 
@@ -97,13 +101,30 @@ def surely_below(*names: str) -> Bar:
 
 
 def least() -> Bar:
-    """Return the bar of a figure below those of all baselines."""
+    """Return the bar of a figure below those of all other models."""
     return bar("below all", lambda case: case.below_all)
 
 
 def within(low: float, high: float) -> Bar:
     """Return the bar of a figure between two bounds."""
     return bar(f"{low:g} to {high:g}", lambda case: low <= case.value <= high)
+
+
+def surely_within(low: float, high: float) -> Bar:
+    """Return the bar of a figure between two bounds by more than chance.
+
+    Met if its whole interval lies between them, missed if no part of it does, else undecided.
+    """
+
+    def judge(case: Case) -> Verdict | None:
+        _, lowest, highest = case.figure
+        if math.isnan(lowest):
+            return None
+        if lowest > high or highest < low:
+            return Verdict.MISSED
+        return Verdict.MET if low <= lowest and highest <= high else Verdict.UNDECIDED
+
+    return Bar(f"surely {low:g} to {high:g}", judge)
 
 
 def near(tolerance: float) -> Bar:
@@ -127,7 +148,7 @@ def at_most(limit: float) -> Bar:
 
 
 def small(limit: float) -> Bar:
-    """Return the bar of a figure up to a limit, or below those of all baselines."""
+    """Return the bar of a figure up to a limit, or below those of all other models."""
     return bar(f"at most {limit:g}, or below all", lambda case: True if case.value <= limit else case.below_all)
 
 

@@ -2,10 +2,13 @@
 
 Each is trained on the windows of the first half of the test origins and asked about those of the second; no day is in
 both. The discriminative score is |accuracy - 0.5|, 0 for indistinguishable windows (Yoon, Jarrett and van der Schaar,
-"Time-series generative adversarial networks", 2019). Forms differ in what they see. Those of returns see mostly return,
-range and volume of one generated path per origin, another one per seed. Those of whole bars see gap, body, wicks and
-volume of every generated path: there are more generated windows than real ones, and both classes have the same weight,
-in training and in the accuracy.
+"Time-series generative adversarial networks", 2019). The accuracy needs a threshold, which days unlike those learned
+from displace; the area under the ROC curve (AUC), the probability that a generated window ranks above a real one, needs
+none.
+
+Forms differ in what they see. Those of returns see mostly return, range and volume of one generated path per origin,
+another one per seed. Those of whole bars see gap, body, wicks and volume of every generated path: there are more
+generated windows than real ones, and both classes have the same weight, in training and in the accuracy.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation import returns as of
 from vecenv.worldmodel.validation.acceptance import Bar
-from vecenv.worldmodel.validation.discriminator import FORMS, Told
+from vecenv.worldmodel.validation.discriminator import Told
 from vecenv.worldmodel.validation.forecast import ForecastScores, ForecastSummary, summarise
 from vecenv.worldmodel.validation.trial import Trial
 from vecenv.worldmodel.validation.windows import BLOCK, Windows, block_bootstrap, ratio_interval
@@ -86,8 +86,8 @@ class Criterion:
         statistic: the same of one side's windows, told of the real days with an interval.
         apart: the statistic is of windows that do not overlap.
         perfect: figure of a perfect model, where the real days have none of their own.
-        bar: what counts as good; `former` is the bar of earlier tables if it differs.
-        earlier: whether earlier tables had the line.
+        bar: what counts as good; `former` is the bar of the first edition if it differs.
+        since: first edition of the table with the line: 1 for returns, 2 for whole bars, 3 for the AUC.
     """
 
     key: str
@@ -100,11 +100,17 @@ class Criterion:
     apart: bool = False
     perfect: float = math.nan
     former: Bar | None = None
-    earlier: bool = True
+    since: int = 1
 
     def reference(self, real: Figures) -> Interval:
         """Return the value of the real days, or else of a perfect model; NaN if the figure is only to be small."""
         return real.get(self.key, point(self.perfect))
+
+    def bar_of(self, edition: int) -> Bar | None:
+        """Return the bar that an edition of the table had for this line; None if it had none."""
+        if self.since > edition:
+            return None
+        return self.former if self.former and edition == 1 else self.bar
 
 
 def figures_of(criteria: Sequence[Criterion], evidence: Evidence) -> Figures:
@@ -139,11 +145,13 @@ def density_figures(trial: Trial, model: MarketModel) -> Figures:
 
 
 def discriminator_figures(told: Mapping[str, Told]) -> Figures:
-    """Return the discriminative scores of classifiers, the test error of the LSTM, and of whole bars the AUC."""
-    figures = {f"{name}_score": distance_from_chance(each.accuracy) for name, each in told.items() if name != "lstm"}
+    """Return the discriminative scores and AUCs of classifiers, and of the LSTM the test error instead."""
     mean, low, high = told["lstm"].accuracy
-    figures["lstm_error"] = Interval(1.0 - mean, 1.0 - high, 1.0 - low)
-    return figures | {f"{name}_auc": each.auc for name, each in told.items() if FORMS[name].whole_bars}
+    figures = {"lstm_error": Interval(1.0 - mean, 1.0 - high, 1.0 - low)}
+    for name, each in told.items():
+        if name != "lstm":
+            figures |= {f"{name}_score": distance_from_chance(each.accuracy), f"{name}_auc": each.auc}
+    return figures
 
 
 def average(runs: Sequence[Figures]) -> Figures:

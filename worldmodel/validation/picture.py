@@ -20,7 +20,7 @@ from vecenv.worldmodel.network.settings import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation.bar_statistics import log_range_ratio, log_volume_ratio
 from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP
 from vecenv.worldmodel.validation.forecast import ForecastScores
-from vecenv.worldmodel.validation.report import heading
+from vecenv.worldmodel.validation.report import KNOWN, heading
 from vecenv.worldmodel.validation.returns import (
     autocorrelation,
     cross_correlation,
@@ -135,9 +135,18 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def draw_validation(
-    trial: Trial, real: Sketch, real_bands: Mapping[str, Band], models: Mapping[str, Sketch], shown: str, path: Path
+    trial: Trial,
+    real: Sketch,
+    real_bands: Mapping[str, Band],
+    models: Mapping[str, Sketch],
+    met: Mapping[str, str],
+    shown: str,
+    path: Path,
 ) -> None:
-    """Draw one figure of the real days and all models; correlations and fans are those of the model `shown`."""
+    """Draw one figure of the real days and all models, with the criteria that these meet.
+
+    Correlations and fans are those of the model `shown`.
+    """
     figure, every = empty_figure(7, COLUMNS, 26.0, "none", width=9.0)
     *panels, last, beside = every
     beside.remove()
@@ -158,7 +167,8 @@ def draw_validation(
     for name, side in {"real": real, **models}.items():
         first = name in ("real", shown)
         style: dict[str, Any] = {"color": colour[name], "linewidth": 2.2 if first else 1.2, "zorder": 3 if first else 2}
-        tails.plot(side.tail, side.tail_share, label=heading(name), **style)
+        label = f"{heading(name)}: {met[name]} criteria" if name in met else name
+        tails.plot(side.tail, side.tail_share, label=label, **style)
         for key, axes in of_curve.items():
             values = side.curves[key]
             x, y = (values, QUANTILES) if axes in distributions else (np.arange(1, len(values) + 1), values)
@@ -179,7 +189,7 @@ def draw_validation(
     legend_below(figure, tails)
     stocks, source = len(trial.bars.symbols), Path(trial.bars.source).name
     days = f"{trial.bars.dates[trial.first]} to {trial.bars.dates[-1]}"
-    told = "Grey bands: 95% of a block bootstrap of the real days. †: sees the test's own past."
+    told = f"Grey bands: 95% of a block bootstrap of the real days. {KNOWN}"
     entitle(figure, f"{stocks} stocks of {source}, test days {days}", told)
     save(figure, path)
 

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,21 @@ from rich.table import Table
 import vecenv
 from vecenv.learn.intervals import Interval
 from vecenv.worldmodel.validation.acceptance import Bar, Case, Verdict
-from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, criteria
-from vecenv.worldmodel.validation.figures import Criterion, Figures
+from vecenv.worldmodel.validation.criteria import EDITIONS, LAST_YEAR_BOOTSTRAP, criteria
+from vecenv.worldmodel.validation.figures import Aim, Criterion, Figures
 from vecenv.worldmodel.validation.trial import HORIZON, Trial
 
 SEES_TEST = "†"
 """Mark of a model that sees the test's own past."""
+
+KNOWN = (
+    f"{SEES_TEST} draws from earlier days of the test itself as origins advance; the other models have learned from no "
+    "day of the test."
+)
+"""What the marked model knows."""
+
+TOTALS = {"all": "criteria met", "without_auc": "without AUC", "earlier": "of earlier tables, by their criteria"}
+"""Names of `EDITIONS`."""
 
 MISSING = "–"
 
@@ -41,7 +51,10 @@ Sweep = Mapping[float, Mapping[str, float]]
 """`MEASURES` of a model by temperature."""
 
 Differences = Mapping[str, Mapping[str, Interval]]
-"""Differences of a model's scores less those of each baseline, by figure and baseline."""
+"""Differences of a model's scores less those of each other model, by figure and other model."""
+
+Count = Mapping[str, int]
+"""Criteria that a model meets, of how many it is judged on (`count`)."""
 
 LEGEND = (
     "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins;"
@@ -49,10 +62,11 @@ LEGEND = (
     "several weights or seeds. Discriminators learn from the first half of the test days and are asked about the "
     "second. The real column has a perfect model's value where the real days have none of their own, and of "
     "discriminators real days against other real ones. Discriminators of whole bars see gap, body, wicks and volume "
-    "of all generated paths. Surely below: the whole interval of the difference, paired by day, lies below zero; "
-    "undecided if it contains zero, which counts as not met. A dash: the model has no such figure, or the run cannot "
-    f"tell. {SEES_TEST} draws from the days before each origin, which are days of the test as origins roll on: it sees"
-    " the test's own past."
+    "of all generated paths. AUC: the probability that a generated window ranks above a real one; as far below 0.5 it "
+    "tells as much. Surely below: the whole interval of the difference, paired by day, lies below zero; surely x to y: "
+    "the figure's whole interval does; undecided if only a part does, which counts as not met. Below all: below all "
+    "other models. A dash: the model has no such figure, or the run cannot tell. Criteria met are of those on which a "
+    f"model can be judged: that do not name it, and whose figure it has. {KNOWN}"
 )
 
 TABLE_WIDTH, MODEL_WIDTH = 52, 14
@@ -63,8 +77,8 @@ TABLE_WIDTH, MODEL_WIDTH = 52, 14
 class Report:
     """Results of a validation; models besides the `judged` one, if there is one, are its rivals.
 
-    `sweep` has measures of the judged model by temperature; `differences` are paired, of its scores less the other
-    models', and empty without it.
+    `sweep` has measures of the judged model by temperature; `differences` are paired, of each model's scores less the
+    others'.
     """
 
     trial: Trial
@@ -75,22 +89,37 @@ class Report:
     judged: str | None
     seconds: Mapping[str, float]
     sweep: Sweep
-    differences: Differences
+    differences: Mapping[str, Differences]
 
     @property
     def criteria(self) -> tuple[Criterion, ...]:
         return criteria(self.settings["long_days"])
 
+    @cached_property
+    def counts(self) -> dict[str, dict[str, Count]]:
+        """The criteria that each model meets, by `EDITIONS`."""
+        return {
+            model: {
+                total: count(met for _, met in self.verdicts(model, edition).values())
+                for total, edition in EDITIONS.items()
+            }
+            for model in self.models
+        }
+
     @property
     def summary(self) -> str:
-        """Sentences on how many bars the judged model meets, by the present bars and by those of earlier tables."""
-        counts = self.to_json()["counts"]
-        now, before = counts["bars"], counts["former_bars"]
-        undecided = f", {now['undecided']} undecided" if now["undecided"] else ""
-        return (
-            f"{self.judged} meets {now['met']} of {now['of']} bars{undecided}. Of the lines of earlier tables, by "
-            f"their bars, it meets {before['met']} of {before['of']}."
-        )
+        """Sentences on how many criteria the judged model meets, and the bootstrap that sees the test's own past."""
+        told = []
+        for model in (self.judged, LAST_YEAR_BOOTSTRAP):
+            if model in self.counts:
+                totals = self.counts[model]
+                undecided = f" ({totals['all']['undecided']} undecided)" if totals["all"]["undecided"] else ""
+                told.append(
+                    f"{heading(model)} meets {met_of(totals['all'])} criteria{undecided}, without those of the AUC "
+                    f"{met_of(totals['without_auc'])}; of the lines of earlier tables, by their criteria, "
+                    f"{met_of(totals['earlier'])}."
+                )
+        return " ".join([*told, *([KNOWN] if LAST_YEAR_BOOTSTRAP in self.counts else [])])
 
     def to_json(self) -> dict[str, Any]:
         dates = self.trial.bars.dates
@@ -108,32 +137,32 @@ class Report:
             "models": {name: to_json(figures) for name, figures in self.models.items()},
             "seconds": dict(self.seconds),
             "temperatures": {str(temperature): values for temperature, values in self.sweep.items()},
+            "counts": self.counts,
+            "verdicts": {
+                model: {each.key: met and met.value for each, (_, met) in self.verdicts(model).items()}
+                for model in self.models
+            },
+            "differences": {
+                model: {key: to_json(by_rival) for key, by_rival in found.items()}
+                for model, found in self.differences.items()
+            },
         }
         if self.judged is not None:
-            verdicts = {
-                "bars": self._verdicts({each: each.bar for each in self.criteria}),
-                # The lines that earlier tables had, by their bars.
-                "former_bars": self._verdicts(
-                    {each: each.former or each.bar for each in self.criteria if each.earlier}
-                ),
-            }
             values["judged"] = self.judged
-            for name, told in verdicts.items():
+            for name, edition in (("bars", EDITIONS["all"]), ("former_bars", EDITIONS["earlier"])):
+                told = self.verdicts(self.judged, edition)
                 values[name] = {each.key: _told(bar, met) for each, (bar, met) in told.items()}
-            values["counts"] = {name: count(met for _, met in told.values()) for name, told in verdicts.items()}
-            values["differences"] = {key: to_json(by_rival) for key, by_rival in self.differences.items()}
         return values
 
-    def _verdicts(self, bars: Mapping[Criterion, Bar | None]) -> dict[Criterion, tuple[Bar, Verdict | None]]:
-        """Return bars, and the judged model's verdicts, of the criteria that have one."""
-        assert self.judged is not None
-        model = self.models[self.judged]
-        rivals = {name: figures for name, figures in self.models.items() if name != self.judged}
-        return {
-            criterion: (bar, verdict(bar, criterion, self.real, model, rivals, self.differences))
-            for criterion, bar in bars.items()
-            if bar is not None
-        }
+    def verdicts(self, model: str, edition: int = EDITIONS["all"]) -> dict[Criterion, tuple[Bar, Verdict | None]]:
+        """Return the bars of an edition of the table, and a model's verdicts.
+
+        All other models are its rivals. A verdict is None of a bar that names the model, or whose figure it lacks.
+        """
+        rivals = {name: figures for name, figures in self.models.items() if name != model}
+        given = self.real, self.models[model], rivals, self.differences.get(model)
+        bars = ((each, each.bar_of(edition)) for each in self.criteria)
+        return {each: (bar, verdict(bar, each, *given)) for each, bar in bars if bar is not None}
 
     def to_markdown(self) -> str:
         run, settings = self.to_json(), self.settings
@@ -147,10 +176,13 @@ class Report:
         several = len(settings.get("model", ()))
         head += f"; {self.judged}: means over {several} weights." if several > 1 else "."
         title = f"# Realism on {Path(self.trial.bars.source).name}"
-        table = markdown(*cells(self.criteria, self.real, self.models, self.judged, differences=self.differences))
+        paired = self.differences.get(self.judged or "")
+        table = markdown(
+            *cells(self.criteria, self.real, self.models, self.judged, differences=paired, counts=self.counts)
+        )
         parts = [title, head, LEGEND, *([self.summary] if self.judged else []), table]
-        if self.differences:
-            parts += [f"## {self.judged} less each other model", markdown(*difference_cells(self.differences))]
+        if paired:
+            parts += [f"## {self.judged} less each other model", markdown(*difference_cells(paired))]
         if self.sweep:
             parts += [f"## {self.judged} by temperature", markdown(*sweep_cells(self.sweep))]
         return "\n\n".join(parts) + "\n"
@@ -166,12 +198,12 @@ def write_report(report: Report, folder: Path) -> dict[str, Any]:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the figures of all models, and the acceptance bars of the judged one."""
-    printed = [_table("Realism on test days", *cells(report.criteria, report.real, report.models, intervals=False))]
+    shown = cells(report.criteria, report.real, report.models, intervals=False, counts=report.counts)
+    printed = [_table("Realism on test days", *shown)]
     if report.judged is not None:
         good = [criterion for criterion in report.criteria if criterion.bar]
-        headings, lines = cells(
-            good, report.real, report.models, report.judged, intervals=False, differences=report.differences
-        )
+        paired = report.differences.get(report.judged)
+        headings, lines = cells(good, report.real, report.models, report.judged, intervals=False, differences=paired)
         columns = len(headings) - len(report.models) + 1
         printed.append(_table("What counts as good", headings[:columns], [line[:columns] for line in lines]))
     if report.sweep:
@@ -222,13 +254,18 @@ def verdict(
         return None
     known = {name: figures[criterion.key].mean for name, figures in rivals.items() if criterion.key in figures}
     paired = (differences or {}).get(criterion.key, {})
-    return bar.judge(Case(model[criterion.key].mean, criterion.reference(real), known, paired))
+    return bar.judge(Case(model[criterion.key], criterion.reference(real), known, paired))
 
 
 def count(verdicts: Iterable[Verdict | None]) -> dict[str, int]:
     """Count verdicts that are met, undecided, and all; None, of a bar on which the run cannot tell, is left out."""
     told = Counter(each for each in verdicts if each is not None)
     return {"met": told[Verdict.MET], "undecided": told[Verdict.UNDECIDED], "of": told.total()}
+
+
+def met_of(total: Count) -> str:
+    """Return how many criteria are met as text."""
+    return f"{total['met']} of {total['of']}"
 
 
 def heading(model: str) -> str:
@@ -243,8 +280,9 @@ def cells(
     judged: str | None = None,
     intervals: bool = True,
     differences: Differences | None = None,
+    counts: Mapping[str, Mapping[str, Count]] | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headings and lines of the table as text."""
+    """Return headings and lines of the table as text, below them the `TOTALS` of counts."""
     headings = ["figure", "better", "real"]
     names = list(models)
     if judged is not None:
@@ -259,6 +297,11 @@ def cells(
             line.append(_text(models[judged].get(row.key), row.digits, intervals))
             line += [row.bar.text, met.value if met else MISSING] if row.bar else ["", ""]
         lines.append(line + [_text(models[name].get(row.key), row.digits, intervals) for name in names])
+    for total, label in TOTALS.items():
+        met_by = {name: met_of(each[total]) for name, each in (counts or {}).items()}
+        if met_by:
+            own = [met_by[judged], "", ""] if judged is not None else []
+            lines.append([label, Aim.HIGHER.value, MISSING, *own, *(met_by[name] for name in names)])
     return headings + [heading(name) for name in names], lines
 
 

@@ -44,9 +44,10 @@ from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, drift
 from vecenv.worldmodel.training.fit import TrainingState, Validation, new_state, state_from, train_network
 from vecenv.worldmodel.training.settings import TrainingSettings
-from vecenv.worldmodel.validation import classifiers
+from vecenv.worldmodel.validation import classifiers, picture
 from vecenv.worldmodel.validation.criteria import LAST_YEAR_BOOTSTRAP, criteria
 from vecenv.worldmodel.validation.figures import real_figures
+from vecenv.worldmodel.validation.report import heading
 
 SETTINGS = NetworkSettings(TINY.trunk, TINY.head, ("m",))
 TRAINING = TrainingSettings(steps=4, days=32, evaluate_every=2)
@@ -471,7 +472,8 @@ def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_
     for name, few in (("GRU_STEPS", 5), ("LSTM_EPOCHS", 1), ("TREES", 10)):
         monkeypatch.setattr(classifiers, name, few)
     monkeypatch.setattr(validate_command, "real_figures", partial(real_figures, draws=20))
-    last_year = partial(StationaryBootstrap.fit, last_days=250)
+    last_year, legends = partial(StationaryBootstrap.fit, last_days=250), []
+    monkeypatch.setattr(picture, "legend_below", lambda _, axes: legends.append(axes.get_legend_handles_labels()[1]))
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit, last_year))
     out, file = tmp_path / "out", tmp_path / "result.json"
     models = [save_judged_model(tmp_path / f"{seed}.safetensors", ends, seed=seed) for seed in (0, 1)]
@@ -496,7 +498,9 @@ def test_a_validation_has_every_figure_of_every_model(validated_file, ends, tmp_
     drift = result["models"]["neural"]["drift"]
     assert drift["low"] < drift["high"] and drift["mean"] == pytest.approx((drift["low"] + drift["high"]) / 2)
     means = {name: figures["crps"]["mean"] for name, figures in result["models"].items()}
-    assert set(result["differences"]["energy_score"]) == set(means) - {"neural"}
-    for name, less in result["differences"]["crps"].items():
+    met = {name: "{met} of {of}".format(**totals["all"]) for name, totals in result["counts"].items()}
+    assert legends == [["real", *(f"{heading(name)}: {told} criteria" for name, told in met.items())]]
+    assert set(result["differences"]["GBM"]["energy_score"]) == set(means) - {"GBM"}
+    for name, less in result["differences"]["neural"]["crps"].items():
         assert less["mean"] == pytest.approx(means["neural"] - means[name], abs=1e-4)
     assert "neural: means over 2 weights" in (out / "validation.md").read_text()

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from tests.worldmodel.validation.simulated_windows import NAN, correlated, norma
 from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
 from vecenv.worldmodel.validation import classifiers
 from vecenv.worldmodel.validation import discriminator_features as inputs
+from vecenv.worldmodel.validation.acceptance import Verdict
 from vecenv.worldmodel.validation.classifiers import balanced_gru, boosting
+from vecenv.worldmodel.validation.criteria import CRITERIA
 from vecenv.worldmodel.validation.discriminator import (
     FORMS,
     deal,
@@ -23,6 +26,8 @@ from vecenv.worldmodel.validation.discriminator import (
     wins,
 )
 from vecenv.worldmodel.validation.discriminator_features import Feature
+from vecenv.worldmodel.validation.figures import discriminator_figures
+from vecenv.worldmodel.validation.report import verdict
 from vecenv.worldmodel.validation.windows import Windows, align_windows
 
 
@@ -214,6 +219,38 @@ def test_what_is_learned_is_asked_of_other_origins_and_of_every_path(alike):
     alike[:, 1] = market(PATHS, 2, size=4.0)[:, 1]
     for paths, low, high in ((alike[:, :2], 0.55, 0.85), (alike[:, 1:2], 0.85, 1.0)):
         assert low < discriminate(*sides(REAL, paths), DATES, 2, ["boosting"])["boosting"].accuracy.mean <= high
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_displaced_threshold_and_a_reversed_order_are_seen_by_the_auc(sign, monkeypatch):
+    """A classifier that takes all windows for drawn ones and yet ranks them, or that ranks them the wrong way round."""
+
+    def displaced(inputs: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
+        return sign * test.nan_to_num().abs().flatten(1).mean(1) + 100.0
+
+    names = ["boosting", "gru", "bars_boosting", "panel_bars_gru"]
+    for name in names:
+        monkeypatch.setitem(FORMS, name, FORMS[name]._replace(classify=displaced))
+    told = discriminate(*sides(REAL, market(PATHS, 2, size=4.0)), DATES, 1, names)
+    figures = discriminator_figures({**told, "lstm": told["gru"]})
+    for row in CRITERIA:
+        if row.key in figures and row.bar:
+            spoiled = row.key.endswith("_score")
+            assert verdict(row.bar, row, {}, figures, {}) is (Verdict.MET if spoiled else Verdict.MISSED), row.key
+            assert figures[row.key].mean == pytest.approx(0.0 if spoiled else (1 + sign) / 2, abs=0.1)
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.8])
+def test_intervals_hold_a_known_auc(auc):
+    """That of two normals a distance d apart is Φ(d / √2); windows of an origin share half of their variance."""
+    distance, held, width = math.sqrt(2) * NormalDist().inv_cdf(auc), 0, 0.0
+    for seed in range(8):
+        real, drawn = (
+            0.5**0.5 * (normal(20, 1, seed=3 * seed + k) + normal(20, 9, seed=90 + 3 * seed + k)) for k in (0, 1)
+        )
+        found = over_seeds(wins(real, drawn + distance)[None])
+        held, width = held + (found.low < auc < found.high), width + found.high - found.low
+    assert held >= 7 and width / 8 < 0.35
 
 
 @pytest.mark.assembly

@@ -13,7 +13,8 @@ from tests.worldmodel.validation.simulated_windows import NAN, normal
 from vecenv.learn.intervals import Interval
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.validation.acceptance import Bar, Verdict, half_leverage, surely_below
-from vecenv.worldmodel.validation.criteria import CRITERIA, criteria
+from vecenv.worldmodel.validation.criteria import CRITERIA, EDITIONS, LAST_YEAR_BOOTSTRAP, criteria
+from vecenv.worldmodel.validation.discriminator import FORMS
 from vecenv.worldmodel.validation.figures import point
 from vecenv.worldmodel.validation.forecast import (
     CRPS_UNIT,
@@ -160,6 +161,22 @@ def test_a_score_is_surely_below_only_with_its_whole_interval():
     assert count(told) == {"met": 2, "undecided": 1, "of": 4}
 
 
+def test_an_auc_is_judged_by_its_whole_interval_and_on_both_sides_of_chance():
+    for key, low, high, expected in (
+        ("gru_auc", 0.41, 0.599, Verdict.MET),
+        ("bars_boosting_auc", 0.45, 0.61, Verdict.UNDECIDED),
+        ("boosting_auc", 0.39, 0.5, Verdict.UNDECIDED),
+        ("bars_gru_auc", 0.61, 0.7, Verdict.MISSED),
+        ("gru_auc", 0.1, 0.39, Verdict.MISSED),
+        ("panel_gru_auc", 0.26, 0.749, Verdict.MET),
+        ("panel_bars_gru_auc", 0.2, 0.8, Verdict.UNDECIDED),
+        ("panel_boosting_auc", 0.76, 1.0, Verdict.MISSED),
+        ("panel_bars_boosting_auc", 0.0, 0.24, Verdict.MISSED),
+        ("gru_auc", NAN, NAN, None),
+    ):
+        assert verdict(ROWS[key].bar, ROWS[key], {}, {key: Interval(0.5, low, high)}, {}) is expected, key
+
+
 DIGITS = {
     1: "gap_kurtosis",
     2: "crps excess_kurtosis skew hill hill_wide hill_left drawdown_mean drawdown_w1 drift",
@@ -171,11 +188,14 @@ DIGITS = {
 
 
 def test_lines_of_the_table():
-    earlier = [row for row in criteria() if row.earlier]
-    assert len([row for row in earlier if row.bar]) == 36
-    assert [row.key for row in criteria() if row.former] == ["crps", "energy_score", "leverage"]
-    assert len([row for row in criteria() if row.bar]) == 36 + 10
-    assert {row.key for row in criteria() if not row.earlier} >= {"drift", "zero_gaps", "panel_bars_gru_score"}
+    judged = {name: [row for row in criteria() if row.bar_of(edition)] for name, edition in EDITIONS.items()}
+    assert {name: len(rows) for name, rows in judged.items()} == {"earlier": 36, "without_auc": 46, "all": 54}
+    changed = [row.key for row in judged["earlier"] if row.bar_of(1) is not row.bar]
+    assert changed == [row.key for row in criteria() if row.former] == ["crps", "energy_score", "leverage"]
+    assert all(row.bar_of(2) is row.bar for row in judged["without_auc"])
+    added = {row.key for row in judged["without_auc"]} - {row.key for row in judged["earlier"]}
+    assert added >= {"drift", "zero_gaps", "panel_bars_gru_score"}
+    assert {row.key for row in criteria() if row.since == 3} == {f"{name}_auc" for name in FORMS if name != "lstm"}
     for digits, keys in DIGITS.items():
         assert [row.key for row in criteria() if row.digits == digits and "_days_" not in row.key] == keys.split()
 
@@ -221,9 +241,12 @@ def report() -> Report:
     trial = Trial(synthetic_bars(1, 390, 2, seed=3), 260, 280)
     mine = {"crps": 70.0, "skew": 0.1, "leverage": -0.30, "ks_1": 0.02, "volatility_ratio": 1.0, "zero_gaps": 0.05}
     models = {"neural": mine, "FHS": {"crps": 72.0, "ks_1": 0.03}, "GBM": {"crps": 75.0, "ks_1": NAN}}
+    models |= {LAST_YEAR_BOOTSTRAP: {"crps": 71.0, "energy_score": 0.6, "volatility_ratio": 1.01}}
     models = {name: {key: point(value) for key, value in found.items()} for name, found in models.items()}
+    models["neural"]["gru_auc"] = models[LAST_YEAR_BOOTSTRAP]["gru_auc"] = Interval(0.38, 0.35, 0.41)
     real = {"leverage": point(-0.1), "zero_gaps": point(0.06), "skew": Interval(0.2, 0.1, 0.3)}
-    differences = {"crps": {"FHS": Interval(-2.0, -4.0, 0.5), "GBM": Interval(-5.0, -6.0, -4.0)}}
+    less = {"crps": {"FHS": Interval(-2.0, -4.0, 0.5), "GBM": Interval(-5.0, -6.0, -4.0)}}
+    differences = {"neural": less, LAST_YEAR_BOOTSTRAP: {"crps": {"FHS": Interval(-1.0, -2.0, -0.5)}}}
     return Report(trial, SETTINGS, ("S9",), real, models, "neural", {"neural": 1.5}, SWEEP, differences)
 
 
@@ -235,31 +258,47 @@ def test_a_run_as_json_as_a_page_and_on_a_terminal(report, tmp_path, capsys):
     assert before["crps"] == {"bar": "below FHS", "met": True, "verdict": "yes"}
     assert now["leverage"]["verdict"] == "no" and before["leverage"]["verdict"] == "yes"
     assert now["hill"] == {"bar": "within real interval", "met": None, "verdict": None}
-    # Crps, leverage, volatility and KS have bars in earlier tables too, the gaps of zero have not.
-    counts = {"bars": {"met": 3, "undecided": 1, "of": 5}, "former_bars": {"met": 4, "undecided": 0, "of": 4}}
-    assert told["counts"] == counts and "zero_gaps" in now and "zero_gaps" not in before
+    # Crps, leverage, volatility and KS have bars in the first edition too, the gaps of zero and the AUC have not.
+    assert told["counts"]["neural"] == {
+        "all": {"met": 3, "undecided": 2, "of": 6},
+        "without_auc": {"met": 3, "undecided": 1, "of": 5},
+        "earlier": {"met": 4, "undecided": 0, "of": 4},
+    }
+    assert "zero_gaps" in now and "gru_auc" in now and not {"zero_gaps", "gru_auc"} & before.keys()
+    # No model is compared with itself: FHS by its CRPS, the bootstrap by its energy score.
+    assert told["counts"]["FHS"] == {key: {"met": 0, "undecided": 0, "of": 1} for key in EDITIONS}
+    assert told["counts"][LAST_YEAR_BOOTSTRAP]["all"] == {"met": 2, "undecided": 1, "of": 3}
+    known = {key: met for key, met in told["verdicts"][LAST_YEAR_BOOTSTRAP].items() if met}
+    assert known == {"crps": "yes", "volatility_ratio": "yes", "gru_auc": "undecided"}
     assert told["models"]["GBM"]["ks_1"] == {"mean": None, "low": None, "high": None}
     assert told["real"]["skew"] == {"mean": 0.2, "low": 0.1, "high": 0.3}
     dates = report.trial.bars.dates
     assert told["train_end"] == str(dates[259]) and (told["origins"], told["forecast_days"]) == (4, 11)
     assert told["test"] == {"first_day": str(dates[280]), "last_day": str(dates[389]), "days": 110}
     assert told["temperatures"]["0.5"] == SWEEP[0.5] and told["seconds"] == {"neural": 1.5}
-    assert told["differences"]["crps"]["FHS"] == {"mean": -2.0, "low": -4.0, "high": 0.5}
+    assert told["differences"]["neural"]["crps"]["FHS"] == {"mean": -2.0, "low": -4.0, "high": 0.5}
     page = report.to_markdown()
     lines = [line for line in page.splitlines() if line.startswith("|")]
     assert f"2 symbols, 110 test days {dates[280]} to {dates[389]}; baselines fitted to days up to {dates[259]}" in page
     assert report.summary in page and "weights" not in page.split("\n\n")[1]
-    # Two headings, the figures, the paired score, and the temperatures.
-    assert len(lines) == 2 + len(criteria(80)) + 2 + 1 + 2 + len(SWEEP)
+    # Two headings, the figures and totals, the paired score, and the temperatures.
+    assert len(lines) == 2 + len(criteria(80)) + len(EDITIONS) + 2 + 1 + 2 + len(SWEEP)
+    assert "| without AUC | ↑ | – | 3 of 5 |  |  | 0 of 1 | 0 of 0 | 2 of 2 |" in lines
     assert "## neural less each other model" in page and "## neural by temperature" in page
-    assert "| CRPS, 1 day, 1e-4 | ↓ | – | 70.00 | surely below FHS | undecided | 72.00 | 75.00 |" in lines
+    assert "| CRPS, 1 day, 1e-4 | ↓ | – | 70.00 | surely below FHS | undecided | 72.00 | 75.00 | 71.00 |" in lines
     alone = Report(report.trial, SETTINGS, (), {}, {"FHS": {}}, None, {}, {}, {})
-    assert "##" not in alone.to_markdown() and "counts" not in alone.to_json()
+    assert "##" not in alone.to_markdown() and "bars" not in alone.to_json()
+    assert "| criteria met | ↑ | – | 0 of 0 |" in alone.to_markdown()
     print_report(report, Console(width=40))
     told = capsys.readouterr().out
     figures, rest = told.split("What counts as good")
     good, sweep = rest.split("By temp")
     assert len(max(figures.splitlines(), key=len)) > 60 and "72.00" in figures and "72.00" not in good
     assert "skew" in figures and "skew" not in good and "undec" in good and "(best)" in sweep
-    summary = "neural meets 3 of 5 bars, 1 undecided. Of the lines of earlier tables, by their bars, it meets 4 of 4."
-    assert report.summary == summary and summary[:24] in " ".join(told.split())
+    assert all(total in figures for total in ("3 of 6", "4 of 4", "2 of 3"))
+    summary = (
+        "neural meets 3 of 6 criteria (2 undecided), without those of the AUC 3 of 5; of the lines of earlier tables, "
+        "by their criteria, 4 of 4. bootstrap, last 250 days † meets 2 of 3 criteria (1 undecided), without those of"
+    )
+    assert report.summary.startswith(summary) and report.summary.endswith("have learned from no day of the test.")
+    assert summary[:24] in " ".join(told.split())
