@@ -22,12 +22,12 @@ from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, split_by_date
+from vecenv.worldmodel.training.calendar_moves import calibrate_calendar
 from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.training.fit import Validation
-from vecenv.worldmodel.training.shocks import calibrate_shocks
 
 
 def check_out(out: Path) -> None:
@@ -127,7 +127,7 @@ class PartsBar(Progress):
 
 def calibration_parts(market: str) -> tuple[str, ...]:
     """Return the names of the parts of a market's calibration, in their order."""
-    parts = "correlations", "coupling", "shocks", "drift", "starts"
+    parts = "correlations", "coupling", "calendar", "drift", "starts"
     return tuple(f"{market}: {part}" for part in parts)
 
 
@@ -137,7 +137,7 @@ def calibrate(
     symbols: Mapping[str, Sequence[str]],
     part: Callable[[str], AbstractContextManager[Advance]],
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Tensor]]:
-    """Calibrate each market's correlations, coupling, shocks and drift, and compute its stationary start.
+    """Calibrate each market's correlations, coupling, calendar and drift, and compute its stationary start.
 
     Return the symbols with a start of each market that has one, and the tensors of the starts.
     """
@@ -145,15 +145,15 @@ def calibrate(
     starts: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, Tensor] = {}
     for trained in markets:
-        correlations, coupling, shocks, drift, stationary = calibration_parts(trained.name)
+        correlations, coupling, calendar, drift, stationary = calibration_parts(trained.name)
         with part(correlations) as advance:
             calibrate_correlations(network, trained, advance=lambda share: advance(share / 2))
             calibrate_levels(network, trained.estimated_by(network), advance=lambda share: advance(share / 2))
         market = trained.estimated_by(network)
         with part(coupling) as advance:
             calibrate_coupling(network, market, advance=advance)
-        with part(shocks) as advance:
-            calibrate_shocks(network, market, advance=advance)
+        with part(calendar) as advance:
+            calibrate_calendar(network, market, advance=advance)
         with part(drift) as advance:
             calibrate_drift(network, market, advance=advance)
         with part(stationary):

@@ -2,7 +2,8 @@
 
 On third Fridays options expire, on those that end a quarter of a year futures as well and indices change. On half days
 American exchanges close early, on the last weekdays of months funds are valued. What they mean for a market is learned
-(`vecenv.worldmodel.training.shocks`): NSE has no half days. Dates after a history are its next Mondays to Fridays.
+(`vecenv.worldmodel.training.calendar_moves`): NSE has no half days. Days drawn after a history are its next Mondays to
+Fridays.
 """
 
 from __future__ import annotations

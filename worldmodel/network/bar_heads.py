@@ -86,8 +86,8 @@ class BarHeads(nn.Module):
     With "none" for `joint` there is no input from the day's other symbols either.
 
     Attributes:
-        calendar: common move of volume's normal numbers on each kind of day; see `vecenv.worldmodel.training.shocks`.
-            Shape: (number of markets, len(CALENDAR)).
+        calendar: common move of volume's normal numbers on each kind of day; see
+            `vecenv.worldmodel.training.calendar_moves`. Shape: (number of markets, len(CALENDAR)).
     """
 
     mixtures: Tensor

@@ -22,12 +22,12 @@ from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
-from vecenv.worldmodel.training import correlation_levels, correlations, coupling, drift, shocks
+from vecenv.worldmodel.training import calendar_moves, correlation_levels, correlations, coupling, drift
+from vecenv.worldmodel.training.calendar_moves import CommonDays, calibrate_calendar, fitted
 from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
-from vecenv.worldmodel.training.shocks import CommonDays, calibrate_shocks, fitted
 
 DAYS, STOP = 340, 330
 Calibration = namedtuple("Calibration", "run buffers default nothing calls")
@@ -38,7 +38,7 @@ CALIBRATIONS = {
     "correlations": Calibration(calibrate_correlations, ESTIMATES, ([DECAY], [SHRINKAGE]), ((4, STOP), (6, 60)), 2),
     "levels": Calibration(calibrate_levels, ("level_shares",), (list(LEVEL_SHARES),), ((4, STOP), (6, 60)), 2),
     "coupling": Calibration(calibrate_coupling, ("couplings",), ([1.0],), ((4, STOP), (6, 210)), 4),
-    "shocks": Calibration(calibrate_shocks, ("bars.calendar",), ([0.0] * len(CALENDAR),), ((4, STOP), (6, 130)), 1),
+    "calendar": Calibration(calibrate_calendar, ("bars.calendar",), ([0.0] * len(CALENDAR),), ((4, STOP), (6, 130)), 1),
     "drift": Calibration(calibrate_drift, ("drifts",), ([0.0] * 4,), ((6, 200),), 4),
 }
 
@@ -53,7 +53,7 @@ def _little_effort(monkeypatch):
         (correlation_levels, {"SHARES": (0.0, 0.6), "CHOICES": 1, "HORIZON": 20}),
         (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
         (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
-        (shocks, {"CHOICES": 1, "YEAR": 80, "NORMAL_QUANTILE": 0.0}),
+        (calendar_moves, {"CHOICES": 1, "YEAR": 80, "NORMAL_QUANTILE": 0.0}),
         (training_market, {"YEAR": 80, "YEARS": 2}),
     ):
         for name, value in few.items():
@@ -224,27 +224,24 @@ def test_the_drift_is_interpolated_between_two_rollouts(monkeypatch):
         network.drift_of("mars", 3)
 
 
-def test_planted_shocks_and_days_of_the_calendar_are_found(monkeypatch):
+def test_planted_days_of_the_calendar_are_found_among_shocks(monkeypatch):
     """Of ten years of six symbols; what days do not mean is shrunk to nothing, and what they mean hardly."""
     monkeypatch.undo()
     generator, days = torch.Generator().manual_seed(0), 2500
     calendar = calendar_features(business_days(days)).double()
     planted = torch.tensor([0.6, 1.5, -3.0, 0.0, 0.0, -0.3], dtype=torch.float64)
-    planted_shocks = CommonShocks.of_raw(torch.tensor([[0.5, -1.0, 0.2], [1.0, 1.0, -0.5]]).double())
+    shocks = CommonShocks.of_raw(torch.tensor([[0.5, -1.0, 0.2], [1.0, 1.0, -0.5]]).double())
     uniform, size = torch.rand(days, generator=generator), torch.randn(days, generator=generator)
-    common = planted_shocks.drawn(uniform.double(), size.double()) + calendar @ planted
+    common = shocks.drawn(uniform.double(), size.double()) + calendar @ planted
     factor = torch.linalg.cholesky(0.2 + 0.8 * torch.eye(6, dtype=torch.float64))
     normal = torch.randn(days, 6, generator=generator).double() @ factor.T + common[:, None]
     sums = CopulaSums.of(factor.expand(days, -1, -1), normal, torch.ones_like(normal, dtype=torch.bool))
-    known = CommonDays(CopulaSums(*(part[None] for part in sums)), calendar)
-    raw, moves = fitted(known)
+    known = CommonDays(CopulaSums(*(part[None] for part in sums)), calendar, shocks)
+    moves = fitted(known)
     assert torch.allclose(moves, planted, atol=0.25) and not bool(moves[planted == 0].any())
-    for found, true in zip(CommonShocks.of_raw(raw), planted_shocks, strict=True):
-        assert torch.allclose(found, true, atol=0.5)
-    assert torch.allclose(CommonShocks.of_raw(raw).log_weight.exp(), planted_shocks.log_weight.exp(), atol=0.01)
     # A kind without a day keeps 0.
     never = known.calendar * (torch.arange(len(CALENDAR)) != 2)
-    assert float(fitted(known._replace(calendar=never))[1][2]) == 0.0
+    assert float(fitted(known._replace(calendar=never))[2]) == 0.0
 
 
 def test_stretches_are_days_of_the_history(monkeypatch):

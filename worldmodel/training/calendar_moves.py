@@ -1,10 +1,12 @@
-"""Calibration of a market's common shocks of volume, and of what days of the calendar mean for its volumes.
+"""Calibration of what days of the calendar mean for the volumes of a market.
 
-Training reads no dates, and meets a market's few shocks a few times a year. Afterwards, with the network as it is, the
-shocks' probabilities, means and sizes and the common moves of volume on the kinds of days of
+Training reads no dates. Afterwards, with the network as it is, the common moves of volume on the kinds of days of
 `vecenv.worldmodel.data.calendar` are fitted to all days up to the end of validation by likelihood, of which a day gives
 two numbers: 1ᵀR⁻¹1 and 1ᵀR⁻¹n of the symbols' normal numbers n of volume with correlations R. Each kind's move is drawn
 toward 0 by its error, so that days that mean nothing to a market keep none.
+
+The shocks stay those of training, though the calendar explains most of them on the Dow. Likelihood hardly tells their
+rate, and volumes of drawn days, which follow ranges that co-move too little, move together more nearly as real ones do.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ VOLUME = len(MATRICES) - 1
 
 
 class CommonDays(NamedTuple):
-    """What likelihood reads of days: the sums of choices of symbols, (CHOICES, D), and kinds, (D, len(CALENDAR))."""
+    """What likelihood reads of days: sums of choices of symbols, (CHOICES, D), kinds, (D, len(CALENDAR)), shocks."""
 
     sums: CopulaSums
     calendar: Tensor
+    shocks: CommonShocks
 
     @classmethod
     @torch.no_grad()
@@ -57,55 +60,51 @@ class CommonDays(NamedTuple):
             choices.append(_sums(network, market.only(market.some(SYMBOLS, generator)), days))
             advance(1 / CHOICES)
         sums = CopulaSums(*(torch.stack(parts).double().cpu() for parts in zip(*choices, strict=True)))
-        return cls(sums, market.calendar[days.start : days.stop].double().cpu())
+        raw = network.bars.shocks.raw[network.settings.markets.index(market.name), VOLUME]
+        calendar = market.calendar[days.start : days.stop].double().cpu()
+        return cls(sums, calendar, CommonShocks.of_raw(raw.double().cpu()))
 
-    def log_density(self, raw: Tensor, moves: Tensor) -> Tensor:
-        """Return the log-density of the days, the mean of the choices, by raw numbers of shocks and moves of kinds."""
-        return self.sums.log_density(CommonShocks.of_raw(raw), self.calendar @ moves).mean(0).sum()
+    def log_density(self, moves: Tensor) -> Tensor:
+        """Return the log-density of the days, the mean of the choices, by the moves of kinds, (len(CALENDAR),)."""
+        return self.sums.log_density(self.shocks, self.calendar @ moves).mean(0).sum()
 
 
-def calibrate_shocks(network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None) -> None:
-    """Set the shocks of volume and the calendar of a market.
-
-    Shocks stay as they are, and the calendar has no effect, with fewer than `FEWEST` symbols or a year of days.
-    """
-    index = network.settings.markets.index(market.name)
-    calendar, raw = network.bars.calendar[index], network.bars.shocks.raw.data[index, VOLUME]
+def calibrate_calendar(network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None) -> None:
+    """Set the calendar of a market, without effect if there are fewer than `FEWEST` symbols or a year of days."""
+    calendar = network.bars.calendar[network.settings.markets.index(market.name)]
     calendar.zero_()
     days = range(FIRST_DAY, market.split.stop)
     if network.settings.joint == "none" or len(market.often()) < FEWEST or len(days) < YEAR:
         return
-    known = CommonDays.read(network, market, days, advance)
-    shocks, moves = fitted(known)
-    raw.copy_(shocks)
-    calendar.copy_(moves)
+    calendar.copy_(fitted(CommonDays.read(network, market, days, advance)))
 
 
-def fitted(days: CommonDays) -> tuple[Tensor, Tensor]:
-    """Return the raw numbers of shocks and the moves of kinds of days that are most likely, the moves shrunk.
+def fitted(days: CommonDays) -> Tensor:
+    """Return the most likely moves of kinds of days, shrunk. Shape: (len(CALENDAR),).
 
-    With raw numbers standard normal beforehand. Of a move m with half-width e of its 95% interval, from the curvature
-    at the maximum, (1 - e² / m²)⁺ m is kept, as by `vecenv.worldmodel.training.coupling.shrunk_mean`.
+    Of a move m with half-width e of its 95% interval, from the curvature at the maximum, (1 - e² / m²)⁺ m is kept, as
+    by `vecenv.worldmodel.training.coupling.shrunk_mean`.
     """
-    raw = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     moves = torch.zeros(len(CALENDAR), dtype=torch.float64, requires_grad=True)
-    fit = torch.optim.LBFGS([raw, moves], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+    fit = torch.optim.LBFGS([moves], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         fit.zero_grad()
         # A kind that no day is of keeps 0.
-        value = 0.5 * raw.square().sum() - days.log_density(raw, moves)
+        value = -days.log_density(moves)
         value.backward()
         return value
 
     with torch.enable_grad():
         fit.step(loss)
-        found, shocks = moves.detach(), raw.detach()
-        curvature = torch.autograd.functional.hessian(lambda each: -days.log_density(shocks, each), found)
+        found = moves.detach()
+        curvature = torch.autograd.functional.hessian(lambda each: -days.log_density(each), found)
     seen = days.calendar.any(0)
     errors = torch.full_like(found, torch.inf)
-    errors[seen] = NORMAL_QUANTILE * torch.linalg.inv(curvature[seen][:, seen]).diagonal().sqrt()
-    return shocks, found * (1.0 - (errors / found).square()).clamp(min=0.0)
+    # In a short history kinds may coincide.
+    variance = torch.linalg.pinv(curvature[seen][:, seen], hermitian=True).diagonal()
+    errors[seen] = NORMAL_QUANTILE * variance.sqrt().nan_to_num(nan=torch.inf)
+    return found * (1.0 - (errors / found).square()).clamp(min=0.0)
 
 
 def _sums(network: MarketNetwork, market: TrainingMarket, days: range) -> CopulaSums:
