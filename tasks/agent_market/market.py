@@ -217,7 +217,8 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
         news=zero.expand(len(CLASSES)).clone(),
         backlog=torch.stack([zero + layout.makers, zero, zero, zero]),
         noise_wakes=wakes,
-        noise_served=zero,
+        # Its own memory, as ticks change markets in place.
+        noise_served=zero.clone(),
         spreads=((rules.number("first_spread") << 8) + zero).expand(layout.makers).clone(),
         doubled_mid=2 * mean + zero,
         samples=(2 * mean + zero).expand(NUM_SAMPLES).clone(),
