@@ -72,46 +72,89 @@ def simulated_sessions(config: SeatConfig, sessions: int, seconds: int, seed: in
     return Recorded(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
 
 
-def standx_sessions(path: Path, seconds: int = 3_600) -> Recorded:
-    """Read a real book every 500 ms as sessions of a grid of seconds."""
-    table = pd.read_parquet(path)
+class Book(NamedTuple):
+    """A real book as one session, the recording that it shares with others, and the minutes of its span."""
+
+    sessions: Recorded
+    recording: str
+
+    @property
+    def minutes(self) -> float:
+        return self.sessions.mid.shape[1] / 60
+
+
+RECORDINGS = {
+    "standx_btcusd_500ms": "StandX 2026",
+    "hyperliquid_4coins_500ms": "Hyperliquid 2025",
+    "crypto_lob_100ms": "Binance 2024",
+    "bitstamp_btcusd_20150501_1s": "Bitstamp 2015",
+    "okcoin_btccny_20160303_500ms": "OKCoin 2016",
+}
+"""Files of books on a clock, by name."""
+SIDELESS = ("Bitstamp 2015", "OKCoin 2016")
+"""Recordings whose trades are inferred from orders, or probably wash trades: they have no bought and sold."""
+
+
+def real_books(folder: Path) -> dict[str, Book]:
+    """Return the real books of a folder by name."""
+    books = {}
+    for stem, recording in RECORDINGS.items():
+        if (folder / f"{stem}.parquet").is_file():
+            for symbol, table in pd.read_parquet(folder / f"{stem}.parquet").groupby("symbol"):
+                books[str(symbol)] = Book(snapshots(table, recording not in SIDELESS), recording)
+    if (file := folder / "lobster_aapl_l1_events.parquet").is_file():
+        books["AAPL"] = Book(stock_events(pd.read_parquet(file).astype(np.float64)), "AAPL 2012")
+    if (file := folder / "sc_5lvl_events_20170224.parquet").is_file():
+        books["SC"] = Book(stamped_events(pd.read_parquet(file)), "SC 2017")
+    return books
+
+
+def snapshots(table: pd.DataFrame, sided: bool = True) -> Recorded:
+    """Return the book of regular snapshots of ten levels; rows that are older than a second are unknown."""
+    table = table.reset_index(drop=True)
+    asks = table[[f"ask_px_{level}" for level in range(DEPTH)]].to_numpy(np.float64)
+    gaps = np.diff(asks, axis=1).round(9)
+    tick = float(gaps[gaps > 0].min())
     second = (table["ts_ms"] // 1_000).to_numpy()
-    fresh = table["age_ms"].to_numpy() <= 1_000
-    columns = {side: [f"{side}_qty_{level}" for level in range(DEPTH)] for side in ("bid", "ask")}
-    tick = 0.1
-    frame = pd.DataFrame(
-        {
-            "second": second,
-            "mid": (table["bid_px_0"] + table["ask_px_0"]) / (2 * tick),
-            "spread": ((table["ask_px_0"] - table["bid_px_0"]) / tick).round(),
-            "touch": (table["bid_qty_0"].astype(float) + table["ask_qty_0"]) / 2,
-            "depth": table[[*columns["bid"], *columns["ask"]]].astype(float).sum(axis=1),
-        }
-    )
-    frame.loc[~fresh, ["mid", "spread", "touch", "depth"]] = np.nan
-    last = frame.groupby("second").last()
-    traded = table.assign(second=second).groupby("second")[["buy_qty", "sell_qty"]].sum(min_count=1)
-    grid = np.arange(second[0] + 1, second[-1])
-    grid = grid[: len(grid) // seconds * seconds]
-    shown = pd.concat([last, traded], axis=1).reindex(grid)
-    values = {name: shown[name].to_numpy(np.float64).reshape(-1, seconds) for name in shown}
-    return Recorded(
-        mid=values["mid"],
-        spread=values["spread"],
-        touch=values["touch"],
-        depth=values["depth"],
-        bought=values["buy_qty"],
-        sold=values["sell_qty"],
-        messages=np.full_like(values["mid"], np.nan),
-    )
+    shown = _best_prices(table["bid_px_0"], table["ask_px_0"], tick)
+    shown["touch"] = (table["bid_qty_0"].astype(float) + table["ask_qty_0"]) / 2
+    quantities = [f"{side}_qty_{level}" for side in ("bid", "ask") for level in range(DEPTH)]
+    shown["depth"] = table[quantities].astype(float).sum(axis=1)
+    if "age_ms" in table:
+        shown[table["age_ms"] > 1_000] = np.nan
+    traded = table.groupby(second)[["buy_qty", "sell_qty"]].sum(min_count=1)
+    if not sided:
+        traded[:] = np.nan
+    return _on_grid(pd.concat([shown.groupby(second).last(), traded], axis=1), np.arange(second[0] + 1, second[-1]))
 
 
-def lobster_events(path: Path) -> Recorded:
-    """Read the best prices after every event as one session; it has no clock, and only spreads mean something."""
-    table = pd.read_parquet(path).astype(np.float64)
-    tick = 0.01
-    mid = (table["bid_px"] + table["ask_px"]) / (2 * tick)
-    spread = ((table["ask_px"] - table["bid_px"]) / tick).round()
-    touch = (table["bid_qty"] + table["ask_qty"]) / 2
-    columns = [column.to_numpy()[None] for column in (mid, spread, touch)]
-    return Recorded(*columns, *[np.full_like(columns[0], np.nan)] * 4)
+def stock_events(table: pd.DataFrame, seconds: int = 23_400) -> Recorded:
+    """Return the best prices after every event of a trading day, with as many events in every second: it has no clock.
+
+    A mean square over a second is the true one on average; what comes in clusters is spread out.
+    """
+    shown = _best_prices(table["bid_px"], table["ask_px"], 0.01)
+    shown["touch"] = (table["bid_qty"] + table["ask_qty"]) / 2
+    last = (np.arange(1, seconds + 1) * len(table)) // seconds - 1
+    return _on_grid(shown.iloc[last].reset_index(drop=True), np.arange(seconds))
+
+
+def stamped_events(table: pd.DataFrame) -> Recorded:
+    """Return a book of five levels by the last event of every second."""
+    second = table["timestampNano"].to_numpy("datetime64[s]").astype(np.int64)
+    shown = _best_prices(table["bid1p"], table["ask1p"], 0.05)
+    shown["touch"] = (table["bid1q"].astype(float) + table["ask1q"]) / 2
+    return _on_grid(shown.groupby(second).last().ffill(), np.arange(second[0], second[-1] + 1), fill=True)
+
+
+def _best_prices(bid: pd.Series, ask: pd.Series, tick: float) -> pd.DataFrame:
+    bid, ask = bid.astype(float), ask.astype(float)
+    return pd.DataFrame({"mid": (bid + ask) / (2 * tick), "spread": ((ask - bid) / tick).round()})
+
+
+def _on_grid(columns: pd.DataFrame, grid: np.ndarray, fill: bool = False) -> Recorded:
+    """Return the columns by second as one session; what they lack is unknown, or as before."""
+    shown = columns.reindex(grid, method="ffill" if fill else None)
+    names = ("mid", "spread", "touch", "depth", "buy_qty", "sell_qty", "messages")
+    missing = np.full(len(grid), np.nan)
+    return Recorded(*(shown[name].to_numpy(np.float64)[None] if name in shown else missing[None] for name in names))

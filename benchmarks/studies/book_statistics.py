@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,19 +19,20 @@ NAN = float("nan")
 
 
 class Statistic(NamedTuple):
-    """A statistic of sessions with its range in real markets; a `timeless` one means something without a clock."""
+    """A statistic of sessions with its range in the literature.
+
+    A real book needs a span of at least `minutes` for it to mean something; without them no real book has it. Positive
+    quantities whose ratios count are `scaled`.
+    """
 
     name: str
     of: Callable[[Recorded], float]
-    low: float | None = None
-    high: float | None = None
+    low: float = NAN
+    high: float = NAN
     source: str = ""
-    timeless: bool = False
-
-    def distance(self, value: float) -> float:
-        if self.low is None or self.high is None or np.isnan(value):
-            return NAN
-        return max(self.low - value, value - self.high, 0.0)
+    minutes: float = math.inf
+    scaled: bool = False
+    ranged: bool = True
 
 
 def minute_returns(sessions: Recorded) -> np.ndarray:
@@ -38,11 +40,21 @@ def minute_returns(sessions: Recorded) -> np.ndarray:
     return np.diff(np.log(sessions.mid[:, MINUTE - 1 :: MINUTE]), axis=1)
 
 
+def deviation(sessions: Recorded) -> float:
+    """Return the root mean square of log returns of the mid over all spans of a minute, in basis points."""
+    price = np.log(sessions.mid)
+    return float(1e4 * np.sqrt(np.nanmean((price[:, MINUTE:] - price[:, :-MINUTE]) ** 2)))
+
+
+def mean_spread(sessions: Recorded) -> float:
+    return float(np.nanmean(1e4 * sessions.spread / sessions.mid))
+
+
 def autocorrelations(values: np.ndarray, first: int, last: int) -> np.ndarray:
     """Return the autocorrelations of series at some lags, with one mean and variance for all. Shape: (S, T)."""
     centred = values - np.nanmean(values)
     length = values.shape[1]
-    products = [np.nanmean(centred[:, lag:] * centred[:, : length - lag]) for lag in range(first, last + 1)]
+    products = [np.nanmean(centred[:, lag:] * centred[:, : max(0, length - lag)]) for lag in range(first, last + 1)]
     return np.array(products) / np.nanmean(centred**2)
 
 
@@ -65,7 +77,8 @@ def tail_index(sessions: Recorded, share: float = 0.05) -> float:
     returns = minute_returns(sessions)
     size = np.sort(np.abs(returns[~np.isnan(returns)]))[::-1]
     count = max(2, int(share * len(size)))
-    return float(1 / np.mean(np.log(size[:count] / size[count]))) if size[count] > 0 else NAN
+    known = len(size) > count and size[count] > 0
+    return float(1 / np.mean(np.log(size[:count] / size[count]))) if known else NAN
 
 
 def volume_correlation(sessions: Recorded) -> float:
@@ -74,6 +87,11 @@ def volume_correlation(sessions: Recorded) -> float:
     volume = np.nansum(traded[:, : minutes * MINUTE].reshape(len(traded), minutes, MINUTE), -1)[:, 1:]
     kept = ~np.isnan(size)
     return float(np.corrcoef(volume[kept], size[kept])[0, 1])
+
+
+def volume_clustering(sessions: Recorded) -> float:
+    """Return the mean autocorrelation of the volume of a second at lags 1 to 10."""
+    return float(autocorrelations(sessions.bought + sessions.sold, 1, 10).mean())
 
 
 def sign_autocorrelations(sessions: Recorded) -> np.ndarray:
@@ -116,6 +134,8 @@ def impact_exponent(sessions: Recorded) -> float:
     Concave below 1: Lillo, Farmer and Mantegna, "Master curve for price-impact function", Nature 421 (2003).
     """
     size, move, _ = responses(sessions)
+    if not len(size):
+        return NAN
     edges = np.unique(np.quantile(size, np.linspace(0, 1, 11)))
     place = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, len(edges) - 2)
     means = [[each[place == number].mean() for number in range(len(edges) - 1)] for each in (size, move)]
@@ -142,34 +162,47 @@ _CONT = "Cont, Quantitative Finance 1 (2001)"
 _LILLO = "Lillo and Farmer (2004); Bouchaud et al. (2004)"
 _FIRST, _LATER, _SIZES = _of_returns(1, 1), _of_returns(2, 10), _of_returns(1, 10, absolute=True)
 
+SHORT, HALF, HOUR, HOURS = 5, 30, 59, 240
+"""Minutes of a real book that statistics of seconds, of pairs of minutes, and of their correlations need."""
+
 STATISTICS = (
     Statistic("messages a second", lambda own: float(np.mean(own.messages))),
-    Statistic("spread, median, ticks", lambda own: float(np.nanquantile(own.spread, 0.5)), timeless=True),
-    Statistic("spread, 90% quantile, ticks", lambda own: float(np.nanquantile(own.spread, 0.9)), timeless=True),
-    Statistic("spread, mean, basis points", lambda own: float(np.nanmean(1e4 * own.spread / own.mid)), timeless=True),
-    Statistic("touch as a share of ten levels", lambda own: float(np.nanmedian(2 * own.touch / own.depth))),
+    Statistic("spread, median, ticks", lambda own: float(np.nanquantile(own.spread, 0.5)), minutes=SHORT, ranged=False),
+    Statistic(
+        "spread, 90% quantile, ticks", lambda own: float(np.nanquantile(own.spread, 0.9)), minutes=SHORT, ranged=False
+    ),
+    Statistic("spread, mean, basis points", mean_spread, minutes=SHORT, scaled=True),
+    Statistic("touch, mean quantity of a side", lambda own: float(np.nanmean(own.touch)), minutes=SHORT, ranged=False),
+    Statistic(
+        "touch as a share of ten levels",
+        lambda own: float(np.nanmedian(2 * own.touch / own.depth)),
+        minutes=SHORT,
+        scaled=True,
+    ),
     Statistic(
         "seconds with an empty side",
-        # NaN for books that are recorded with gaps.
-        lambda own: NAN if np.isnan(own.messages).any() else float(np.isnan(own.mid).mean()),
+        lambda own: float(np.isnan(own.mid).mean()),
         0.0,
         0.001,
         "hardly ever in liquid markets",
     ),
+    Statistic("minute moves, deviation, basis points", deviation, minutes=2 * SHORT, scaled=True),
     Statistic(
-        "minute returns, standard deviation, basis points", lambda own: float(1e4 * np.nanstd(minute_returns(own)))
+        "minute deviation by spread", lambda own: deviation(own) / mean_spread(own), minutes=2 * SHORT, scaled=True
     ),
-    Statistic("minute returns, ACF at lag 1", lambda own: float(_FIRST(own)[0]), -0.1, 0.0, _CONT),
+    Statistic("minute returns, ACF at lag 1", lambda own: float(_FIRST(own)[0]), -0.1, 0.0, _CONT, HOUR),
+    # Not of absolute values, which are the larger the shorter a book is.
+    Statistic("minute returns, mean ACF at lags 2-10", lambda own: float(_LATER(own).mean()), -0.02, 0.02, _CONT, HOUR),
     Statistic(
-        "minute returns, mean |ACF| at lags 2-10", lambda own: float(np.abs(_LATER(own)).mean()), 0.0, 0.02, _CONT
+        "absolute minute returns, mean ACF at lags 1-10", lambda own: float(_SIZES(own).mean()), 0.05, 0.4, _CONT, HOUR
     ),
-    Statistic("|minute returns|, mean ACF at lags 1-10", lambda own: float(_SIZES(own).mean()), 0.05, 0.4, _CONT),
-    Statistic("|minute returns|, decay exponent", lambda own: decay(_SIZES(own)), 0.2, 0.4, _CONT),
-    Statistic("|minute returns|, tail index", tail_index, 2.0, 5.0, _CONT),
-    Statistic("volume and |return| of a minute, correlation", volume_correlation, 0.2, 0.8, _CONT),
-    Statistic("order signs, ACF at lag 1", lambda own: float(sign_autocorrelations(own)[0]), 0.1, 0.6, _LILLO),
-    Statistic("order signs, decay exponent", lambda own: decay(sign_autocorrelations(own)), 0.36, 0.77, _LILLO),
-    Statistic("impact of volume, exponent", impact_exponent, 0.1, 0.9, "Lillo, Farmer and Mantegna (2003)"),
-    Statistic("impact after a minute by that after a second", impact_left, 0.5, 7.0, "Bouchaud et al. (2004)"),
+    Statistic("absolute minute returns, decay exponent", lambda own: decay(_SIZES(own)), 0.2, 0.4, _CONT, HOURS),
+    Statistic("absolute minute returns, tail index", tail_index, 2.0, 5.0, _CONT, HOURS, scaled=True),
+    Statistic("volume and absolute return of a minute, correlation", volume_correlation, 0.2, 0.8, _CONT, HALF),
+    Statistic("volume of a second, mean ACF at lags 1-10", volume_clustering, minutes=SHORT),
+    Statistic("order signs, ACF at lag 1", lambda own: float(sign_autocorrelations(own)[0]), 0.1, 0.6, _LILLO, SHORT),
+    Statistic("order signs, decay exponent", lambda own: decay(sign_autocorrelations(own)), 0.36, 0.77, _LILLO, HOURS),
+    Statistic("impact of volume, exponent", impact_exponent, 0.1, 0.9, "Lillo, Farmer and Mantegna (2003)", HALF),
+    Statistic("impact after a minute by that after a second", impact_left, 0.5, 7.0, "Bouchaud et al. (2004)", HOURS),
 )
 """All rows of the table in their order."""

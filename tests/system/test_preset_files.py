@@ -102,7 +102,8 @@ def test_every_shipped_preset_fits_its_settings(tmp_path):
     paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
     special = {"planted": (TierConfig(),), "contest2024": (CryptoLobConfig(),)}
     books = (trading.TradingConfig(), execution.ExecutionConfig(), market_making.MarketMakingConfig())
-    special |= dict.fromkeys(("calibrated_market", "random_walk_market"), books)
+    markets = ("calibrated_market", "liquid_crypto", "liquid_stock", "random_walk_market")
+    special |= dict.fromkeys(markets, books)
     assert len(paths) >= 8
     for path in paths:
         assert preset_path(path.parent.name, path.stem).samefile(path)
