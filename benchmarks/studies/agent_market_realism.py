@@ -37,7 +37,7 @@ CONTROL = "zero intelligence"
 SPEED = 10.0
 """Minutes of the zero-intelligence model that pass in one of the grid: it has fewer events than the others."""
 FITTED = {"calibrated_market": "BTC-USD.standx", "liquid_crypto": "BTC-USD.standx", "liquid_stock": "AAPL"}
-"""Books that presets were fitted to; of the two liquid ones only every other eighth, from the first on."""
+"""Books that presets were fitted to."""
 
 KINDS = ("books", "literature")
 """Kinds of ranges."""
@@ -70,18 +70,18 @@ def main(config: RealismConfig) -> dict[str, Any]:
         name: met(own, ranges(real, recordings, recordings.get(FITTED.get(name, name))))
         for name, own in (real | shown).items()
     }
-    judged = {
-        name: figures(judging_half(books[name].sessions), books[name].minutes / 2)
+    parts_of_fitted = {
+        name: figures(even_eighths(books[name].sessions), books[name].minutes / 2)
         for name in dict.fromkeys(FITTED.values())
         if name in books
     }
-    print(page(real, shown, ranges(real, recordings), counted, judged))
+    print(page(real, shown, ranges(real, recordings), counted, parts_of_fitted))
     return config.written(
         "agent-market-realism",
         presets={name: asdict(settings) for name, settings in presets.items()},
         books={name: {"recording": book.recording, "minutes": book.minutes} for name, book in books.items()},
         figures=real | shown,
-        judging_halves=judged,
+        even_eighths=parts_of_fitted,
         ranges_of_books=ranges(real, recordings),
         ranges_of_literature={item.name: [item.low, item.high, item.source] for item in STATISTICS if item.source},
         met=counted,
@@ -123,8 +123,8 @@ def eighths(session: Recorded, first: int, step: int = GROUPS) -> Recorded:
     return Recorded(*(column[:, : GROUPS * length].reshape(GROUPS, length)[first::step] for column in session))
 
 
-def judging_half(session: Recorded) -> Recorded:
-    """Return the eighths of a book that no preset was fitted to."""
+def even_eighths(session: Recorded) -> Recorded:
+    """Return the second, fourth, sixth and eighth eighth of a book, which tell how much it differs from itself."""
     return eighths(session, 1, 2)
 
 
@@ -159,10 +159,12 @@ def page(
     shown: Mapping[str, Figures],
     of_books: Mapping[str, tuple[float, float]],
     counted: Mapping[str, Mapping[str, tuple[int, int]]],
-    judged: Mapping[str, Figures],
+    parts_of_fitted: Mapping[str, Figures],
 ) -> str:
     """Return the tables: markets with the ranges, and real books; values within the range of books are in bold."""
-    beside = {name: real[name] for name in judged} | {f"{name}, judging half": own for name, own in judged.items()}
+    beside = {name: real[name] for name in parts_of_fitted} | {
+        f"{name}, even eighths": own for name, own in parts_of_fitted.items()
+    }
     columns = beside | dict(shown)
     lines = []
     for item in STATISTICS:

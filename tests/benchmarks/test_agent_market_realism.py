@@ -79,7 +79,7 @@ def test_statistics_of_a_random_walk():
     assert math.isnan(short["minute returns, ACF at lag 1"][0]) and math.isnan(short["messages a second"][0])
     assert short["minute moves, deviation, basis points"] == found["minute moves, deviation, basis points"]
     assert np.isnan(autocorrelations(np.zeros((1, 3)), 2, 4)).any()
-    half = realism.judging_half(own)
+    half = realism.even_eighths(own)
     assert half.mid.shape == (4, 5_000) and (half.mid[0] == own.mid[0, 5_000:10_000]).all()
 
 
