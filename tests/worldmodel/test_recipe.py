@@ -29,7 +29,7 @@ CONSTANTS = {
         **{"SHARES": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "HORIZON": 40, "EVERY": 20},
     },
     "data.correlation_level": {
-        **{"LEVEL_DECAY": 0.5 ** (1 / 30), "LEVEL_SHARES": (0.5, 0.3, 0.3, 0.3), "LEVEL_STRIDE": 5},
+        **{"LEVEL_DECAY": 0.5 ** (1 / 45), "LEVEL_SHARES": (0.4, 0.5, 0.5, 0.2), "LEVEL_STRIDE": 5},
         **{"LEVEL_LIMITS": (0.0, 0.95), "PRIOR_CORRELATION": 0.3, "VALUE_LIMIT": 4.0},
     },
     "training.bar_stage": {

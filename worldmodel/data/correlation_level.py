@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LEVEL_DECAY = 0.5 ** (1 / 30)
-"""Decay of the exponential means, a half-life of thirty days."""
+LEVEL_DECAY = 0.5 ** (1 / 45)
+"""Decay of the exponential means, a half-life of 45 days."""
 
-LEVEL_SHARES = (0.5, 0.3, 0.3, 0.3)
+LEVEL_SHARES = (0.4, 0.5, 0.5, 0.2)
 """Shares of the fast level for returns, gaps, wicks and volumes of a market whose own are not known."""
 
 LEVEL_STRIDE = 5

@@ -16,7 +16,7 @@ from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 def plain_levels(values: np.ndarray, valid: np.ndarray) -> list[list[float]]:
     """Levels before each of some days, and after the last, of values (T, K, Q) by pairs of symbols."""
-    decay, count = 0.5 ** (1 / 30), values.shape[-1]
+    decay, count = 0.5 ** (1 / 45), values.shape[-1]
     product, square, levels = [0.3] * count, [1.0] * count, []
     for day in range(len(values) + 1):
         levels.append([min(max(p / s, 0.0), 0.95) for p, s in zip(product, square, strict=True)])
