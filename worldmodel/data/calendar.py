@@ -21,8 +21,8 @@ December, month ends are last weekdays."""
 WEEKDAYS = 104_355
 """Weekdays of 400 years, after which dates repeat: 146,097 days are whole weeks."""
 
-FIRST_WEEKDAY = np.datetime64("1970-01-05")
-"""A Monday, from which weekdays are counted."""
+FIRST_WEEKDAY = np.datetime64("1570-01-05")
+"""A Monday before all dates, from which weekdays are counted: `numpy.busday_count` backwards has other bounds."""
 
 
 def calendar_features(dates: np.ndarray) -> Tensor:

@@ -34,7 +34,8 @@ def test_kinds_of_days_are_those_of_the_calendar():
 
 
 def test_weekdays_are_counted_and_repeat_after_400_years():
-    for date, after in (("2018-01-19", "2018-01-22"), ("2018-01-20", "2018-01-22"), ("2018-01-21", "2018-01-22")):
+    days = (("2018-01-19", "2018-01-22"), ("2018-01-20", "2018-01-22"), ("2018-01-21", "2018-01-22"))
+    for date, after in (*days, ("1968-01-19", "1968-01-22"), ("1968-01-20", "1968-01-22")):
         assert np.busday_offset(FIRST_WEEKDAY, weekday_after(np.datetime64(date))) == np.datetime64(after)
     for first in ("2021-11-01", "2331-03-01", "1931-06-01"):
         dates = np.busday_offset(np.datetime64(first), np.arange(300), roll="forward")
