@@ -83,7 +83,8 @@ def stress_paths(
 class MarketPaths:
     """A neural market after histories as a process, whose scores are drawdowns of the equal-weight market.
 
-    Correlations along a path stay those of its beginning, but for their level.
+    Correlations along a path stay those of its beginning, but for their level. A stopped path goes on with the level of
+    its last day at once, others have it up to `LEVEL_STRIDE` - 1 days later, so the process is Markov but for that.
     """
 
     def __init__(self, market: NeuralMarket, past: Bars, num_days: int, matrices: Tensor | None = None) -> None:
