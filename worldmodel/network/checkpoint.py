@@ -86,6 +86,9 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: shrinkages of correlations must be 0 to 1, got {network.shrinkages.tolist()}")
     if not bool(((network.level_shares >= 0) & (network.level_shares <= 1)).all()):
         raise ValueError(f"{path}: shares of correlations' levels must be 0 to 1, got {network.level_shares.tolist()}")
+    if not bool(network.bars.calendar.isfinite().all()):
+        told = network.bars.calendar.tolist()
+        raise ValueError(f"{path}: moves on days of the calendar must be finite, got {told}")
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     saved = Checkpoint(network.to(device).eval(), record, extra)
     try:

@@ -334,13 +334,14 @@ def resealed(path, without=None, **texts):
     save_sealed(path, kind, tensors, {name: text for name, text in metadata.items() if name != SEAL})
 
 
-def test_weights_from_before_the_calendar_are_read_without_one(saved):
+@pytest.mark.parametrize("name", ["bars.calendar", "level_shares"])
+def test_weights_from_before_the_calendar_or_levels_are_read_without_any(saved, name):
     path, network = saved
-    network.bars.calendar.fill_(0.5)
+    network.get_buffer(name).fill_(0.75)
     save_network(path, network, {}, {})
-    assert torch.equal(load_network(path).network.bars.calendar, network.bars.calendar)
-    resealed(path, "network.bars.calendar")
-    assert not bool(load_network(path).network.bars.calendar.any())
+    assert torch.equal(load_network(path).network.get_buffer(name), network.get_buffer(name))
+    resealed(path, f"network.{name}")
+    assert not bool(load_network(path).network.get_buffer(name).any())
 
 
 def other(**trunk):
@@ -392,7 +393,7 @@ def test_files_of_no_network_are_refused(saved):
     save_file(tensors, path, {name: text for name, text in metadata.items() if name != SEAL})
     with pytest.raises(ValueError, match="written by an older version, without a hash of what it holds: train it"):
         load_network(path)
-    # Truncated, altered, those of another network, or estimates of correlations out of range.
+    # Truncated, altered, those of another network, or calibrated numbers out of range.
 
     def refused(told):
         with pytest.raises((ValueError, FileNotFoundError), match=rf"market\.safetensors: {told}"):
@@ -417,8 +418,10 @@ def test_files_of_no_network_are_refused(saved):
     for buffer, wrong, right, told in (
         ("decays", (1.0, 0.0, float("nan")), (0.5,), "decays of correlations must lie between 0 and 1, got "),
         ("shrinkages", (1.5, -0.1), (0.0, 1.0), r"shrinkages of correlations must be 0 to 1, got \[0.0, "),
+        ("level_shares", (1.5, -0.1, float("nan")), (0.0, 1.0), "shares of correlations' levels must be 0 to 1, got "),
+        ("bars.calendar", (float("nan"), float("inf")), (-9.0,), "moves on days of the calendar must be finite, got "),
     ):
         for value in (*wrong, *right):
-            getattr(network, buffer)[1] = value
+            network.get_buffer(buffer)[1] = value
             save_network(path, network, {}, {})
             load_network(path) if value in right else refused(told)
