@@ -56,6 +56,9 @@ LEAST_VALIDATION = 60
 NAMED = 6
 """Symbols named in a message."""
 
+KNOWN_GAIN = "at most 0.001"
+"""Gain of a fit of symbols that the initial weights know, see benchmarks/results/worldmodel.md."""
+
 READING, ZERO_SHOT = "reading", "zero-shot"
 """Parts before the training."""
 
@@ -231,9 +234,16 @@ def tell_market(console: Console, market: TrainingMarket, bars: Bars, ends: tupl
 def tell_known(
     console: Console, init: str, initial: Checkpoint, symbols: Sequence[str], train_end: str
 ) -> dict[str, str]:
-    """Tell, before minutes of work, whether the initial weights know days of the validation's symbols; return these."""
+    """Tell, before minutes of work, which symbols the initial weights know; return those known in the validation."""
     end = np.datetime64(train_end, "D")
-    known = {name: day for name, day in initial.known_days().items() if name in symbols and np.datetime64(day) > end}
+    learned = {name: day for name, day in initial.known_days().items() if name in symbols}
+    if learned:
+        console.print(
+            f"{init} has learned {len(learned)} of the {len(symbols)} symbols: expect little, a fit of the Dow's made "
+            f"returns more likely by {KNOWN_GAIN} nats per stock-day",
+            soft_wrap=True,
+        )
+    known = {name: day for name, day in learned.items() if np.datetime64(day) > end}
     if known:
         shown = ", ".join(list(known)[:NAMED]) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
         console.print(

@@ -360,7 +360,11 @@ def test_what_is_told_of_a_fit(tmp_path):
     initial = SimpleNamespace(known_days=lambda: {"A": "2010-06-02", "B": "2010-06-01", "C": "2030-01-01"})
     assert tell_known(console, "mine", initial, ("A", "B"), "2010-06-01") == {"A": "2010-06-02"}
     assert tell_known(console, "mine", initial, ("B",), "2010-06-01") == {}
-    (known,) = console.export_text().splitlines()
+    assert tell_known(console, "mine", initial, ("D",), "2010-06-01") == {}
+    both, known, one = console.export_text().splitlines()
+    assert both.startswith("mine has learned 2 of the 2 symbols: expect") and one.startswith(
+        "mine has learned 1 of the 1"
+    )
     assert known.startswith(
         "mine has learned from days of A up to 2010-06-02, validation begins after 2010-06-01: zero"
     )
