@@ -16,7 +16,7 @@ from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import daily_returns
 from vecenv.worldmodel.data.calendar import CALENDAR, calendar_features
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
-from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
+from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES, mean_correlation, with_level
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling import training_market
@@ -115,15 +115,20 @@ def matrix_market(days: int) -> TrainingMarket:
     return TrainingMarket.from_bars("us", bars, Split(days - 100, days - 80, days))
 
 
+def plain_network() -> MarketNetwork:
+    """The head adds nothing to the implied mean and scale: three equal components of standard normals."""
+    network = tiny_network(replace(TINY, density="gaussian"))
+    network.returns.output.weight.zero_()
+    network.returns.output.bias.zero_()
+    return network
+
+
 def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
     monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
     monkeypatch.setattr(training_market, "YEARS", 1)
     market, year = replace(matrix_market(400), level_shares=(0.0,) * 4), slice(320, 400)
-    # The head adds nothing to the implied mean and scale: three equal components of standard normals.
-    network = tiny_network(replace(TINY, density="gaussian"))
-    network.returns.output.weight.zero_()
-    network.returns.output.bias.zero_()
+    network = plain_network()
     (score,) = correlations.estimator_scores(network, market)
     returns = market.observed.scaled[0, ..., :2].sum(-1)
     matrices = correlations.correlations(returns, market.observed.valid[0], 0.5**0.01, 0.2)
@@ -150,6 +155,30 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     few = fitted.only(chosen)
     assert torch.equal(few.matrices, matrices_over(few.observed, 0.97, 0.4).float())
     assert torch.equal(few.observed.scaled, market.observed.scaled[:, :, chosen])
+
+
+def test_errors_of_shares_are_those_of_plain_formulas(monkeypatch):
+    """Of returns after four origins: of each day with the level before its five days, and with that of a path."""
+    monkeypatch.setattr(correlation_levels, "SHARES", (0.6,))
+    monkeypatch.setattr(training_market, "YEARS", 1)
+    market, year = matrix_market(400), range(320, 400)
+    network = plain_network()
+    (score,) = correlation_levels.share_scores(network, market)[0]
+    today, levels = market.observed.quantities[0, year.start :, :, 0], market.observed.levels[0, :, 0]
+    followed, drawn = [], []
+    for day in year:
+        after = day % 20
+        matrix = market.matrices[(day - after) // 10, 0].double()
+        mean, level = mean_correlation(matrix), levels[day - after]
+        followed.append(with_level(matrix, 0.4 * mean + 0.6 * levels[day - day % 5], torch.tensor(1.0)))
+        kept = 0.5 ** (0.4 * after / 45)
+        drawn.append(with_level(matrix, mean + 0.6 * kept * (level - mean), torch.tensor(1.0)))
+    law = torch.distributions.MultivariateNormal(torch.zeros(SYMBOLS, dtype=torch.float64), torch.stack(followed))
+    assert score.nll == pytest.approx(-float(law.log_prob(today).sum()) / today.numel(), abs=1e-5)
+    products = today.T @ today
+    realised = products / products.diagonal().outer(products.diagonal()).sqrt()
+    error = (torch.stack(drawn).mean(0) - realised)[tuple(np.triu_indices(SYMBOLS, 1))]
+    assert score.rmse == pytest.approx(float(error.square().mean().sqrt()), rel=1e-4) and score.share == 0.6
 
 
 def test_moving_together_the_mean_of_years_and_limits(monkeypatch):
@@ -242,6 +271,17 @@ def test_planted_days_of_the_calendar_are_found_among_shocks(monkeypatch):
     # A kind without a day keeps 0.
     never = known.calendar * (torch.arange(len(CALENDAR)) != 2)
     assert float(fitted(known._replace(calendar=never))[2]) == 0.0
+
+
+def test_volumes_of_mondays_move_the_calendar():
+    bars, found = bars_of(6), []
+    mondays = calendar_features(bars.dates)[:, CALENDAR.index("monday")].bool()
+    for factor in (1.0, 3.0):
+        bars.ohlcv[0, mondays, :, VOLUME] *= factor
+        network = tiny_network()
+        calibrate_calendar(network, market_of(bars))
+        found.append(float(network.bars.calendar[1, CALENDAR.index("monday")]))
+    assert found[1] > found[0] + 0.3
 
 
 def test_stretches_are_days_of_the_history(monkeypatch):
