@@ -26,6 +26,7 @@ from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.calendar import FIRST_WEEKDAY
 from vecenv.worldmodel.data.correlation import matrices_over
+from vecenv.worldmodel.data.correlation_level import mean_correlation
 from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
 from vecenv.worldmodel.sampling import generator, kept_paths, rollout, stationary
 from vecenv.worldmodel.sampling import stress_paths as module
@@ -259,8 +260,10 @@ def test_the_warm_up_survives_halves(started_model, monkeypatch):
     assert torch.allclose(kept.diff(dim=1), returns[:, 1:], atol=1e-3)
     assert bool(encode_bars(again.bars(KNOWN).ohlcv).valid[:, 1:].all())
     # The days that are kept are drawn with the dates that they are given.
-    first = int(start._empty(market).weekday) + BURN_IN
+    empty = start._empty(market)
+    first = int(empty.weekday) + BURN_IN
     assert np.busday_offset(FIRST_WEEKDAY, first) == again.bars(KNOWN).dates[0]
+    assert torch.allclose(empty.state.common.level()[0], mean_correlation(start.correlation).double().clamp(0.0, 0.95))
 
 
 def test_symbols_choose_the_market_and_a_history_the_currency(started_model, file, monkeypatch):

@@ -15,7 +15,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.testing.ranks import on_ranks
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.calendar import CALENDAR, calendar_features
-from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE
+from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, with_level
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network import return_chain
 from vecenv.worldmodel.network.bar_heads import BarHeads
@@ -252,14 +252,16 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
 
 
 def test_after_a_renewal_days_are_drawn_as_with_samplers_made_anew():
-    paths = BlockPaths(MARKET.network, MARKET.starts(history_of(3)), "india", Block(0, PATHS, PATHS), SEED, 1.0)
+    network, starts = MARKET.network, MARKET.starts(history_of(3))
+    paths = BlockPaths(network, starts, "india", Block(0, PATHS, PATHS), SEED, 1.0)
     for day in range(LEVEL_STRIDE):
         paths.observe(paths.draw(day)[0])
     before, _ = paths.draw(LEVEL_STRIDE)
     paths.renew(LEVEL_STRIDE)
     renewed, _ = paths.draw(LEVEL_STRIDE)
-    factor, bar_factors = paths._factors()
-    paths._draws = paths._draws._replace(returns=MARKET.network.draws(factor, "india"), bar_factors=bar_factors)
+    matrices = with_level(starts.matrices, paths._state.common.level(), network.level_shares_of("india"))
+    factor, bar_factors = network.factors(matrices, "india")
+    paths._draws = paths._draws._replace(returns=network.draws(factor, "india"), bar_factors=bar_factors)
     assert torch.equal(renewed, paths.draw(LEVEL_STRIDE)[0]) and not bool((renewed == before).all((0, 1)).any())
 
 
