@@ -47,9 +47,11 @@ ALLOWED = (
     Allowed("GRPO dapo", {"update": 21}),
     Allowed("GRPO gigpo", {"update": 24}),
     # A history is read once, before any day is drawn; two steps and a validation; checkpoints and tapes are checked.
-    Allowed("worldmodel rollout", {"starts": None, "rollout": 1}),
+    # Paths begin with the moves of weekdays and two factorisations, which look whether they failed, and go on with two
+    # more at a new level every five days.
+    Allowed("worldmodel rollout", {"starts": None, "short rollout": 3, "rollout": 6}),
     Allowed("worldmodel densities", {"densities": None}),
-    Allowed("worldmodel training", {"training": 16}),
+    Allowed("worldmodel training", {"training": 19}),
     Allowed("worldmodel tape", {"tape": None}),
 )
 

@@ -22,7 +22,8 @@ from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_
 from vecenv.worldmodel.training.fit import new_state, train_network
 from vecenv.worldmodel.training.settings import TrainingSettings
 
-PATHS, DAYS, SEED = 4, 5, 3
+PATHS, DAYS, SEED = 4, 7, 3
+"""Days enough for a new level of correlations."""
 
 # Each device draws what it drops out in its own way.
 NETWORK = NetworkSettings(
