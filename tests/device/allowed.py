@@ -51,7 +51,7 @@ ALLOWED = (
     # more at a new level every five days.
     Allowed("worldmodel rollout", {"starts": None, "short rollout": 3, "rollout": 6}),
     Allowed("worldmodel densities", {"densities": None}),
-    Allowed("worldmodel training", {"training": 19}),
+    Allowed("worldmodel training", {"training": 16}),
     Allowed("worldmodel tape", {"tape": None}),
 )
 

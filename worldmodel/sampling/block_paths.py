@@ -76,6 +76,7 @@ class Starts(NamedTuple):
 
     Shapes: known (S, K, width), state (S, K), cache S K; correlations of returns, gaps, wicks and volumes before the
     level of the state is mixed into them (S, 4, K, K); number of the first drawn weekday, of `weekday_after`, (S,).
+    `follows` is whether any level is mixed in: else factors are those of the starts, on all days.
     """
 
     known: Tensor
@@ -83,6 +84,7 @@ class Starts(NamedTuple):
     state: FeatureState
     matrices: Tensor
     weekday: Tensor
+    follows: bool
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -131,12 +133,16 @@ class BlockPaths:
 
     def _factors(self) -> tuple[Tensor, Tensor]:
         """Return the paths' factors as `MarketNetwork.factors`, at the levels of their days so far."""
+        if not self._starts.follows:
+            # Those of a start are the same for all of its paths, and stay so.
+            of_returns, of_bars = self._network.factors(self._starts.matrices, self._market)
+            return of_returns[self._own], of_bars[self._own]
         matrices = with_level(self._starts.matrices[self._own], self._state.common.level(), self._shares)
         return self._network.factors(matrices, self._market)
 
     def renew(self, day: int) -> None:
         """Follow the levels of correlations before every `LEVEL_STRIDE`-th day; a captured day has no part of it."""
-        if day and day % LEVEL_STRIDE == 0:
+        if self._starts.follows and day and day % LEVEL_STRIDE == 0:
             factor, bar_factors = self._factors()
             self._draws.returns.renew(factor)
             self._draws.bar_factors.copy_(bar_factors)

@@ -137,7 +137,8 @@ class NeuralMarket(MarketModel):
     def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
         """Compute the start states of histories, whose receptive field the trunk reads once for all paths.
 
-        Given `matrices`, correlations of the symbols' quantities, (4, K, K), replace those of the histories.
+        Given `matrices`, correlations of the symbols' quantities, (4, K, K), replace those of the histories, but for
+        their fast levels.
 
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
@@ -145,6 +146,10 @@ class NeuralMarket(MarketModel):
         _refuse_unfit(history, -1)
         observed = observe_history(encode_bars(history.ohlcv.to(self.device)))
         return self._starts(observed, history.dates[-1], matrices)
+
+    def follows_levels(self) -> bool:
+        """Return whether a share of the fast levels of its correlations is not 0."""
+        return bool(self.network.level_shares_of(self.market).any())
 
     @torch.no_grad()
     def _starts(self, observed: ObservedHistory, date: np.datetime64, matrices: Tensor | None = None) -> Starts:
@@ -154,7 +159,7 @@ class NeuralMarket(MarketModel):
             last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
         known, cache = self.read(observed.features)
         weekday = torch.full((len(known),), weekday_after(date), device=self.device)
-        return Starts(known, cache, observed.last, last.float(), weekday)
+        return Starts(known, cache, observed.last, last.float(), weekday, self.follows_levels())
 
     def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
         """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache."""

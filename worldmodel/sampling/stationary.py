@@ -132,4 +132,5 @@ class StationaryStart:
         known, cache = model.network.trunk.prefill(inputs[:, None])
         # The stored days, after the burn-in, have the dates of `bars`.
         weekday = torch.tensor([weekday_after(business_days(1)[0] - 1) - BURN_IN], device=model.device)
-        return Starts(known[None], cache, state, self.correlation.to(model.device)[None], weekday)
+        matrices = self.correlation.to(model.device)[None]
+        return Starts(known[None], cache, state, matrices, weekday, model.follows_levels())

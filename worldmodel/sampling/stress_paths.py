@@ -140,7 +140,7 @@ class MarketPaths:
         days = ends[:, None] + torch.arange(1 - window, 1, device=device)
         known, cache = self._market.read(seen[paths[:, None], days])
         weekday = self._starts.weekday[origins] + last + 1
-        return Starts(known, cache, after, self._starts.matrices[origins], weekday)
+        return Starts(known, cache, after, self._starts.matrices[origins], weekday, self._starts.follows)
 
 
 def _chosen(seed: int, num_paths: int, count: int, device: torch.device) -> Tensor:

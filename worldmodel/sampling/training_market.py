@@ -62,38 +62,38 @@ class TrainingMarket:
 
     Network inputs are on its device; moves stay on the CPU, where a sequential pass over days is faster than many small
     GPU operations. `matrices` are the quantities' correlations before every tenth day, of shape (M, 4, K, K), float32,
-    estimated with `decay` and `shrinkage`; `level_shares` are those of their fast levels; `calendar` are the kinds of
-    the days, (T, len(CALENDAR)).
+    estimated with `decay` and `shrinkage`; `level_shares` (4,) are those of their fast levels; `calendar` (T,
+    len(CALENDAR)) are the kinds of the days.
     """
 
     name: str
     encoded: EncodedBars
     observed: ObservedHistory
     matrices: Tensor
+    level_shares: Tensor
     calendar: Tensor
     split: Split
     decay: float = DECAY
     shrinkage: float = SHRINKAGE
-    level_shares: tuple[float, ...] = LEVEL_SHARES
 
     @classmethod
     def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
         """Compute the training data on a device from one path of history, with the correlations of any market."""
         encoded = encode_history(bars.to("cpu"))
         observed = observe_history(encoded)
-        matrices, calendar = matrices_over(observed).float(), calendar_features(bars.dates)
-        return cls(name, encoded, observed.to(device), matrices.to(device), calendar.to(device), split)
+        matrices, calendar = matrices_over(observed).float().to(device), calendar_features(bars.dates).to(device)
+        shares = torch.tensor(LEVEL_SHARES, device=device)
+        return cls(name, encoded, observed.to(device), matrices, shares, calendar, split)
 
     def estimated_by(self, network: MarketNetwork) -> TrainingMarket:
         decay, shrinkage = map(float, network.estimator_of(self.name))
         matrices = matrices_over(self.observed, decay, shrinkage).to(self.matrices)
-        shares = tuple(network.level_shares_of(self.name).tolist())
+        shares = network.level_shares_of(self.name).clone()
         return replace(self, matrices=matrices, decay=decay, shrinkage=shrinkage, level_shares=shares)
 
     def matrices_before(self, days: Tensor) -> Tensor:
         """Return the quantities' correlations before some days, at their levels. Shape: (D,) -> (D, 4, K, K)."""
-        shares = torch.tensor(self.level_shares, device=self.device)
-        return matrices_before(self.matrices, self.observed.levels[0], days, shares)
+        return matrices_before(self.matrices, self.observed.levels[0], days, self.level_shares)
 
     @property
     def device(self) -> torch.device:

@@ -265,16 +265,28 @@ def test_after_a_renewal_days_are_drawn_as_with_samplers_made_anew():
     assert torch.equal(renewed, paths.draw(LEVEL_STRIDE)[0]) and not bool((renewed == before).all((0, 1)).any())
 
 
+def test_paths_without_a_level_are_those_of_a_level_of_which_nothing_is_mixed_in():
+    """Bit for bit, as old weights draw them, and without new factors."""
+    market, history = NeuralMarket(small_network(), "india"), history_of(3)
+    market.network.level_shares.zero_()
+    starts = market.starts(history)
+    paths = BlockPaths(market.network, starts, "india", Block(0, PATHS, PATHS), SEED, 1.0)
+    paths._network = None
+    paths.renew(LEVEL_STRIDE)
+    mixed = market.draw_after(starts._replace(follows=True), PATHS, DAYS, SEED)
+    assert not starts.follows and torch.equal(market.draw_after(starts, PATHS, DAYS, SEED), mixed)
+
+
 def test_a_day_asks_the_device_for_no_number():
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
-    known, cache, state, matrices, weekday = market.starts(history_of(3))
+    known, cache, state, matrices, weekday, follows = market.starts(history_of(3))
     cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
     state = state.taken(lambda part: part.to(elsewhere))
     window = market.network.settings.trunk.window
     for days in (window - 1, window):
         # Days differ until the window is full.
         assert (market.starts(history_of(2).days(0, days)).cache.repeatable() is None) == (days < window)
-    starts = Starts(known.to(elsewhere), cache, state, matrices.to(elsewhere), weekday.to(elsewhere))
+    starts = Starts(known.to(elsewhere), cache, state, matrices.to(elsewhere), weekday.to(elsewhere), follows)
     day = repeated(NeuralMarket(market.network.to(elsewhere), "india"), starts)
     day()
     day()

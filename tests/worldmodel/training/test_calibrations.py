@@ -3,8 +3,10 @@
 import math
 from collections import namedtuple
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import torch
 from tests.worldmodel.neural_market import TINY, tiny_network
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
+from vecenv.worldmodel.commands import training_run
 from vecenv.worldmodel.data.bar_moves import daily_returns
 from vecenv.worldmodel.data.calendar import CALENDAR, calendar_features
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
@@ -20,7 +23,7 @@ from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES, mean_correlat
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
 from vecenv.worldmodel.sampling import training_market
-from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
 from vecenv.worldmodel.training import calendar_moves, correlation_levels, correlations, coupling, drift
 from vecenv.worldmodel.training.calendar_moves import CommonDays, calibrate_calendar, fitted
@@ -92,6 +95,17 @@ def test_days_after_validation_do_not_count(calibration):
     assert flat(one) != pytest.approx(flat(calibration.default))
 
 
+def test_a_market_is_calibrated_in_turn(monkeypatch):
+    """Each part by the estimates that are set before it."""
+    done, market = [], SimpleNamespace(name="us", estimated_by=lambda _: done.append("estimated") or market)
+    for part in ("correlations", "levels", "coupling", "calendar", "drift"):
+        monkeypatch.setattr(training_run, f"calibrate_{part}", lambda *_, part=part, **__: done.append(part))
+    monkeypatch.setattr(StationaryStart, "learn", lambda *_: ((), None))
+    found = training_run.calibrate(tiny_network(), [market], {"us": ()}, lambda _: nullcontext(lambda share: None))
+    assert done == ["correlations", "estimated", "levels", "estimated", "coupling", "calendar", "drift"]
+    assert found == ({}, {})
+
+
 @of_each
 def test_where_there_is_nothing_to_calibrate_the_defaults_stay(calibration):
     for symbols, stop in calibration.nothing:
@@ -127,7 +141,7 @@ def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
     monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
     monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
     monkeypatch.setattr(training_market, "YEARS", 1)
-    market, year = replace(matrix_market(400), level_shares=(0.0,) * 4), slice(320, 400)
+    market, year = replace(matrix_market(400), level_shares=torch.zeros(4)), slice(320, 400)
     network = plain_network()
     (score,) = correlations.estimator_scores(network, market)
     returns = market.observed.scaled[0, ..., :2].sum(-1)
