@@ -12,6 +12,7 @@ import math
 import re
 from typing import Any, NoReturn
 
+from vecenv.core.foreign_json import read_json
 from vecenv.tasks.code.inside import WIDE
 
 DEEPEST = 100
@@ -22,10 +23,7 @@ WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 def parsed(text: str | bytes) -> Any:  # noqa: ANN401
     """Return JSON; ValueError of what is none, of NaN and infinity as numbers, and of what is nested too deeply."""
-    try:
-        return json.loads(text, parse_constant=_refused)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return read_json(text, parse_constant=_refused)
 
 
 def _refused(name: str) -> NoReturn:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from vecenv.core.foreign_json import check_depth
 from vecenv.system.settings import Count, Positive, Settings
 
 Message = MutableMapping[str, Any]
@@ -26,6 +27,8 @@ Raw = TypeVar("Raw", str, bytes)
 
 DEEPEST = 32
 """Maximum nesting depth of a message."""
+
+NO_JSON = "a message must be JSON, of Unicode text and finite numbers"
 
 POLICY_VIOLATION = 1008
 """WebSocket close code after a limit is reached."""
@@ -233,16 +236,22 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
     if len(raw) > most_bytes or (isinstance(raw, str) and len(raw.encode()) > most_bytes):
         raise MessageFault("MESSAGE_TOO_LARGE", f"a message may have {most_bytes} bytes")
     try:
-        value = _DECODER.decode(raw) if isinstance(raw, str) else json.loads(raw, parse_constant=_no_constant)
-        if "\\u" in (text := raw if isinstance(raw, str) else raw.decode()):
+        text = raw if isinstance(raw, str) else raw.decode()
+    except UnicodeDecodeError:
+        raise MessageFault("INVALID_JSON", NO_JSON) from None
+    try:
+        check_depth(text, deepest=DEEPEST)
+    except ValueError:
+        raise MessageFault("VALIDATION_ERROR", f"a message may be {DEEPEST} levels deep") from None
+    try:
+        value = _DECODER.decode(text)
+        if "\\u" in text:
             # JSON can hold lone surrogates, which cannot be encoded in an answer.
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        raise MessageFault("INVALID_JSON", "a message must be JSON, of Unicode text and finite numbers") from None
+    except ValueError:
+        raise MessageFault("INVALID_JSON", NO_JSON) from None
     if not isinstance(value, dict):
         raise MessageFault("VALIDATION_ERROR", "a message must be a JSON object")
-    if text.count("{") + text.count("[") > DEEPEST and _depth(value) > DEEPEST:
-        raise MessageFault("VALIDATION_ERROR", f"a message may be {DEEPEST} levels deep")
     return value
 
 
@@ -288,19 +297,6 @@ def _no_constant(name: str) -> NoReturn:
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 """`json.loads` would make one for each message."""
-
-
-def _depth(value: object) -> int:
-    """Return the nesting depth, without recursion."""
-    depth, level = 0, [value]
-    while level := [
-        inner
-        for outer in level
-        if isinstance(outer, dict | list)
-        for inner in (outer.values() if isinstance(outer, dict) else outer)
-    ]:
-        depth += 1
-    return depth
 
 
 async def _answer(send: Send, status: int, fault: MessageFault) -> None:

@@ -11,6 +11,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from vecenv.core.foreign_json import read_json
 from vecenv.text.reasoning import without_reasoning
 
 LARGEST = 1 << 18
@@ -19,7 +20,7 @@ LARGEST = 1 << 18
 API_KEY = "OPENAI_API_KEY"
 """Environment variable of the address's key, if it wants one."""
 
-UNUSABLE = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+UNUSABLE = (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError)
 """What `answered` raises where there is no answer, or none that can be used."""
 
 
@@ -52,7 +53,7 @@ def _answered(address: str, model: str, messages: Sequence[Mapping[str, str]], d
         body = answer.read(LARGEST + 1)
     if len(body) > LARGEST:
         raise ValueError(f"an answer may have {LARGEST} bytes")
-    return without_reasoning(json.loads(body)["choices"][0]["message"]["content"]).strip()
+    return without_reasoning(read_json(body)["choices"][0]["message"]["content"]).strip()
 
 
 def _in_time(seconds: float, asked: Callable[[], str]) -> str:

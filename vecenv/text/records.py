@@ -9,6 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
+from vecenv.core.foreign_json import read_json
 from vecenv.system.settings import Seed, Within, check_fields, refuse_unknown
 
 _FINITE = Within(limit=sys.float_info.max)
@@ -211,8 +212,8 @@ def read_lines(path: Path | str) -> list[dict[str, Any]]:
     values = []
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line, parse_constant=_no_number)
-        except (ValueError, RecursionError) as error:
+            value = read_json(line, parse_constant=_no_number)
+        except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from error
         if not isinstance(value, dict) or not isinstance(value.get("task"), str):
             raise ValueError(f"{path}: line {number}: not the record of an episode: it names no task")

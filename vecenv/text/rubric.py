@@ -18,6 +18,7 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
+from vecenv.core.foreign_json import read_json
 from vecenv.system.settings import Share, check_fields, refuse_unknown
 from vecenv.text.chat_address import UNUSABLE, answered, checked_address
 from vecenv.text.dress import without_marks
@@ -222,11 +223,11 @@ def _wanted(message: str) -> dict[str, float] | str:
         return f"it has more than {LONGEST_MESSAGE:,} characters"
     try:
         # Whole numbers of any length are read as floats, infinite if they are too large.
-        given = json.loads(
+        given = read_json(
             without_reasoning(without_marks(message)), parse_int=float, object_pairs_hook=_distinct, parse_constant=_no
         )
-    except (ValueError, RecursionError) as error:
-        return f"it is no JSON object of numbers by name: {error or 'too deep'}"
+    except ValueError as error:
+        return f"it is no JSON object of numbers by name: {error}"
     return given if isinstance(given, dict) and given else "it is no JSON object of numbers by name"
 
 

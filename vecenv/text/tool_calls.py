@@ -34,6 +34,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from vecenv.core.foreign_json import check_depth
 from vecenv.text.dress import look_alikes, without_marks
 from vecenv.text.reasoning import without_reasoning
 
@@ -266,10 +267,7 @@ def _objects(text: str) -> tuple[list[ToolCall], int]:
         value, end = _decoded(text, end)
         if isinstance(value, str):
             return calls or [ToolCall("", fault=value)], end
-        try:
-            calls += _of(value)
-        except RecursionError:
-            return [ToolCall("", fault=NO_CALL)], end
+        calls += _of(value)
         end = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]
     return calls, end
 
@@ -328,12 +326,14 @@ def python_expression(text: str) -> ast.expr:
 def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
     """Return the JSON object, list, or object in a JSON text at a place and where it ends, or what is wrong."""
     try:
+        check_depth(text, start)
         value, end = _DECODER.raw_decode(text, start)
         if isinstance(value, str):
+            check_depth(value)
             value = _DECODER.decode(value)
     except _TwiceError:
         return _TWICE, len(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return _TOO_LONG if len(text) - start > LONGEST_CALL else NO_CALL, len(text)
     return (value, end) if end - start <= LONGEST_CALL else (_TOO_LONG, end)
 

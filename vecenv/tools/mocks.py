@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+from vecenv.core.foreign_json import read_json
 from vecenv.text.tool_calls import FAILURE, FAULT, Step, ToolCall
 from vecenv.tools.declaration import Arguments, Reply, Tool, ToolFault, rows_of, told_fault
 from vecenv.tools.json_values import Schema, canonical, check_schema, drawn
@@ -157,6 +157,6 @@ def disagreement(
 
 def _value(reply: str) -> object:
     try:
-        return canonical(json.loads(reply))
-    except (ValueError, RecursionError):
+        return canonical(read_json(reply))
+    except ValueError:
         return reply

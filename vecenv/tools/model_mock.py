@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from vecenv.core.foreign_json import read_json
 from vecenv.text.chat_address import UNUSABLE, answered, checked_address
 from vecenv.text.tool_calls import FAILURE
 from vecenv.tools.declaration import LONGEST_REPLY, Arguments, Reply, Tool
@@ -79,7 +80,7 @@ class Modelled:
             try:
                 said = self._said(name, call)
                 fenced = _FENCED.search(said)
-                value = json.loads(fenced[1] if fenced else said)
+                value = read_json(fenced[1] if fenced else said)
                 # A text with lone surrogates is none that an agent could be sent.
                 canonical(value).encode()
             except UNUSABLE as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from vecenv.core.foreign_json import read_json
 from vecenv.text.tool_calls import ToolCall
 from vecenv.tools.declaration import LONGEST_REPLY, Arguments, Reply, Tool, ToolFault
 from vecenv.tools.json_values import canonical
@@ -99,10 +99,10 @@ class Recording:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"{place}: a line may have {LONGEST_LINE:,} characters")
         try:
-            told = json.loads(line)
+            told = read_json(line)
             name, reply, is_fault = told["tool"], told["reply"], told["fault"]
             call = self.tools[name].checked(ToolCall(name, told["arguments"]))
-        except (ValueError, KeyError, TypeError, AttributeError, ToolFault, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ToolFault) as error:
             raise ValueError(f"{place}: it is no reply of {', '.join(self.tools)}: {error}") from None
         if not isinstance(reply, str) or not isinstance(is_fault, bool):
             raise ValueError(f"{place}: reply must be a text and fault true or false")

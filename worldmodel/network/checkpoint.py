@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.core.foreign_json import read_json
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
@@ -101,8 +102,8 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
 
 def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     try:
-        value = json.loads(metadata.get(name, ""))
-    except (ValueError, RecursionError) as error:
+        value = read_json(metadata.get(name, ""))
+    except ValueError as error:
         raise ValueError(f"{path}: its {name} cannot be read ({error})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: its {name} cannot be read")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from vecenv.core.foreign_json import read_json
 from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, save_sealed
 from vecenv.system.memory import check_memory
 from vecenv.tasks.crypto_lob.factors import FACTORS, BookSeries
@@ -281,12 +282,12 @@ class ForecastModel:
             raise FileNotFoundError(f"{path}: no such model; vecenv factors train writes one")
         tensors, metadata = load_sealed(path, FORMAT, "model of vecenv factors", "cpu")
         try:
-            record = json.loads(metadata["record"])
+            record = read_json(metadata["record"])
             settings = FitSettings(**record["settings"])
             known = {"settings": asdict(settings), "step_gap": 0.0, "seen_until_ms": 0, "source": ""}
             check_same_form(asdict(settings), asdict(FitSettings()), "settings")
             check_same_form(record, known | {name: record[name] for name in ("factors", "horizons")}, "record")
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: its record cannot be read ({error})") from error
         if record["factors"] != list(FACTORS) or record["horizons"] != list(HORIZONS):
             raise ValueError(f"{path}: of other factors or horizons than this version's; train it again")

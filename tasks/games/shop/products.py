@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vecenv.core.foreign_json import read_json
 from vecenv.core.random import episode_key, random_bits
 from vecenv.tasks.games.shop.words import BUTTONS, canonical, words
 
@@ -139,10 +140,10 @@ def read_products(path: Path | str) -> list[Product]:
 
 def _read(line: bytes) -> Product:
     try:
-        values = json.loads(line.decode())
+        values = read_json(line.decode())
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")

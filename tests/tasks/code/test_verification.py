@@ -407,7 +407,7 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path, change, told):
         (b"", "has no problems"),
         (b"\xff\xfe\n", "line 1: byte 0 is not UTF-8"),
         (b"{\n", "line 1: Expecting"),
-        (b"[" * 100_000, "line 1: it is nested too deeply"),
+        (b"[" * 100_000, "line 1: it is nested deeper than 100 levels"),
         (b"[1]", "line 1: it is no JSON object"),
         (b"x" * (16 << 20) + b"x", "line 1: it is longer than 16,777,216 bytes"),
     ],
