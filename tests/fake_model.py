@@ -12,8 +12,8 @@ SLOW = -1
 
 
 @contextmanager
-def model(said: Sequence[str | int]) -> Iterator[tuple[str, list[dict]]]:
-    """Serve what a model says one after the other, and at last for ever; a number is a status."""
+def model(said: Sequence[str | int | bytes]) -> Iterator[tuple[str, list[dict]]]:
+    """Serve what a model says one after the other, and at last for ever; numbers are statuses, bytes whole bodies."""
     heard: list[dict] = []
 
     class Says(BaseHTTPRequestHandler):
@@ -22,9 +22,11 @@ def model(said: Sequence[str | int]) -> Iterator[tuple[str, list[dict]]]:
             told = said[min(len(heard), len(said)) - 1]
             self.send_response(told if isinstance(told, int) and told != SLOW else 200)
             self.end_headers()
-            for _ in range(0 if isinstance(told, str) or told != SLOW else 20):
+            for _ in range(20 if told == SLOW else 0):
                 self.wfile.write(b" ")
                 time.sleep(0.05)
+            if isinstance(told, bytes):
+                self.wfile.write(told)
             if isinstance(told, str):
                 self.wfile.write(json.dumps({"choices": [{"message": {"content": told}}]}).encode())
 

@@ -29,6 +29,12 @@ def test_the_bound_is_that_of_the_values(value, before, ascii_only):
             check_depth(told, len(before), depth(value) - 1)
 
 
+@pytest.mark.parametrize("form", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
+def test_bytes_are_read_in_every_form_of_unicode(form):
+    told = '["é", "\ud800"]'.encode(form, "surrogatepass")
+    assert read_json(told) == json.loads(told) == ["é", "\ud800"]
+
+
 def test_no_parser_goes_deeper():
     deepest = "[" * DEEPEST + "]" * DEEPEST
     assert depth(read_json(deepest)) == DEEPEST

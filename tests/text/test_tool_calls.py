@@ -72,7 +72,15 @@ def test_the_answer_is_what_follows_its_mark_and_a_megabyte_is_at_worst_a_fault(
     assert read_answer(text, "react") == " BUY INFY 0.5"
     for text in ("BUY 0.5", "Action: a\nFinal Answer: BUY 0.5", "<think>\nFinal Answer: SELL TCS"):
         assert read_answer(text, "react") == text
-    for text in ("{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5, *MARKS):
+    for text in (
+        "{" * 10**6,
+        '{"a":' * 10**5,
+        "[" * 10**6,
+        '"' + "[" * 9_000 + '"',
+        "Action: " + "x" * 10**6,
+        "Action:\n" * 10**5,
+        *MARKS,
+    ):
         for form in ("json", "react"):
             call = read_call(text, form)
             assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1

@@ -114,9 +114,10 @@ def test_an_altered_record_of_a_conversation_is_named(recorded, alter, told):
     file.write_text("".join(json.dumps(record) + "\n" for record in values))
     with pytest.raises(ValueError, match=f"said.jsonl: .*{re.escape(told)}"):
         replay.main(replay.ReplaySettings(file))
-    file.write_text(json.dumps(values[0])[:-9])
-    with pytest.raises(ValueError, match=r"said\.jsonl: line 1: "):
-        replay.main(replay.ReplaySettings(file))
+    for line in (json.dumps(values[0])[:-9], "[" * 9_000):
+        file.write_text(line)
+        with pytest.raises(ValueError, match=r"said\.jsonl: line 1: "):
+            replay.main(replay.ReplaySettings(file))
 
 
 def test_a_value_that_is_no_number_is_named_and_not_written(tmp_path):

@@ -172,6 +172,18 @@ def test_an_answer_of_a_model_has_a_deadline_as_a_whole():
         assert mock.failed == {"TimeoutError": 1}
 
 
+def test_nothing_that_is_nested_without_end_reaches_a_parser():
+    deep = "[" * 9_000
+    with model([deep, deep.encode()]) as (address, _):
+        mock = Modelled({"depth": Sea.tools["depth"]}, {"depth": DEPTH}, address, "a-model", tries=2)
+        assert mock.replies("depth", [{"place": "bay", "miles": 1}]) == ["Failure: the tool is not available"]
+        assert mock.failed == {"ValueError": 2}
+    sea = Sea(["all"])
+    recording = Recording(sea.tools)
+    recording.note("depth", {"place": "bay", "miles": 1}, deep)
+    assert disagreement(sea, recording, [depth("bay")], [0], None).share == 1.0
+
+
 def test_replies_of_a_model_stand_behind_those_that_are_kept_and_are_texts(tmp_path: Path):
     tools, cache = {"depth": Sea.tools["depth"]}, tmp_path / "said.jsonl"
     with model([*(f'{{"depth": {depth}}}' for depth in range(3)), '{"depth": 3, "of": "\\ud800"}']) as (address, _):

@@ -313,6 +313,7 @@ def test_invalid_answers_say_why():
         (SHELF[1] | {"options": {str(n): ["a"] for n in range(5)}}, "options must be an object of at most 4"),
         (b"[1]", "it is no JSON object"),
         (b'{"id": "a', "it is not JSON"),
+        (b"[" * 9_000, "it is not JSON: it is nested deeper than 100 levels"),
         (b"\xff\xfe", "it is not UTF-8"),
         (b'{"title": "' + b"x" * 10_000_000 + b'"}', "it is longer than 65,536 bytes"),
         (b'{"price": NaN}', "must be there"),
